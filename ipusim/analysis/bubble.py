@@ -1,0 +1,72 @@
+"""The pipeline bubble by each of the definitions in use.
+
+All count one execution of the pipeline without its weight update, over the
+IPUs that hold a stage. Idle is every cycle in which an IPU does none of its
+stages' arithmetic, so copies, syncs and host transfers count as bubble;
+recomputation counts as arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipusim.analysis.executions import Execution
+from ipusim.analysis.utilisation import cycles_by_kind, ratio
+from ipusim.timeline.timeline import SpanKind, Timeline
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """The bubble of one execution, by name of the definition.
+
+    Attributes:
+        idle_fraction: idle cycles / (IPUs x makespan). Of Grouped with N equal stages,
+            G micro-batches and free copies it is (N - 1) / (G + N - 1).
+        overhead: (makespan - ideal) / ideal, where ideal is the arithmetic of the busiest IPU
+            (GPipe's and Megatron-LM's bubble overhead; Narayanan et al. 2021, section 2.2).
+        rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any one IPU's
+            first pass to its own last; the "bubble rate" of Qi et al., "Zero Bubble Pipeline
+            Parallelism" (arXiv 2401.10241, section 6), whose ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
+        span_idle_fraction: idle cycles within each IPU's own first to last pass, over the sum of these spans.
+        idle_cycles: idle cycles of all IPUs together.
+        ideal_cycles: arithmetic of the busiest IPU.
+        rank_cost_cycles: the cost of ``rank_cost_rate``.
+    """
+
+    idle_fraction: float
+    overhead: float
+    rank_cost_rate: float
+    span_idle_fraction: float
+    idle_cycles: int
+    ideal_cycles: int
+    rank_cost_cycles: int
+
+
+def bubble(timeline: Timeline, execution: Execution) -> Bubble:
+    """Return the bubble of one execution of the pipeline by every definition."""
+    holders = np.unique(np.asarray(timeline.info.mapping, dtype=np.int64))
+    compute = cycles_by_kind(timeline, execution)[holders, : SpanKind.RECOMPUTE + 1].sum(axis=1)
+    available = len(holders) * execution.makespan_cycles
+    ideal = int(compute.max(initial=0))
+
+    rows = (timeline.execution == execution.index) & (timeline.kind <= SpanKind.RECOMPUTE)
+    ipu = timeline.ipu[rows]
+    first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)
+    last = np.zeros(len(timeline.info.ipus), dtype=np.int64)
+    np.minimum.at(first, ipu, timeline.start[rows])
+    np.maximum.at(last, ipu, timeline.end[rows])
+    spans = np.maximum(last - first, 0)[holders]
+    cost, span_total = int(spans.max(initial=0)), int(spans.sum())
+
+    idle = available - int(compute.sum())
+    return Bubble(
+        idle_fraction=ratio(idle, available),
+        overhead=ratio(execution.makespan_cycles - ideal, ideal),
+        rank_cost_rate=ratio(cost - ideal, cost),
+        span_idle_fraction=ratio(span_total - int(compute.sum()), span_total),
+        idle_cycles=idle,
+        ideal_cycles=ideal,
+        rank_cost_cycles=cost,
+    )

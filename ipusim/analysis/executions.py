@@ -1,0 +1,86 @@
+"""Where each execution of the pipeline begins, ends its pipeline and ends its weight update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.timeline.timeline import SpanKind, Timeline
+
+#: Kinds on tracks of their own, beside those of the IPUs: they run ahead of and behind the pipeline.
+OFF_IPU: Final = (SpanKind.LINK, SpanKind.HOST)
+#: Kinds that are no part of the pipeline proper: its update, and waiting, which something else always ends.
+_AFTER_PIPELINE: Final = (SpanKind.WEIGHT_UPDATE, SpanKind.SYNC_WAIT, SpanKind.HOST_WAIT)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of the pipeline, in cycles from the start of the run.
+
+    Attributes:
+        index: number of the execution, from 0 over the whole run.
+        start: when its first IPU starts.
+        pipeline_end: when its last pass, copy or outfeed ends; the weight update follows.
+        end: when its weight update ends (``pipeline_end`` where there is none).
+    """
+
+    index: int
+    start: int
+    pipeline_end: int
+    end: int
+
+    @property
+    def makespan_cycles(self) -> int:
+        """Length of the pipeline without its weight update."""
+        return self.pipeline_end - self.start
+
+    @property
+    def update_cycles(self) -> int:
+        """Length of the weight update."""
+        return self.end - self.pipeline_end
+
+    @property
+    def step_cycles(self) -> int:
+        """Length of the whole: pipeline and weight update."""
+        return self.end - self.start
+
+
+def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Return which rows lie on the IPUs' own tracks, as a mask of shape (spans,)."""
+    return ~np.isin(timeline.kind, OFF_IPU)
+
+
+def executions(timeline: Timeline) -> tuple[Execution, ...]:
+    """Return every execution that has a span on an IPU, in order."""
+    rows = np.flatnonzero(on_ipus(timeline))
+    if not len(rows):
+        return ()
+    index, kind, end = timeline.execution[rows], timeline.kind[rows], timeline.end[rows]
+    count = int(index.max()) + 1
+    # Rows are sorted by start, so an execution's first row is its earliest.
+    present, first = np.unique(index, return_index=True)
+    start = timeline.start[rows[first]]
+    last = np.zeros(count, dtype=np.int64)
+    np.maximum.at(last, index, end)
+    work = ~np.isin(kind, _AFTER_PIPELINE)
+    pipeline_end = np.zeros(count, dtype=np.int64)
+    np.maximum.at(pipeline_end, index[work], end[work])
+    return tuple(
+        Execution(number, begin, max(begin, stop), max(begin, stop, finish))
+        for number, begin, stop, finish in zip(
+            present.tolist(), start.tolist(), pipeline_end[present].tolist(), last[present].tolist(), strict=True
+        )
+    )
+
+
+def find_execution(timeline: Timeline, index: int) -> Execution:
+    """Return one execution; raises IndexError naming those that the Timeline holds."""
+    found = executions(timeline)
+    for execution in found:
+        if execution.index == index:
+            return execution
+    held = f"0 to {found[-1].index}" if found else "none"
+    raise IndexError(f"expected an execution of the Timeline ({held}), got {index}")

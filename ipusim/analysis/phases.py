@@ -1,0 +1,116 @@
+"""Ramp-up, main, ramp-down and weight update of each execution.
+
+The main phase is the run of time-steps in which every slot of the schedule is
+filled: as many forward and backward passes as the overlap length says
+(recomputations fill no slot). What comes before is the ramp-up, what comes
+after the ramp-down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.executions import Execution, executions, find_execution, on_ipus
+from ipusim.timeline.timeline import SpanKind, Timeline
+
+RAMP_UP: Final = "ramp-up"
+MAIN: Final = "main"
+RAMP_DOWN: Final = "ramp-down"
+WEIGHT_UPDATE: Final = "weight update"
+#: Every phase, in the order of an execution.
+PHASES: Final = (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)
+
+Column = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of one execution.
+
+    Attributes:
+        name: one of PHASES.
+        execution: number of the execution.
+        start, end: in cycles; a phase ends where the next begins, so that phases tile the execution.
+        first_time_step, last_time_step: the time-steps that it covers, both included; -1 for the weight update.
+    """
+
+    name: str
+    execution: int
+    start: int
+    end: int
+    first_time_step: int
+    last_time_step: int
+
+    @property
+    def cycles(self) -> int:
+        """Length of the phase."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class TimeSteps:
+    """The time-steps that left a span, sorted by execution and number; columns of one length.
+
+    Attributes:
+        execution, time_step: which one.
+        start: when its first IPU enters it, in cycles, which is when the merged copy of the
+            one before has ended; an outfeed that still runs then belongs to the one before.
+        filled: its forward and backward passes.
+    """
+
+    execution: Column
+    time_step: Column
+    start: Column
+    filled: Column
+
+
+def time_steps(timeline: Timeline) -> TimeSteps:
+    """Return the time-steps of all executions."""
+    # The weight update and the wait for its slowest IPU carry the number behind the last time-step.
+    inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
+    rows = np.flatnonzero(inside)
+    width = int(timeline.time_step[rows].max(initial=0)) + 1
+    # Rows are sorted by start, so a time-step's first row is its earliest.
+    key, first, place = np.unique(
+        timeline.execution[rows] * width + timeline.time_step[rows], return_index=True, return_inverse=True
+    )
+    slots = timeline.kind[rows] <= SpanKind.BACKWARD
+    return TimeSteps(
+        execution=key // width,
+        time_step=key % width,
+        start=timeline.start[rows][first],
+        filled=np.bincount(place[slots], minlength=len(key)),
+    )
+
+
+def phases(timeline: Timeline) -> tuple[Phase, ...]:
+    """Return the phases of all executions, in order of time."""
+    steps = time_steps(timeline)
+    return tuple(
+        phase for execution in executions(timeline) for phase in _phases_of(execution, steps, timeline.info.overlap)
+    )
+
+
+def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
+    """Return the phases of one execution; raises IndexError for one that the Timeline does not hold."""
+    return tuple(_phases_of(find_execution(timeline, execution), time_steps(timeline), timeline.info.overlap))
+
+
+def _phases_of(execution: Execution, steps: TimeSteps, overlap: int) -> Iterator[Phase]:
+    low, high = np.searchsorted(steps.execution, [execution.index, execution.index + 1]).tolist()
+    if low < high:
+        numbers, filled = steps.time_step[low:high].tolist(), steps.filled[low:high]
+        edges = [execution.start, *steps.start[low + 1 : high].tolist(), execution.pipeline_end]
+        full = np.flatnonzero(filled == overlap)
+        # Cuts are places in ``numbers``: of the first full time-step, and behind the last.
+        first, after = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
+        for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, after), (RAMP_DOWN, after, len(numbers))):
+            if begin < stop:
+                yield Phase(name, execution.index, edges[begin], edges[stop], numbers[begin], numbers[stop - 1])
+    if execution.update_cycles:
+        yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, -1, -1)

@@ -1,0 +1,45 @@
+"""How fast the run takes in samples, over all its executions, weight updates included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipusim.analysis.executions import executions
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Rates of the whole run, from its first IPU's start to its last IPU's end.
+
+    Attributes:
+        effective_batch_size: samples behind one weight update, micro-batch size x gradient accumulation count.
+        samples: samples taken in over the run.
+        run_cycles: length of the run.
+        samples_per_s, micro_batches_per_s: mean rates; 0 for a run that takes no time.
+        weight_update_period_s: mean seconds from one weight update to the next
+            (of inference: from one execution to the next).
+    """
+
+    effective_batch_size: int
+    samples: int
+    run_cycles: int
+    samples_per_s: float
+    micro_batches_per_s: float
+    weight_update_period_s: float
+
+
+def throughput(timeline: Timeline) -> Throughput:
+    """Return the rates of a run; all zero for an empty Timeline."""
+    info, found = timeline.info, executions(timeline)
+    cycles = found[-1].end - found[0].start if found else 0
+    micro_batches = info.count * len(found)
+    rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
+    return Throughput(
+        effective_batch_size=info.micro_batch_size * info.count,
+        samples=micro_batches * info.micro_batch_size,
+        run_cycles=cycles,
+        samples_per_s=rate * info.micro_batch_size,
+        micro_batches_per_s=rate,
+        weight_update_period_s=cycles / len(found) / info.clock_hz if found else 0.0,
+    )

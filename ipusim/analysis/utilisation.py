@@ -1,0 +1,100 @@
+"""How each IPU spends its cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.executions import Execution, on_ipus
+from ipusim.timeline.timeline import ALL_IPUS, SpanKind, Timeline
+
+Table = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class IpuUse:
+    """Cycles of one IPU by what it does; what is left of the makespan is waiting without a span.
+
+    ``stages`` are the computational stages that it holds, none for an IPU that is idle by placement.
+    """
+
+    ipu: int
+    physical_ipu: int
+    stages: tuple[int, ...]
+    forward_cycles: int
+    backward_cycles: int
+    recompute_cycles: int
+    weight_update_cycles: int
+    sync_cycles: int
+    exchange_cycles: int
+    host_transfer_cycles: int
+    host_wait_cycles: int
+    sync_wait_cycles: int
+
+    @property
+    def compute_cycles(self) -> int:
+        """A stage's own arithmetic: forward, backward, recomputation and weight update."""
+        return self.forward_cycles + self.backward_cycles + self.recompute_cycles + self.weight_update_cycles
+
+    @property
+    def holds_stage(self) -> bool:
+        """Whether any computational stage is mapped to this IPU."""
+        return bool(self.stages)
+
+
+def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Table:
+    """Return cycles as an int64 table of shape (IPUs of the device, SpanKinds).
+
+    A span of all IPUs counts on each. With ``execution``, only the pipeline of
+    that execution counts, without its weight update; else the whole run.
+    """
+    rows = on_ipus(timeline)
+    if execution is not None:
+        rows &= (timeline.execution == execution.index) & (timeline.kind != SpanKind.WEIGHT_UPDATE)
+    kind, ipu = timeline.kind[rows], timeline.ipu[rows]
+    end = timeline.end[rows]
+    if execution is not None:
+        # A wait for the slowest weight update starts after the pipeline.
+        end = np.minimum(end, execution.pipeline_end)
+    cycles = np.maximum(end - timeline.start[rows], 0)
+    table = np.zeros((len(timeline.info.ipus), len(SpanKind)), dtype=np.int64)
+    shared = ipu == ALL_IPUS
+    np.add.at(table, (ipu[~shared], kind[~shared]), cycles[~shared])
+    everywhere = np.zeros(len(SpanKind), dtype=np.int64)
+    np.add.at(everywhere, kind[shared], cycles[shared])
+    return table + everywhere
+
+
+def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[IpuUse, ...]:
+    """Return the use of every IPU of the device, idle ones too, in logical order.
+
+    With ``execution``, of that execution's pipeline without its weight update; else of the whole run.
+    """
+    info = timeline.info
+    stages: dict[int, list[int]] = {}
+    for stage, ipu in enumerate(info.mapping):
+        stages.setdefault(ipu, []).append(stage)
+    return tuple(
+        IpuUse(
+            ipu=ipu,
+            physical_ipu=info.ipus[ipu],
+            stages=tuple(stages.get(ipu, ())),
+            forward_cycles=row[SpanKind.FORWARD],
+            backward_cycles=row[SpanKind.BACKWARD],
+            recompute_cycles=row[SpanKind.RECOMPUTE],
+            weight_update_cycles=row[SpanKind.WEIGHT_UPDATE],
+            sync_cycles=row[SpanKind.SYNC],
+            exchange_cycles=row[SpanKind.EXCHANGE],
+            host_transfer_cycles=row[SpanKind.INFEED] + row[SpanKind.OUTFEED],
+            host_wait_cycles=row[SpanKind.HOST_WAIT],
+            sync_wait_cycles=row[SpanKind.SYNC_WAIT],
+        )
+        for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
+    )
+
+
+def ratio(part: int, whole: int) -> float:
+    """Return ``part / whole``, and 0.0 of nothing: a pipeline may take no time on a free system."""
+    return part / whole if whole else 0.0

@@ -1,0 +1,51 @@
+"""The errors that ipusim raises on purpose: each names the thing, the place, the value and what would be right.
+
+SimPy rebuilds an exception that leaves a process from its ``args``, so every
+error here keeps its whole state in positional arguments.
+"""
+
+from __future__ import annotations
+
+
+class IpusimError(Exception):
+    """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message."""
+
+
+class QuantityError(IpusimError, ValueError):
+    """A quantity that is no number with a unit of the wanted kind, or out of its range."""
+
+
+class DeviceError(IpusimError, ValueError):
+    """A request for IPUs that the system cannot meet (a wrong count, an unknown device id)."""
+
+
+class ModelError(IpusimError, ValueError):
+    """Layers, shapes, datasets or optimizers that do not fit together."""
+
+
+class ProgramError(IpusimError, ValueError):
+    """A pipeline that Graphcore's own rules refuse; the text is Graphcore's."""
+
+
+class UnsupportedProgramError(ProgramError, NotImplementedError):
+    """A pipeline that Graphcore calls not implemented; the text is Graphcore's."""
+
+
+class CountError(ProgramError):
+    """A gradient accumulation count that the schedule cannot lay out."""
+
+
+class PlanError(IpusimError):
+    """A Plan that breaks a rule that every Plan keeps."""
+
+
+class MissingTensorError(IpusimError):
+    """An operation started on an IPU that does not hold a tensor that it needs."""
+
+
+class DeadlockError(IpusimError):
+    """Nothing is left to happen while processes still wait; the message names each and what it waits for."""
+
+
+class OutputError(IpusimError):
+    """A result that cannot be written where it was asked for."""

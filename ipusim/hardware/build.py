@@ -1,0 +1,87 @@
+"""From a machine's name and a device mapping to a System."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from ipusim.errors import DeviceError
+from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS
+from ipusim.hardware.devices import Device, first_device, select_device
+from ipusim.hardware.machines import Machine, find_machine
+from ipusim.hardware.orders import resolve_order, selection
+from ipusim.hardware.system import System
+from ipusim.hardware.topology import Topology
+
+
+def build_system(
+    name: str,
+    *,
+    mapping: Sequence[int],
+    ipus: int | None = None,
+    select: int | None = None,
+    selection_order: str = "AUTO",
+    pipelined: bool = True,
+    clock_hz: int | None = None,
+    overhead_ns: Fraction | None = None,
+    host_rates: Mapping[str, Fraction] | None = None,
+) -> System:
+    """Return the device of the machine called ``name`` on which a program runs.
+
+    Arguments:
+        name: a name of :data:`ipusim.hardware.machines.MACHINES`.
+        mapping: logical IPU of each computational stage.
+        ipus: size of the device; by default the smallest power of two that holds the mapping.
+        select: id of the device in the machine's listing; by default the first of that size.
+        selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
+        pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
+        clock_hz: tile clock, by default the generation's.
+        overhead_ns: fixed cost of a superstep that exchanges between IPUs, by default as measured.
+        host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
+
+    Raises DeviceError for a machine, device, order or rate that does not exist, for a number of
+    IPUs that no device has (in Graphcore's words), and for a stage on an IPU outside the device;
+    QuantityError for a clock or rate that is not above zero and for a negative overhead.
+    """
+    machine = find_machine(name)
+    if machine.free and (overhead_ns is not None or host_rates):
+        raise DeviceError(f"copies and the host cost nothing on {name}: expected no overhead_ns and no host_rates")
+    _check_stages_are_placed(mapping)
+    device = _find_device(machine, mapping, ipus, select)
+    for stage, ipu in enumerate(mapping):
+        if ipu >= device.count:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {device.count} IPUs: "
+                f"expected an IPU from 0 to {device.count - 1}, or a larger device"
+            )
+    order, reason = resolve_order(selection_order, mapping, pipelined)
+    return System(
+        name=name,
+        ipu=machine.ipu if clock_hz is None else machine.ipu.at_clock(clock_hz),
+        ipus=tuple(device.positions[index] for index in selection(order, device.count)),
+        selection_order=order,
+        order_reason=reason,
+        # a part of a torus machine has no loop of its own
+        topology=Topology(device.positions[0], device.count, machine.looped and device.count == machine.count),
+        host=machine.host.with_rates(host_rates) if host_rates else machine.host,
+        pair_overhead_ns=PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
+        beyond_pair_overhead_ns=BEYOND_PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
+        free=machine.free,
+    )
+
+
+def _check_stages_are_placed(mapping: Sequence[int]) -> None:
+    if not mapping:
+        raise DeviceError("the device mapping is empty: expected the IPU of at least one stage")
+    for stage, ipu in enumerate(mapping):
+        if ipu < 0:
+            raise DeviceError(f"stage {stage} is mapped to IPU {ipu}: expected an IPU from 0 up")
+
+
+def _find_device(machine: Machine, mapping: Sequence[int], ipus: int | None, select: int | None) -> Device:
+    if select is None:
+        return first_device(machine, 1 << max(mapping).bit_length() if ipus is None else ipus)
+    device = select_device(machine, select)
+    if ipus is not None and ipus != device.count:
+        raise DeviceError(f"device {select} of {machine.name} has {device.count} IPUs, but {ipus} were asked for")
+    return device

@@ -1,0 +1,143 @@
+"""What one IPU of each generation can do per tile and cycle, every figure with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
+
+from ipusim.errors import QuantityError
+
+
+@dataclass(frozen=True)
+class IpuSpec:
+    """One generation of IPU.
+
+    Attributes:
+        name: Graphcore's name of the chip.
+        tiles: processor tiles on the chip.
+        worker_threads: hardware worker threads of one tile.
+        sram_bytes_per_tile: In-Processor-Memory of one tile.
+        clock_hz: tile clock.
+        fp16_macs_per_cycle_per_tile: multiply-accumulates of the matrix unit (AMP) on float16.
+        fp32_macs_per_cycle_per_tile: the same on float32.
+        exchange_bytes_per_cycle_per_tile: bytes that a tile receives over the on-chip exchange.
+        sram_bytes_per_cycle_per_tile: bytes that a tile moves from and to its memory.
+        internal_sync_cycles: a synchronisation of the tiles of this IPU alone.
+        sources: for each numeric attribute where its figure is from, or ``assumed``.
+
+    Raises QuantityError when a figure is not above zero.
+    """
+
+    name: str
+    tiles: int
+    worker_threads: int
+    sram_bytes_per_tile: int
+    clock_hz: int
+    fp16_macs_per_cycle_per_tile: int
+    fp32_macs_per_cycle_per_tile: int
+    exchange_bytes_per_cycle_per_tile: int
+    sram_bytes_per_cycle_per_tile: int
+    internal_sync_cycles: int
+    sources: Mapping[str, str] = field(repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        """Refuse figures that no chip can have."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int) and value <= 0:
+                raise QuantityError(f"{self.name}: expected {each.name} above 0, got {value}")
+
+    @property
+    def sram_bytes(self) -> int:
+        """In-Processor-Memory of the whole chip."""
+        return self.tiles * self.sram_bytes_per_tile
+
+    def macs_per_cycle(self, itemsize: int) -> int:
+        """Return the multiply-accumulates per cycle of the whole chip on elements of ``itemsize`` bytes.
+
+        2 is float16, 4 is float32; 8 (float64, which no IPU has, for checks) is charged as float32.
+        Raises QuantityError for another size.
+        """
+        match itemsize:
+            case 2:
+                return self.tiles * self.fp16_macs_per_cycle_per_tile
+            case 4 | 8:
+                return self.tiles * self.fp32_macs_per_cycle_per_tile
+        raise QuantityError(f"{self.name}: expected elements of 2, 4 or 8 bytes, got {itemsize}")
+
+    def at_clock(self, clock_hz: int) -> IpuSpec:
+        """Return this IPU with another tile clock, whose source is then the caller's choice."""
+        return replace(self, clock_hz=clock_hz, sources={**self.sources, "clock_hz": "chosen by the user"})
+
+
+_NET: Final = "PopLibs include/popnn/Net.hpp (commit 9115acb0)"
+_GUIDE: Final = "Graphcore IPU Programmer's Guide, chapter 2"
+_HOT_CHIPS: Final = "S. Knowles, Hot Chips 33 (2021)"
+_HANLON: Final = "J. Hanlon, survey of AI chips"
+_JIA: Final = "Z. Jia et al., Dissecting the Graphcore IPU (2019)"
+
+GC2: Final = IpuSpec(
+    name="GC2",
+    tiles=1216,
+    worker_threads=6,
+    sram_bytes_per_tile=256 * 1024,
+    clock_hz=1_600_000_000,
+    fp16_macs_per_cycle_per_tile=32,
+    fp32_macs_per_cycle_per_tile=8,
+    exchange_bytes_per_cycle_per_tile=4,
+    sram_bytes_per_cycle_per_tile=24,
+    internal_sync_cycles=150,
+    sources={
+        "tiles": f"{_NET}; {_HANLON}",
+        "worker_threads": _HANLON,
+        "sram_bytes_per_tile": _NET,
+        "clock_hz": f"derived: 124.5 TFLOP/s of float16 ({_JIA}) over 1216 tiles x 32 MACs x 2",
+        "fp16_macs_per_cycle_per_tile": f"{_NET}: 8 convolution units of 4 halves",
+        "fp32_macs_per_cycle_per_tile": f"derived: 31.1 TFLOP/s of float32 ({_JIA}) over 1216 tiles x 1.6 GHz x 2",
+        "exchange_bytes_per_cycle_per_tile": f"{_NET}: ipuExchangeBandwidth",
+        "sram_bytes_per_cycle_per_tile": "assumed: 45 TB/s as published is 23 bytes, taken as the 24 of GC200",
+        "internal_sync_cycles": f"assumed as on GC200 ({_HOT_CHIPS})",
+    },
+)
+
+GC200: Final = IpuSpec(
+    name="GC200",
+    tiles=1472,
+    worker_threads=6,
+    sram_bytes_per_tile=624 * 1024,
+    clock_hz=1_325_000_000,
+    fp16_macs_per_cycle_per_tile=64,
+    fp32_macs_per_cycle_per_tile=16,
+    exchange_bytes_per_cycle_per_tile=4,
+    sram_bytes_per_cycle_per_tile=24,
+    internal_sync_cycles=150,
+    sources={
+        "tiles": _GUIDE,
+        "worker_threads": f"{_HOT_CHIPS}: 8832 threads on 1472 tiles",
+        "sram_bytes_per_tile": f"{_GUIDE}; PopLiner's --mem-per-tile",
+        "clock_hz": f"{_HOT_CHIPS}; other sources say 1.30 (seen in gc-monitor), 1.33 and 1.35 GHz",
+        "fp16_macs_per_cycle_per_tile": _GUIDE,
+        "fp32_macs_per_cycle_per_tile": f"derived: 62.4 TFLOP/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz x 2",
+        "exchange_bytes_per_cycle_per_tile": f"derived: 7.8 TB/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz",
+        "sram_bytes_per_cycle_per_tile": f"C. Blake's IPU notes, 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, 32 bytes",
+        "internal_sync_cycles": f"{_HOT_CHIPS}: about 150 cycles on chip",
+    },
+)
+
+BOW: Final = replace(
+    GC200,
+    name="BOW",
+    clock_hz=1_850_000_000,
+    sources={
+        "tiles": "Graphcore glossary",
+        "worker_threads": "assumed as on GC200",
+        "sram_bytes_per_tile": "assumed as on GC200",
+        "clock_hz": "derived: 350 TFLOP/s of float16 (Graphcore's Pod datasheets) over 1472 tiles x 64 MACs x 2",
+        "fp16_macs_per_cycle_per_tile": "assumed as on GC200",
+        "fp32_macs_per_cycle_per_tile": "derived: 87 TFLOP/s (Graphcore's Pod datasheets) over 1472 tiles and 1.85 GHz",
+        "exchange_bytes_per_cycle_per_tile": "assumed as on GC200",
+        "sram_bytes_per_cycle_per_tile": "assumed as on GC200",
+        "internal_sync_cycles": "assumed as on GC200",
+    },
+)

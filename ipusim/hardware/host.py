@@ -1,0 +1,83 @@
+"""The host's side of infeeds and outfeeds: four rates and the cost of a host sync, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Final
+
+from ipusim.errors import DeviceError, QuantityError
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What one IPU gets from its host.
+
+    Attributes:
+        infeed_bytes_per_s: rate at which an IPU reads from the host's buffer.
+        host_fill_bytes_per_s: rate at which the host writes that buffer (prefetch).
+        outfeed_bytes_per_s: rate at which an IPU writes to the host's buffer.
+        host_drain_bytes_per_s: rate at which the host reads that buffer.
+        sync_ns: time of one synchronisation of an IPU with the host.
+        sources: for each figure where it is from, or ``assumed``.
+
+    Raises QuantityError when a rate is not above zero or the sync time is negative.
+    """
+
+    infeed_bytes_per_s: Fraction
+    host_fill_bytes_per_s: Fraction
+    outfeed_bytes_per_s: Fraction
+    host_drain_bytes_per_s: Fraction
+    sync_ns: Fraction
+    sources: Mapping[str, str] = field(repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        """Refuse rates that would never finish."""
+        for name in RATES:
+            rate: Fraction = getattr(self, name)
+            if rate <= 0:
+                raise QuantityError(f"host: expected {name} above 0 bytes/s, got {rate}")
+        if self.sync_ns < 0:
+            raise QuantityError(f"host: expected sync_ns from 0 up, got {self.sync_ns}")
+
+    def with_rates(self, bytes_per_s: Mapping[str, Fraction]) -> HostSpec:
+        """Return this host with some rates replaced; keys are names of :data:`RATES`.
+
+        Raises DeviceError for a name that is no rate, QuantityError for a rate not above zero.
+        """
+        for name in bytes_per_s:
+            if name not in RATES:
+                close = get_close_matches(name, RATES, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise DeviceError(f"unknown host rate {name!r}: expected one of {', '.join(RATES)}{hint}")
+        chosen = dict.fromkeys(bytes_per_s, "chosen by the user")
+        rates = {name: Fraction(rate) for name, rate in bytes_per_s.items()}
+        return replace(self, **rates, sources={**self.sources, **chosen})
+
+
+#: The rates of a HostSpec, by attribute name.
+RATES: Final = tuple(each.name for each in fields(HostSpec) if each.name.endswith("_bytes_per_s"))
+
+_TRAFFIC_TEST: Final = "sample output of Graphcore's gc-hosttraffictest on one IPU of an M2000 (256-byte blocks)"
+
+#: The host of an M2000: small blocks with both sides contending, so a floor of what the machine can do.
+M2000_HOST: Final = HostSpec(
+    infeed_bytes_per_s=Fraction(3_300_000_000),
+    host_fill_bytes_per_s=Fraction(7_060_000_000),
+    outfeed_bytes_per_s=Fraction(3_760_000_000),
+    host_drain_bytes_per_s=Fraction(2_930_000_000),
+    # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
+    sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_325_000_000),
+    sources={
+        "infeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s",
+        "host_fill_bytes_per_s": f"{_TRAFFIC_TEST}: host writes 56.5 Gbit/s",
+        "outfeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles write 30.0 Gbit/s",
+        "host_drain_bytes_per_s": f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s",
+        "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.325 GHz",
+    },
+)
+
+#: The same figures where nobody has published any.
+ASSUMED_HOST: Final = replace(M2000_HOST, sources=dict.fromkeys(M2000_HOST.sources, "assumed as on an M2000"))

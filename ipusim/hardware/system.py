@@ -1,0 +1,177 @@
+"""A System: the IPUs that a program runs on, where each sits, and what moving bytes among them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ipusim.errors import DeviceError, QuantityError
+from ipusim.hardware.copies import (
+    BEYOND_PAIR_OVERHEAD_NS,
+    HOP_LATENCY_NS,
+    PAIR_OVERHEAD_NS,
+    CopyCost,
+    LinkLoad,
+    bytes_by_direction,
+    nominal_sync_ns,
+)
+from ipusim.hardware.generations import IpuSpec
+from ipusim.hardware.host import HostSpec
+from ipusim.hardware.orders import ORDERS, selection
+from ipusim.hardware.rounding import duration_cycles, transfer_cycles
+from ipusim.hardware.topology import Route, Topology
+
+#: Bytes of one merged copy, summed by (source, target) logical IPU.
+Traffic = Mapping[tuple[int, int], int]
+
+
+@dataclass(frozen=True)
+class System:
+    """One device of a machine, its IPUs in a selection order.
+
+    Attributes:
+        name: name of the machine.
+        ipu: generation of its IPUs, with the clock in use.
+        ipus: physical number in the machine of each logical IPU.
+        selection_order: ZIGZAG, SNAKE or HOOF.
+        order_reason: why that order, as a sentence.
+        topology: the device's IPU-Links.
+        host: the host's rates.
+        pair_overhead_ns: fixed cost of a superstep that exchanges between IPUs, in a device of two.
+        beyond_pair_overhead_ns: the same in a larger device.
+        free: whether sync, links and host cost nothing.
+
+    Raises DeviceError when ``ipus`` are not those of ``topology``, QuantityError for a negative overhead.
+    """
+
+    name: str
+    ipu: IpuSpec
+    ipus: tuple[int, ...]
+    selection_order: str
+    order_reason: str
+    topology: Topology
+    host: HostSpec
+    pair_overhead_ns: Fraction = PAIR_OVERHEAD_NS
+    beyond_pair_overhead_ns: Fraction = BEYOND_PAIR_OVERHEAD_NS
+    free: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse IPUs that are not the device's, and overheads below zero."""
+        if sorted(self.ipus) != list(self.topology.ipus):
+            raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
+        for overhead_ns in (self.pair_overhead_ns, self.beyond_pair_overhead_ns):
+            if overhead_ns < 0:
+                raise QuantityError(f"{self.name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
+
+    def __str__(self) -> str:
+        """Return the system in one line."""
+        places = " ".join(map(str, self.ipus))
+        return f"{self.name}: {self.count} x {self.ipu.name} at {self.clock_hz} Hz, {self.selection_order} {places}"
+
+    @property
+    def clock_hz(self) -> int:
+        """The tile clock."""
+        return self.ipu.clock_hz
+
+    @property
+    def count(self) -> int:
+        """The number of IPUs of the device."""
+        return len(self.ipus)
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles in which all IPUs of the device synchronise; 0 for a single IPU."""
+        return self._duration(nominal_sync_ns(self.count))
+
+    @property
+    def overhead_cycles(self) -> int:
+        """Fixed cycles of a merged copy that moves anything between IPUs; 0 for a single IPU."""
+        if self.count == 1:
+            return 0
+        return self._duration(self.pair_overhead_ns if self.count == 2 else self.beyond_pair_overhead_ns)
+
+    @property
+    def host_sync_cycles(self) -> int:
+        """Cycles of one synchronisation of an IPU with the host."""
+        return self._duration(self.host.sync_ns)
+
+    def route(self, source: int, target: int) -> Route:
+        """Return the link directions, in physical IPU numbers, from one logical IPU to another.
+
+        Raises DeviceError for an IPU that the device does not have.
+        """
+        for ipu in (source, target):
+            if not 0 <= ipu < self.count:
+                raise DeviceError(f"{self.name}: no IPU {ipu} in a device of {self.count} IPUs")
+        return self.topology.route(self.ipus[source], self.ipus[target])
+
+    def merged_copy(self, traffic: Traffic) -> CopyCost:
+        """Return the cost of one merged inter-IPU copy.
+
+        ``traffic`` has the bytes from one logical IPU to another; entries of 0
+        bytes are no copy. Without any copy only the sync is left. Raises
+        DeviceError for a copy from an IPU to itself or to an IPU that the device
+        does not have, QuantityError for a negative number of bytes.
+        """
+        routed: list[tuple[Route, int]] = []
+        for (source, target), byte_count in traffic.items():
+            if source == target:
+                raise DeviceError(f"{self.name}: an inter-IPU copy must leave its IPU, got one from {source} to itself")
+            if byte_count < 0:
+                raise QuantityError(
+                    f"{self.name}: expected bytes from 0 up from {source} to {target}, got {byte_count}"
+                )
+            route = self.route(source, target)
+            if byte_count:
+                routed.append((route, byte_count))
+        if not routed:
+            return CopyCost(self.sync_cycles, 0, 0, ())
+        hops = max(len(route) for route, _ in routed)
+        return CopyCost(
+            sync_cycles=self.sync_cycles,
+            overhead_cycles=self.overhead_cycles,
+            latency_cycles=self._duration(hops * HOP_LATENCY_NS),
+            links=tuple(
+                LinkLoad(direction, byte_count, self._transfer(byte_count, direction.bytes_per_s))
+                for direction, byte_count in bytes_by_direction(routed)
+            ),
+        )
+
+    def infeed_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which one IPU reads ``byte_count`` bytes from the host's buffer."""
+        return self._transfer(byte_count, self.host.infeed_bytes_per_s)
+
+    def outfeed_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which one IPU writes ``byte_count`` bytes to the host's buffer."""
+        return self._transfer(byte_count, self.host.outfeed_bytes_per_s)
+
+    def host_fill_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
+        return self._transfer(byte_count, self.host.host_fill_bytes_per_s)
+
+    def host_drain_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
+        return self._transfer(byte_count, self.host.host_drain_bytes_per_s)
+
+    def reordered(self, order: str) -> System:
+        """Return the same device with its IPUs in another selection order. Raises DeviceError for an unknown one."""
+        places = self.topology.ipus
+        return replace(
+            self,
+            ipus=tuple(places[index] for index in selection(order, self.count)),
+            selection_order=order,
+            order_reason=f"{order} was asked for.",
+        )
+
+    def _transfer(self, byte_count: int, bytes_per_s: Fraction) -> int:
+        cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)
+        return 0 if self.free else cycles
+
+    def _duration(self, nanoseconds: Fraction) -> int:
+        return 0 if self.free else duration_cycles(nanoseconds, self.clock_hz)
+
+
+def compare_orders(system: System, traffic: Traffic) -> dict[str, CopyCost]:
+    """Return what this merged copy costs on ``system``'s device in each selection order, ZIGZAG first."""
+    return {order: system.reordered(order).merged_copy(traffic) for order in ORDERS}

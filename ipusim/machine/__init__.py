@@ -1,0 +1,1 @@
+"""The simulated machine: the only code that knows SimPy."""

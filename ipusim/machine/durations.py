@@ -1,0 +1,145 @@
+"""How long each thing of a Plan takes on a System, in whole cycles; the machine itself never rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.model.cost import pass_cycles
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import CopyRule, Edge, Plan
+from ipusim.pipeline.program import PipelineProgram
+
+
+@dataclass(frozen=True)
+class LinkShare:
+    """What one link direction carries of a merged copy: index into ``Durations.links``, bytes, cycles."""
+
+    link: int
+    bytes: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class StepCopy:
+    """The copies that follow a time-step.
+
+    Attributes:
+        edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
+        lead_cycles: synchronisation, overhead and hop latency before the first byte; 0 without a sync.
+        links: what each link direction on the routes carries.
+        bytes: bytes of all tensors that cross to another IPU.
+    """
+
+    edges: tuple[Edge, ...]
+    lead_cycles: int
+    links: tuple[LinkShare, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Durations:
+    """All durations of a program on a system, in cycles of the tile clock.
+
+    Attributes:
+        passes: cycles of each (pass, stage).
+        update: cycles of the weight update of each IPU that holds a stage.
+        copies: the distinct copies that follow time-steps.
+        copy_of: for each emitted time-step, which of ``copies`` follows it.
+        links: the link directions that carry traffic; LinkShare.link counts in it.
+        infeed, host_fill: IPU's read of one infeed element, host's preparation of it.
+        outfeed, host_drain: IPU's write of one outfeed element, host's taking of it.
+    """
+
+    passes: dict[tuple[int, int], int]
+    update: dict[int, int]
+    copies: tuple[StepCopy, ...]
+    copy_of: tuple[int, ...]
+    links: tuple[LinkDirection, ...]
+    infeed: int
+    host_fill: int
+    outfeed: int
+    host_drain: int
+
+
+def edge_bytes(program: PipelineProgram, edge: Edge) -> int:
+    """Return the bytes of the tensor that moves along ``edge`` for one micro-batch.
+
+    Forward from stage q: its output (labels included while they travel on).
+    Backward to stage s - 1: the gradient of stage s's input. The last forward
+    hands nothing over to the first backward: both are the same stage's.
+    """
+    stages = program.shape.stages
+    if edge.source_step < stages - 1:
+        return program.stages[edge.source_step].output_bytes
+    if edge.source_step == stages - 1:
+        return 0
+    return program.stages[2 * stages - 1 - edge.source_step].gradient_bytes
+
+
+def traffic(program: PipelineProgram, edges: Sequence[Edge]) -> dict[tuple[int, int], int]:
+    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied."""
+    ipus = program.shape.ipu_of_step
+    total: dict[tuple[int, int], int] = {}
+    for edge in edges:
+        pair = ipus[edge.source_step], ipus[edge.target_step]
+        if pair[0] != pair[1]:
+            total[pair] = total.get(pair, 0) + edge_bytes(program, edge)
+    return total
+
+
+def durations(plan: Plan, program: PipelineProgram, system: System) -> Durations:
+    """Price every pass, update, copy and host transfer of ``plan`` on ``system``."""
+    shape = program.shape
+    passes: dict[tuple[int, int], int] = {}
+    update = dict.fromkeys(plan.ipus, 0)
+    for stage, profile in enumerate(program.stages):
+        passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(profile.forward, system.ipu)
+        passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, system.ipu)
+        if not system.free:
+            update[shape.mapping[stage]] += pass_cycles(profile.update, system.ipu)
+    sets, copy_of = _edge_sets(plan)
+    links: dict[LinkDirection, int] = {}
+    copies = tuple(_step_copy(plan, program, system, edges, links) for edges in sets)
+    return Durations(
+        passes=passes,
+        update=update,
+        copies=copies,
+        copy_of=copy_of,
+        links=tuple(links),
+        infeed=system.infeed_cycles(program.infeed.element_bytes),
+        host_fill=system.host_fill_cycles(program.infeed.element_bytes),
+        outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
+        host_drain=system.host_drain_cycles(program.outfeed.element_bytes),
+    )
+
+
+def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
+    """Return the distinct sets of edges that are copied together, and which set follows each time-step."""
+    if plan.copy_rule is CopyRule.MERGED:
+        return (plan.edges(),), (0,) * plan.emitted
+    edges = {edge.source_step: edge for edge in plan.edges()}
+    made: list[set[Edge]] = [set() for _ in range(plan.emitted)]
+    for time_step, kind, stage in zip(plan.time_step.tolist(), plan.kind.tolist(), plan.stage.tolist(), strict=True):
+        edge = edges.get(plan.step_of(kind, stage))
+        if edge is not None:
+            made[time_step].add(edge)
+    index: dict[tuple[Edge, ...], int] = {}
+    copy_of = tuple(index.setdefault(tuple(sorted(after)), len(index)) for after in made)
+    return tuple(index), copy_of
+
+
+def _step_copy(
+    plan: Plan, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
+) -> StepCopy:
+    """Price one set of edges; a set that crosses no IPU syncs only under Sequential, and never on one IPU."""
+    crossing = traffic(program, edges)
+    if not crossing and (plan.copy_rule is not CopyRule.EACH_STAGE or len(plan.ipus) == 1):
+        return StepCopy(edges, 0, (), 0)
+    cost = system.merged_copy(crossing)
+    shares = tuple(
+        LinkShare(links.setdefault(load.direction, len(links)), load.bytes, load.cycles) for load in cost.links
+    )
+    return StepCopy(edges, cost.lead_cycles, shares, sum(crossing.values()))

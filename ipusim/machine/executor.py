@@ -1,0 +1,55 @@
+"""The seam between time and arithmetic: what an IPU process calls when something happens to a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ipusim.pipeline.plan import Edge
+
+
+class Executor(Protocol):
+    """The arithmetic of a program, called by the machine's processes at the simulated moment of each event.
+
+    ``ipu`` is the logical IPU, ``stage`` and ``micro_batch`` count from 0 within one execution.
+    """
+
+    def begin(self, execution: int) -> None:
+        """Begin an execution of the pipeline: accumulators are zero, no tensor is in flight."""
+
+    def infeed(self, ipu: int, micro_batch: int) -> None:
+        """Take the next element of the infeed onto ``ipu`` as ``micro_batch``."""
+
+    def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
+        """Run one pass; raises MissingTensorError if ``ipu`` does not hold what it needs."""
+
+    def copy(self, edges: Sequence[Edge]) -> None:
+        """Move every tensor made since the last copy along these edges, within an IPU or across."""
+
+    def outfeed(self, micro_batch: int) -> None:
+        """Hand the results of ``micro_batch`` to the host."""
+
+    def update(self, ipu: int) -> None:
+        """Apply the accumulated gradients to the weights of the stages on ``ipu``."""
+
+
+class NullExecutor:
+    """Time without arithmetic: every call does nothing."""
+
+    def begin(self, execution: int) -> None:
+        """Do nothing."""
+
+    def infeed(self, ipu: int, micro_batch: int) -> None:
+        """Do nothing."""
+
+    def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
+        """Do nothing."""
+
+    def copy(self, edges: Sequence[Edge]) -> None:
+        """Do nothing."""
+
+    def outfeed(self, micro_batch: int) -> None:
+        """Do nothing."""
+
+    def update(self, ipu: int) -> None:
+        """Do nothing."""

@@ -1,0 +1,185 @@
+"""One IPU: it takes its infeed, runs its operations in order, meets the others, and hands out its results."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import simpy
+
+from ipusim.machine.durations import Durations
+from ipusim.machine.executor import Executor
+from ipusim.machine.host import HostStream
+from ipusim.machine.interconnect import Interconnect
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import NONE, SpanKind
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """What one IPU does in one execution, as columns: building an object for each operation would cost as much as it.
+
+    Attributes:
+        tasks: number of operations in each emitted time-step.
+        what, cycles, kind, stage, micro_batch: of each operation, in order: the
+            recorder's description, its duration, and what it is.
+        infeed, outfeed: micro-batches taken before and handed out after a time-step.
+    """
+
+    tasks: list[int]
+    what: list[int]
+    cycles: list[int]
+    kind: list[int]
+    stage: list[int]
+    micro_batch: list[int]
+    infeed: dict[int, int]
+    outfeed: dict[int, int]
+
+
+class Feed:
+    """One IPU's end of a host stream."""
+
+    def __init__(
+        self,
+        stream: HostStream,
+        recorder: Recorder,
+        transfer: Description,
+        micro_batches: Sequence[int],
+        transfer_cycles: int,
+    ) -> None:
+        """Describe the copies (``transfer``, for each of ``micro_batches``) and the waits for the host."""
+        self.stream = stream
+        self.transfer_cycles = transfer_cycles
+        self.transfer = {
+            micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
+        }
+        self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu))
+
+
+def agendas(plan: Plan, durations: Durations, recorder: Recorder, enqueued: range) -> dict[int, Agenda]:
+    """Return what each IPU that holds a stage does.
+
+    ``enqueued`` are the micro-batches whose results go to the outfeed, right
+    after the copy that follows the last stage's forward.
+    """
+    size = len(plan.table)
+    rows = [plan.kind, plan.ipu, plan.stage, plan.micro_batch, np.full(size, NONE), np.zeros(size)]
+    what = np.arange(size) + recorder.describe_rows(np.stack(rows, axis=1).astype(np.int64))
+    price = np.array(
+        [[durations.passes.get((kind, stage), 0) for stage in range(plan.shape.stages)] for kind in Pass],
+        dtype=np.int64,
+    )
+    cycles = price[plan.kind, plan.stage]
+    forward = plan.kind == Pass.FORWARD
+    fed = forward & (plan.stage == 0)
+    handed_out = forward & (plan.stage == plan.shape.stages - 1) & np.isin(plan.micro_batch, enqueued)
+    agenda = {}
+    for ipu in plan.ipus:
+        own = plan.ipu == ipu
+        tasks = np.bincount(plan.time_step[own], minlength=plan.emitted).tolist()
+        columns = [c[own].tolist() for c in (what, cycles, plan.kind, plan.stage, plan.micro_batch)]
+        feeds = [
+            dict(zip(plan.time_step[own & at].tolist(), plan.micro_batch[own & at].tolist(), strict=True))
+            for at in (fed, handed_out)
+        ]
+        agenda[ipu] = Agenda(tasks, *columns, *feeds)
+    return agenda
+
+
+class Ipu:
+    """The process of one IPU, and where it stands."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        recorder: Recorder,
+        *,
+        number: int,
+        agenda: Agenda,
+        interconnect: Interconnect,
+        executor: Executor,
+        infeed: Feed | None,
+        outfeed: Feed | None,
+    ) -> None:
+        """Prepare logical IPU ``number`` to run ``agenda`` in every execution."""
+        self.number = number
+        self._env = env
+        self._agenda = agenda
+        self._interconnect = interconnect
+        self._executor = executor
+        self._record = recorder.record
+        self._infeed = infeed
+        self._outfeed = outfeed
+        self._update = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number))
+
+    def run(self, executions: int, update_cycles: int | None) -> Process:
+        """Run every time-step of every execution; a SimPy process.
+
+        ``update_cycles`` is the time of this IPU's weight update, None in inference.
+        """
+        # Names bound once: this loop runs for every operation of every simulated IPU.
+        env, number, record, agenda = self._env, self.number, self._record, self._agenda
+        timeout, run, arrive = env.timeout, self._executor.run, self._interconnect.arrive
+        infeed, outfeed = agenda.infeed, agenda.outfeed
+        step, cause = 0, NONE
+        for _ in range(executions):
+            ops = zip(agenda.what, agenda.cycles, agenda.kind, agenda.stage, agenda.micro_batch, strict=True)
+            for time_step, tasks in enumerate(agenda.tasks):
+                if time_step in infeed:
+                    cause = yield from self._take_infeed(infeed[time_step], step, cause)
+                if tasks:
+                    now = self._now()
+                    for what, cycles, kind, stage, micro_batch in islice(ops, tasks):
+                        run(number, kind, stage, micro_batch)
+                        yield timeout(cycles)
+                        cause = record(what, step, now, now + cycles, cause)
+                        now += cycles
+                cause = yield arrive(number, cause)
+                if time_step in outfeed:
+                    cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
+                step += 1
+            if update_cycles is not None:
+                now = self._now()
+                self._executor.update(number)
+                yield timeout(update_cycles)
+                cause = record(self._update, step, now, now + update_cycles, cause)
+                cause = yield arrive(number, cause)
+            step += 1
+
+    def _now(self) -> int:
+        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
+
+    def _take_infeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        if self._infeed is not None:
+            cause = yield from self._transfer(self._infeed, micro_batch, step, cause)
+        self._executor.infeed(self.number, micro_batch)
+        return cause
+
+    def _give_outfeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        self._executor.outfeed(micro_batch)
+        if self._outfeed is not None:
+            cause = yield from self._transfer(self._outfeed, micro_batch, step, cause)
+        return cause
+
+    def _transfer(self, feed: Feed, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
+        start = self._now()
+        waiting = feed.stream.waiting()
+        if waiting is not None:
+            yield waiting
+            now = self._now()
+            self._record(feed.wait, step, start, now, cause)
+            cause, start = feed.stream.take(), now
+        else:
+            feed.stream.take()
+        yield self._env.timeout(feed.transfer_cycles)
+        cause = self._record(feed.transfer[micro_batch], step, start, start + feed.transfer_cycles, cause)
+        feed.stream.give_back(cause)
+        return cause

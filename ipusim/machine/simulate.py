@@ -1,0 +1,158 @@
+"""Run a Plan on a System: build the processes, let time pass, return what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+
+from ipusim.errors import DeadlockError
+from ipusim.hardware.system import System
+from ipusim.machine.durations import Durations, durations
+from ipusim.machine.executor import Executor, NullExecutor
+from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
+from ipusim.machine.interconnect import Interconnect
+from ipusim.machine.ipu import Feed, Ipu, agendas
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import SpanKind, Timeline, TimelineInfo
+
+#: Called with the time-steps behind and the time-steps in all.
+Progress = Callable[[int, int], None]
+
+
+def _no_progress(done: int, total: int) -> None:  # noqa: ARG001 - the signature of Progress
+    return
+
+
+def simulate(
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    *,
+    executor: Executor | None = None,
+    executions: int | None = None,
+    progress: Progress = _no_progress,
+) -> Timeline:
+    """Execute ``plan`` and return its Timeline.
+
+    ``executor`` does the arithmetic (none: time only). ``executions`` is the
+    number of executions of the pipeline, by default the program's repeat count.
+    Raises MissingTensorError when an operation starts where a tensor is not, and
+    DeadlockError when processes wait for what will never happen.
+    """
+    executor = executor or NullExecutor()
+    executions = program.repeat_count if executions is None else executions
+    cost = durations(plan, program, system)
+    steps = plan.emitted + 1  # the weight update counts as the last
+    recorder = Recorder(steps)
+    env = simpy.Environment()
+    interconnect = Interconnect(env, plan.ipus, cost, executor, recorder)
+    enqueued = _enqueued(program)
+    infeed, outfeed = _feeds(env, recorder, program, cost, executions)
+    agenda = agendas(plan, cost, recorder, enqueued)
+    ipus = [
+        Ipu(
+            env,
+            recorder,
+            number=number,
+            agenda=agenda[number],
+            interconnect=interconnect,
+            executor=executor,
+            infeed=infeed if number == plan.shape.mapping[0] else None,
+            outfeed=outfeed if number == plan.shape.mapping[-1] else None,
+        )
+        for number in plan.ipus
+    ]
+    total = executions * steps
+    training = plan.shape.training
+    executor.begin(0)
+    env.process(interconnect.meet(executions, training, lambda done: progress(done, total)))
+    running = [env.process(ipu.run(executions, cost.update[ipu.number] if training else None)) for ipu in ipus]
+    everyone = simpy.AllOf(env, running)
+    try:
+        env.run(until=everyone)
+    except RuntimeError:
+        if not everyone.triggered and env.peek() == float("inf"):
+            raise DeadlockError(_blocked(plan, interconnect, infeed, outfeed)) from None
+        raise
+    return recorder.timeline(_info(plan, program, system, cost, executions))
+
+
+def _enqueued(program: PipelineProgram) -> range:
+    """The micro-batches of an execution whose results go to the outfeed."""
+    count = program.shape.count
+    return range(count) if program.outfeed.mode == "ALL" else range(count - 1, count)
+
+
+def _feeds(
+    env: simpy.Environment, recorder: Recorder, program: PipelineProgram, cost: Durations, executions: int
+) -> tuple[Feed | None, Feed | None]:
+    """Connect the first and the last stage's IPU to the host; None where the host costs nothing."""
+    shape = program.shape
+    infeed = outfeed = None
+    if cost.infeed or cost.host_fill:
+        stream = HostStream(
+            env,
+            recorder,
+            track=INFEED_TRACK,
+            host_cycles=cost.host_fill,
+            depth=program.infeed.prefetch_depth,
+            elements=executions * shape.count,
+        )
+        transfer = Description(SpanKind.INFEED, shape.mapping[0], 0, bytes=program.infeed.element_bytes)
+        infeed = Feed(stream, recorder, transfer, range(shape.count), cost.infeed)
+    if cost.outfeed or cost.host_drain:
+        enqueued = _enqueued(program)
+        stream = HostStream(
+            env,
+            recorder,
+            track=OUTFEED_TRACK,
+            host_cycles=cost.host_drain,
+            depth=program.outfeed.buffer_depth,
+            elements=executions * len(enqueued),
+        )
+        last = shape.stages - 1
+        transfer = Description(SpanKind.OUTFEED, shape.mapping[-1], last, bytes=program.outfeed.element_bytes)
+        outfeed = Feed(stream, recorder, transfer, enqueued, cost.outfeed)
+    return infeed, outfeed
+
+
+def _blocked(plan: Plan, interconnect: Interconnect, infeed: Feed | None, outfeed: Feed | None) -> str:
+    """Say of each IPU what it waits for when nothing is left to happen."""
+    missing = interconnect.missing()
+    lines = ["nothing is left to happen, but the pipeline is not done:"]
+    for ipu in plan.ipus:
+        if ipu not in missing:
+            others = ", ".join(map(str, missing))
+            what = f"the inter-IPU copy, which waits for IPU {others}"
+        elif infeed is not None and ipu == plan.shape.mapping[0] and infeed.stream.ipu_is_waiting:
+            what = "the next element of the infeed"
+        elif outfeed is not None and ipu == plan.shape.mapping[-1] and outfeed.stream.ipu_is_waiting:
+            what = "room in the outfeed's buffer"
+        else:
+            what = "an event that nothing triggers"
+        lines.append(f"  IPU {ipu} waits for {what}")
+    return "\n".join(lines)
+
+
+def _info(plan: Plan, program: PipelineProgram, system: System, cost: Durations, executions: int) -> TimelineInfo:
+    return TimelineInfo(
+        name=program.name,
+        system=system.name,
+        clock_hz=system.clock_hz,
+        ipus=system.ipus,
+        selection_order=system.selection_order,
+        schedule=plan.schedule,
+        training=plan.shape.training,
+        stages=tuple(profile.name for profile in program.stages),
+        mapping=plan.shape.mapping,
+        count=plan.shape.count,
+        overlap=plan.overlap,
+        time_steps=plan.emitted,
+        executions=executions,
+        executions_per_step=program.repeat_count,
+        micro_batch_size=program.micro_batch_size,
+        links=tuple(direction.label for direction in cost.links),
+    )

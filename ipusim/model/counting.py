@@ -1,0 +1,147 @@
+"""Counts the work of a Python function of arrays, and of its gradient, by tracing both with autograd.
+
+The function runs under a trace of its own, whose nodes note what each NumPy call
+does. Its gradient runs inside the same trace, so the calls of the backward pass
+are counted by the same rules:
+
+- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
+  multiply-accumulate for each combination of all their indices (einsum over all its
+  operands at once, whatever order it contracts them in);
+- sums, means, maxima and the like: one operation for each element read;
+- exp, log, tanh and other elementary functions: ELEMENTARY_FLOPS for each element;
+- views, indexing, joining and copying: no arithmetic;
+- anything else: one operation for each element written.
+
+Operands and results of every call but a change of view add to the memory traffic.
+Comparisons and other functions without a gradient, and calls on constants alone,
+are not seen and cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, Final
+
+import autograd.numpy as anp
+import numpy as np
+from autograd import make_vjp
+from autograd.core import VJPNode
+from autograd.tracer import Node, getval, new_box, notrace_primitives, register_notrace, trace_stack
+
+from ipusim.errors import ModelError
+from ipusim.model.layer import ELEMENTARY_FLOPS, Array
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PRODUCTS: Final = _names(
+    "dot inner outer tensordot dot_adjoint_0 dot_adjoint_1 tensordot_adjoint_0 tensordot_adjoint_1"
+)
+_ELEMENTARY: Final = _names(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
+    "arctanh sqrt power logaddexp logaddexp2 sinc erf erfc expit logit"
+)
+_REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
+_VIEWS: Final = _names(
+    "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
+    "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict"
+)
+_MOVES: Final = _names(
+    "concatenate_args array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
+    "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
+)
+#: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
+_REFUSED: Final = _names(
+    "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
+    "rfftn irfft irfft2 irfftn"
+)
+
+
+class Tally:
+    """Running counts: multiply-accumulates, other operations, and elements read or written."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.macs = 0
+        self.flops = 0
+        self.elements = 0
+
+    def __sub__(self, earlier: Tally) -> Tally:
+        """Return what was counted since ``earlier``."""
+        later = Tally()
+        later.macs = self.macs - earlier.macs
+        later.flops = self.flops - earlier.flops
+        later.elements = self.elements - earlier.elements
+        return later
+
+    def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
+        """Add one call of the NumPy function ``name``."""
+        if name in _REFUSED:
+            raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
+        if name in _VIEWS:
+            return
+        read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
+        written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
+        self.elements += sum(read) + written
+        if name in _PRODUCTS:
+            # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
+            self.macs += math.isqrt(math.prod(read) * written)
+        elif name == "matmul":
+            self.macs += written * np.shape(args[0])[-1]
+        elif name == "einsum":
+            self.macs += _einsum_combinations(args)
+        elif name in _ELEMENTARY:
+            self.flops += written * ELEMENTARY_FLOPS
+        elif name in _REDUCTIONS:
+            self.flops += sum(read)
+        elif name not in _MOVES:
+            self.flops += written
+
+
+def _einsum_combinations(args: Sequence[Any]) -> int:
+    inputs, _, operands = anp.parse_einsum_input(*args)
+    sizes: dict[str, int] = {}
+    for indices, operand in zip(inputs.split(","), operands, strict=True):
+        for index, size in zip(indices, np.shape(operand), strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
+    return math.prod(sizes.values())
+
+
+class CountingNode(Node):  # type: ignore[misc]
+    """A call in the trace that notes itself in the tally of the trace's roots."""
+
+    __slots__ = ("tally",)
+
+    def __init__(self, value: Any, fun: Any, args: Any, _kwargs: Any, _argnums: Any, parents: Any) -> None:
+        """Note the call; autograd makes one node for each."""
+        self.tally = parents[0].tally
+        self.tally.note(fun.__name__, value, args)
+
+    def initialize_root(self, tally: Tally) -> None:
+        """Start a trace that counts into ``tally``."""
+        self.tally = tally
+
+
+# Functions that autograd does not differentiate return plain arrays and numbers here too.
+for _function in tuple(notrace_primitives[VJPNode]):
+    register_notrace(CountingNode, _function)
+
+
+def count_passes(function: Callable[..., Any], arrays: Sequence[Array], wanted: Sequence[int]) -> tuple[Tally, Tally]:
+    """Return the counts of ``function(*arrays)``, and of its gradient by the arguments numbered ``wanted``.
+
+    ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
+    what cannot be counted.
+    """
+    both = Tally()
+    with trace_stack.new_trace() as trace:
+        boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
+        vjp, result = make_vjp(function, tuple(wanted))(*boxes)
+        forward = copy(both)
+        vjp(new_box(np.ones_like(getval(result)), trace, CountingNode.new_root(both)))
+    return forward, both - forward

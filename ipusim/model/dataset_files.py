@@ -1,0 +1,111 @@
+"""Datasets that others made: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.datasets import Dataset
+from ipusim.model.layer import Array
+
+#: Type byte of an IDX file's magic number, and the big-endian type of its data
+#: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
+_IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def digits() -> Dataset:
+    """Return the 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships, scaled to [0, 1].
+
+    Raises ModelError when scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]") from None
+    bunch = load_digits()
+    return Dataset((bunch.images / 16).astype(np.float32), bunch.target.astype(np.int32), 10, "digits")
+
+
+def idx(images: Path, labels: Path) -> Dataset:
+    """Return the dataset of an images file and a labels file in the MNIST format, plain or gzipped.
+
+    Pixels of one byte are scaled to [0, 1]; other types are taken as they are. The
+    classes are 0 to the largest label. Raises ModelError for a file that is
+    missing, is not of this format, or is shorter or longer than its header says.
+    """
+    x = read_idx(images)
+    y = read_idx(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ModelError(f"{labels}: expected one whole-number label for each image, got {y.dtype} of shape {y.shape}")
+    if x.ndim < 2:
+        raise ModelError(f"{images}: expected images of at least one axis each, got data of shape {x.shape}")
+    if len(x) != len(y):
+        raise ModelError(f"{images} holds {len(x)} images but {labels} {len(y)} labels: each image needs one")
+    if len(x) == 0:
+        raise ModelError(f"{images}: no images")
+    scale = np.float32(255 if x.dtype == np.uint8 else 1)
+    return Dataset(x.astype(np.float32) / scale, y.astype(np.int32), int(y.max()) + 1, images.name)
+
+
+def read_idx(path: Path) -> Array:
+    """Return the array of one IDX file, gzipped or not; raises ModelError as :func:`idx` does."""
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: the gzip data is damaged: {error}") from None
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or data[3] == 0:
+        raise ModelError(
+            f"{path}: not an IDX file: expected a magic number of two zero bytes, a type from 08 to 0e "
+            f"and a number of axes, got {data[:4].hex(' ') or 'nothing'}"
+        )
+    dtype, axes = np.dtype(_IDX_TYPES[data[2]]), data[3]
+    header = 4 + 4 * axes
+    if len(data) < header:
+        raise ModelError(f"{path}: the header of {axes} axes needs {header} bytes, the file has {len(data)}")
+    shape = tuple(int(size) for size in np.frombuffer(data, ">u4", axes, 4))
+    wanted = header + math.prod(shape) * dtype.itemsize
+    if len(data) != wanted:
+        raise ModelError(f"{path}: the header says shape {shape}, {wanted} bytes in all, the file has {len(data)}")
+    return np.frombuffer(data, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def npz(path: Path, x: str = "x", y: str = "y") -> Dataset:
+    """Return the dataset of two arrays, named ``x`` and ``y``, of a NumPy archive.
+
+    Inputs become float32. Whole-number labels are classes 0 to the largest label,
+    floating-point ones the targets of a regression. Raises ModelError for a file
+    that is missing or no archive, or an array that is missing or holds no numbers.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ModelError(f"{path}: expected an npz archive, got a single array")
+            arrays = {}
+            for name in (x, y):
+                if name not in archive:
+                    raise ModelError(f"{path}: no array {name!r}; it holds {', '.join(archive.files) or 'none'}")
+                arrays[name] = archive[name]
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path}: not a NumPy archive of plain arrays: {error}") from None
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iuf" or array.ndim == 0 or array.size == 0:
+            raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")
+    inputs, labels = arrays[x].astype(np.float32), arrays[y]
+    if labels.dtype.kind == "f":
+        return Dataset(inputs, labels.astype(np.float32), None, path.name)
+    return Dataset(inputs, labels.astype(np.int32), int(labels.max()) + 1, path.name)

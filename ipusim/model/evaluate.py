@@ -1,0 +1,52 @@
+"""How good trained weights are: loss and accuracy on samples that the training did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipusim.errors import ModelError
+from ipusim.model.datasets import Dataset
+from ipusim.model.layer import Parameters
+from ipusim.model.stage import LayerStage
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss, and share of right answers (None when the loss does not classify), over ``samples``."""
+
+    loss: float
+    accuracy: float | None
+    samples: int
+
+
+def evaluate(
+    stages: Sequence[LayerStage], parameters: Sequence[Parameters], dataset: Dataset, batch_size: int = 256
+) -> Evaluation:
+    """Run all samples of ``dataset`` forward through the stages and their loss, ``batch_size`` at a time.
+
+    ``parameters`` holds each stage's weights. The last, smaller batch counts by its
+    samples. Raises ModelError when the last stage has no loss.
+    """
+    named_loss = stages[-1].loss
+    if named_loss is None:
+        raise ModelError("cannot evaluate a network without a loss")
+    loss_parameters = {
+        name: parameters[-1][f"{named_loss.name}/{name}"]
+        for name in named_loss.layer.parameter_shapes(stages[-1].shapes[-1])
+    }
+    total, right = 0.0, 0.0
+    classifies = True
+    for start in range(0, len(dataset), batch_size):
+        x, labels = dataset.x[start : start + batch_size], dataset.y[start : start + batch_size]
+        count = len(x)
+        for stage, own in zip(stages, parameters, strict=True):
+            x = stage.predict(own, x)
+        loss, _ = named_loss.layer.forward(loss_parameters, x, labels)
+        total += float(loss) * count
+        accuracy = named_loss.layer.accuracy(x, labels)
+        classifies = accuracy is not None
+        # Whole samples, so that the sum over batches is exact.
+        right += (accuracy or 0.0) * count
+    samples = len(dataset)
+    return Evaluation(total / samples, right / samples if classifies else None, samples)

@@ -1,0 +1,63 @@
+"""Functions from a user's own Python file, named ``file.py:function``."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ipusim.errors import ModelError
+
+
+def load_function(reference: str, base: Path) -> Callable[..., Any]:
+    """Run the file and return the function that ``reference`` (``file.py:function``) names.
+
+    A relative file is looked up from ``base``. Every call runs the file anew, as a
+    module of its own that stays out of ``sys.modules`` once it has run, and
+    leaves no compiled copy beside it. Raises ModelError for a reference without a
+    function, a missing file, an error in the file (with its line), a missing
+    function, or a name that cannot be called.
+    """
+    file, _, name = reference.rpartition(":")
+    if not file or not name.isidentifier():
+        raise ModelError(f"expected a reference of the form 'file.py:function', got {reference!r}")
+    path = (base / file).resolve()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
+    module = _run(path, source)
+    function = vars(module).get(name)
+    if function is None:
+        known = sorted(n for n, value in vars(module).items() if callable(value) and not n.startswith("_"))
+        raise ModelError(f"{reference!r}: {path} has no function {name!r}; it has {', '.join(known) or 'none'}")
+    if not callable(function):
+        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(function).__name__}, not a function")
+    loaded: Callable[..., Any] = function
+    return loaded
+
+
+def _run(path: Path, source: bytes) -> ModuleType:
+    name = f"ipusim_user_file_{path.stem}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # Dataclasses look their module up in sys.modules while the class statement runs.
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise ModelError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}") from None
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{path}:{lines[-1]}" if lines else str(path)
+        raise ModelError(f"{place}: {type(error).__name__}: {error}") from error
+    finally:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+    return module

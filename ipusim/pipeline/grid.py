@@ -1,0 +1,79 @@
+"""A Plan as text and back: one row a time-step, one column an IPU, ``F1.3`` an operation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import PlanError
+from ipusim.pipeline.ops import Op
+from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.program import PlanShape
+
+_HEADER: Final = re.compile(
+    r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?, "
+    r"stages on IPUs (?P<mapping>[\d, ]+), count (?P<count>\d+)"
+)
+_EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
+_ROW: Final = re.compile(r"\s*(\d+)\s\s(.*?)(\s+<--.*)?")
+
+
+def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
+    """Return the Plan as text that :func:`parse_grid` reads back.
+
+    Time-steps without any work are left out; the header says how many the
+    compiler emits. ``notes`` adds a remark behind the row of a time-step.
+    """
+    shape = plan.shape
+    lines = [
+        f"{plan.schedule} {'training' if shape.training else 'inference'}"
+        f"{' with recomputation' if shape.recompute else ''}, "
+        f"stages on IPUs {', '.join(map(str, shape.mapping))}, count {shape.count}",
+        f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
+        f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
+        f"offsets {list(plan.offsets)}",
+    ]
+    cells = {place: " ".join(map(str, ops)) for place, ops in plan.cells().items()}
+    widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in plan.ipus]
+    for time_step in sorted({time_step for time_step, _ in cells}):
+        row = [cells.get((time_step, ipu), ".").ljust(width) for ipu, width in zip(plan.ipus, widths, strict=True)]
+        note = f"  <-- {notes[time_step]}" if notes and time_step in notes else ""
+        lines.append(f"{time_step:>3}  {' | '.join(row)}".rstrip() + note)
+    return "\n".join(lines) + "\n"
+
+
+def parse_grid(text: str) -> Plan:
+    """Read back what :func:`format_grid` wrote; raises PlanError naming the line that does not fit."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    head = _HEADER.fullmatch(lines[0].strip()) if lines else None
+    emitted = _EMITTED.fullmatch(lines[1].strip()) if len(lines) > 1 else None
+    if head is None or emitted is None or len(lines) < 3 or not lines[2].strip().startswith("offsets ["):
+        raise PlanError("expected a grid that begins with its three header lines (schedule, time-steps, offsets)")
+    mapping = tuple(int(ipu) for ipu in head["mapping"].split(","))
+    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", head["recompute"] is not None)
+    ipus = sorted(set(mapping))
+    rows: list[tuple[int, ...]] = []
+    for line in lines[3:]:
+        match = _ROW.fullmatch(line)
+        cells = match[2].split("|") if match else []
+        if match is None or len(cells) != len(ipus):
+            raise PlanError(f"expected a row of {len(ipus)} cells behind a time-step, got {line!r}")
+        for ipu, cell in zip(ipus, cells, strict=True):
+            for word in cell.split():
+                if word != ".":
+                    try:
+                        rows.append((int(match[1]), ipu, *Op.parse(word)))
+                    except ValueError as error:
+                        raise PlanError(f"{error} in row {line!r}") from None
+    return Plan(
+        head["schedule"],
+        shape,
+        offsets=tuple(ast.literal_eval(lines[2].strip().removeprefix("offsets "))),
+        emitted=int(emitted["emitted"]),
+        fifo_depths=tuple(int(depth) for depth in re.findall(r"\d+", emitted["depths"])),
+        copy_rule=CopyRule(emitted["copies"]),
+        table=np.array(rows, dtype=np.int64).reshape(-1, 5),
+    )

@@ -1,0 +1,41 @@
+"""One operation of a pipeline: a pass of one computational stage over one micro-batch, printed as ``F1.3``."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+
+class Pass(IntEnum):
+    """What a stage does with a micro-batch; the numbers are those of the same kinds in a Timeline."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    RECOMPUTE = 2
+
+
+_LETTERS: Final = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.RECOMPUTE: "R"}
+_PASSES: Final = {letter: kind for kind, letter in _LETTERS.items()}
+_TEXT: Final = re.compile(r"([FBR])(\d+)\.(\d+)")
+
+
+class Op(NamedTuple):
+    """A pass of ``stage`` over ``micro_batch``, both counted from 0."""
+
+    kind: Pass
+    stage: int
+    micro_batch: int
+
+    def __str__(self) -> str:
+        """Return the grid notation, ``F1.3`` for the forward of stage 1 on micro-batch 3."""
+        return f"{_LETTERS[self.kind]}{self.stage}.{self.micro_batch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Op:
+        """Read the grid notation back; raises ValueError for anything else."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"expected an operation such as F1.3, B0.0 or R2.5, got {text!r}")
+        letter, stage, micro_batch = match.groups()
+        return cls(_PASSES[letter], int(stage), int(micro_batch))

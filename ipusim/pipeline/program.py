@@ -1,0 +1,98 @@
+"""A pipeline program: what runs, where, how often and under which schedule; nothing about time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ipusim.model.profile import StageProfile
+
+Reduction = Literal["SUM", "MEAN"]
+OutfeedMode = Literal["ALL", "LAST"]
+
+
+@dataclass(frozen=True)
+class PlanShape:
+    """All of a program that decides the order of its operations.
+
+    Attributes:
+        mapping: the IPU (logical number) of each computational stage, in stage order.
+        count: gradient accumulation count, the micro-batches of one execution.
+        training: whether backward passes and a weight update follow.
+        recompute: whether every forward stage but the last runs again before its
+            backward pass (RecomputeThenBackpropagate).
+    """
+
+    mapping: tuple[int, ...]
+    count: int
+    training: bool = True
+    recompute: bool = False
+
+    @property
+    def stages(self) -> int:
+        """The number of computational stages, N."""
+        return len(self.mapping)
+
+    @property
+    def steps(self) -> int:
+        """The steps of one micro-batch's life: 2N in training, N in inference."""
+        return 2 * self.stages if self.training else self.stages
+
+    @property
+    def ipu_of_step(self) -> tuple[int, ...]:
+        """The IPU of each step: forward stages in order, then backward stages in reverse."""
+        return self.mapping + self.mapping[::-1] if self.training else self.mapping
+
+
+@dataclass(frozen=True)
+class Infeed:
+    """The queue that feeds the first stage.
+
+    Attributes:
+        element_bytes: bytes of one micro-batch, labels included.
+        prefetch_depth: elements that the host keeps ready near the IPU (Graphcore's default is 3).
+    """
+
+    element_bytes: int = 0
+    prefetch_depth: int = 3
+
+
+@dataclass(frozen=True)
+class Outfeed:
+    """The queue that takes the last stage's results to the host.
+
+    Attributes:
+        element_bytes: bytes of one micro-batch's results.
+        mode: ALL sends every micro-batch's results, LAST only those of an execution's last micro-batch.
+        buffer_depth: elements that the host's buffer holds (Graphcore's default is 3).
+    """
+
+    element_bytes: int = 0
+    mode: OutfeedMode = "ALL"
+    buffer_depth: int = 3
+
+
+@dataclass(frozen=True)
+class PipelineProgram:
+    """A pipeline: its stages, their places, the schedule and the feeds.
+
+    Attributes:
+        stages: profile of each computational stage, in order.
+        shape: mapping, gradient accumulation count, training or inference.
+        schedule: name of a registered schedule, such as ``grouped``.
+        repeat_count: executions of the pipeline in one step, each followed by one weight update.
+        reduction: how the gradients of the micro-batches are accumulated.
+        infeed, outfeed: the host queues.
+        micro_batch_size: samples in one micro-batch.
+        name: the program's name in files and charts.
+    """
+
+    stages: tuple[StageProfile, ...]
+    shape: PlanShape
+    schedule: str = "grouped"
+    repeat_count: int = 1
+    reduction: Reduction = "SUM"
+    infeed: Infeed = field(default_factory=Infeed)
+    outfeed: Outfeed = field(default_factory=Outfeed)
+    micro_batch_size: int = 1
+    name: str = "pipeline"

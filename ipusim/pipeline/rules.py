@@ -1,0 +1,67 @@
+"""Graphcore's own rules for the arguments of a pipeline, with Graphcore's own message texts.
+
+Texts and order are those of ``pipelining_ops.pipeline`` and of the compiler's
+``pipeline_visitor`` in Graphcore's TensorFlow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.pipeline.program import PlanShape
+
+_ALSO_CALLED: Final = (
+    "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` "
+    "or `steps_per_execution` depending on the API used."
+)
+_INT32_MAX: Final = 2**31 - 1
+
+
+def check_stages(stages: int, mapping: tuple[int, ...]) -> None:
+    """Refuse fewer than two stages and a mapping of another length; raises ProgramError."""
+    if stages < 2:
+        raise ProgramError("Pipeline requires at least two computational stages.")
+    if len(mapping) != stages:
+        raise ProgramError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
+
+
+def check_interleaved(shape: PlanShape) -> None:
+    """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError."""
+    if shape.training and len(set(shape.mapping)) != len(shape.mapping):
+        raise UnsupportedProgramError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            "device for training graphs. Please use a different pipeline schedule."
+        )
+
+
+def check_count_range(count: int) -> None:
+    """Refuse a gradient accumulation count that is no positive 32-bit integer; raises CountError."""
+    if count < 0:
+        raise CountError("gradient_accumulation_count must be >= 0.")
+    if count > _INT32_MAX:
+        raise CountError("gradient_accumulation_count must be < max int32.")
+
+
+def check_count(count: int, overlap: int) -> None:
+    """Refuse a count that the overlap length does not divide, or below it; raises CountError.
+
+    The multiple is checked first, as in Graphcore's compiler, so that the second
+    text appears for a count of 0 only.
+    """
+    check_count_range(count)
+    if count % overlap:
+        raise CountError(
+            f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}. "
+            + _ALSO_CALLED
+        )
+    if count < overlap:
+        raise CountError(
+            f"The number of iterations of the pipeline must be at least {overlap}, but it is {count}. " + _ALSO_CALLED
+        )
+
+
+def nearest_counts(count: int, overlap: int) -> tuple[int, ...]:
+    """Return the legal counts next to ``count``, the lower one first: ``nearest_counts(10, 8) == (8, 16)``."""
+    lower = count // overlap * overlap
+    return tuple(sorted({max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}))

@@ -1,0 +1,1 @@
+"""Pictures, trace files and tables of a Timeline: figures or rows are returned, nothing is saved."""

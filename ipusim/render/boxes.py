@@ -1,0 +1,149 @@
+"""The rectangles of an execution trace, as arrays; no drawing.
+
+A box for every span is right while time-steps are wide enough to see. Where
+they are not, each bin of whole time-steps becomes a stack of one box per look
+whose heights are the shares of time, so that every look keeps its exact area
+and equal bins melt into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.phases import time_steps
+from ipusim.render.style import LOOK_OF_KIND, LOOKS
+from ipusim.render.window import Window
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_LOOKS: Final = np.array(LOOK_OF_KIND, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Rectangles in columns of one length.
+
+    Attributes:
+        look: index into LOOKS.
+        ipu: the row, logical IPU.
+        start, end: in cycles, within the window.
+        bottom, top: in parts of the row's height, 0 to 1 from the bottom.
+        stage, micro_batch: what is computed, NONE where nothing is or where several are.
+    """
+
+    look: Integers
+    ipu: Integers
+    start: Floats
+    end: Floats
+    bottom: Floats
+    top: Floats
+    stage: Integers
+    micro_batch: Integers
+
+    def __len__(self) -> int:
+        """The number of boxes."""
+        return len(self.look)
+
+
+def span_boxes(timeline: Timeline, window: Window) -> Boxes:
+    """Return a box for each span on each IPU's row that lies in the window, cut to it."""
+    look = _LOOKS[timeline.kind]
+    rows = np.flatnonzero(
+        (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
+    )
+    shared = timeline.ipu[rows] == ALL_IPUS
+    ipus = len(timeline.info.ipus)
+    repeats = np.where(shared, ipus, 1)
+    source = np.repeat(rows, repeats)
+    # The n-th copy of a span of all IPUs lies on row n.
+    nth = np.arange(len(source)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    ipu = np.where(timeline.ipu[source] == ALL_IPUS, nth, timeline.ipu[source])
+    return Boxes(
+        look=look[source],
+        ipu=ipu,
+        start=np.maximum(timeline.start[source], window.start).astype(np.float64),
+        end=np.minimum(timeline.end[source], window.end).astype(np.float64),
+        bottom=np.zeros(len(source)),
+        top=np.ones(len(source)),
+        stage=timeline.stage[source],
+        micro_batch=timeline.micro_batch[source],
+    )
+
+
+def share_boxes(timeline: Timeline, window: Window, edges: Integers) -> Boxes:
+    """Return stacked boxes whose heights are the shares of time of each look in each bin.
+
+    ``edges`` are the bounds of the bins in rising cycles, from the window's start to its end.
+    """
+    spans = span_boxes(timeline, window)
+    start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
+    group = spans.ipu * len(LOOKS) + spans.look
+    order = np.argsort(group, kind="stable")
+    groups = len(timeline.info.ipus) * len(LOOKS)
+    bounds = np.searchsorted(group[order], np.arange(groups + 1))
+    area = np.zeros((groups, len(edges) - 1), dtype=np.int64)
+    for number in range(groups):
+        members = order[bounds[number] : bounds[number + 1]]
+        if len(members):
+            area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
+    share = (area / np.diff(edges)).reshape(len(timeline.info.ipus), len(LOOKS), -1)
+    top = np.cumsum(share, axis=1)
+    bottom = top - share
+    return _melt(bottom, top, edges)
+
+
+def _since(times: Integers, edges: Integers) -> Integers:
+    """Return, at each edge, the cycles that have passed since each of ``times`` that lies before it, summed."""
+    times = np.sort(times)
+    passed = np.searchsorted(times, edges)
+    total = np.concatenate([[0], np.cumsum(times)])
+    return edges * passed - total[passed]
+
+
+def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
+    """Return the boxes of shape (IPUs, LOOKS, bins), with runs of equal neighbours as one."""
+    seen = top > bottom
+    fresh = np.ones_like(seen)
+    fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (seen[..., 1:] != seen[..., :-1])
+    ipu, look, first = np.nonzero(fresh)
+    # A run ends where the next one of the same row and look begins, or at the last edge.
+    last = np.append(first[1:], 0)
+    last[last == 0] = seen.shape[-1]
+    keep = seen[ipu, look, first]
+    ipu, look, first, last = ipu[keep], look[keep], first[keep], last[keep]
+    nothing = np.full(len(ipu), NONE, dtype=np.int64)
+    return Boxes(
+        look=look.astype(np.int64),
+        ipu=ipu.astype(np.int64),
+        start=edges[first].astype(np.float64),
+        end=edges[last].astype(np.float64),
+        bottom=bottom[ipu, look, first],
+        top=top[ipu, look, first],
+        stage=nothing,
+        micro_batch=nothing,
+    )
+
+
+def bin_edges(timeline: Timeline, window: Window, narrowest: float) -> Integers:
+    """Return bounds of bins of whole time-steps, each at least ``narrowest`` cycles wide if the window is.
+
+    A Timeline without time-steps in the window is cut into bins of equal width.
+    """
+    inner = time_steps(timeline).start
+    inner = inner[(inner > window.start) & (inner < window.end)]
+    if not len(inner):
+        count = max(int(window.cycles / max(narrowest, 1.0)), 1)
+        return np.unique(np.linspace(window.start, window.end, count + 1).astype(np.int64))
+    edges = [window.start]
+    while True:
+        place = int(np.searchsorted(inner, edges[-1] + narrowest))
+        if place == len(inner) or window.end - inner[place] < narrowest:
+            break
+        edges.append(int(inner[place]))
+    return np.array([*edges, window.end], dtype=np.int64)

@@ -1,0 +1,61 @@
+"""How each kind of span looks: colours that hold for colour-blind eyes and on grey paper.
+
+Hues are from the palette of Okabe and Ito ("Color Universal Design", 2008), some
+darkened or lightened so that no two looks have the same lightness: in grey print
+they run from host I/O (darkest) to the waits (lightest). The two that come
+closest in grey to a neighbour are hatched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.timeline.timeline import SpanKind
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one group of span kinds is drawn.
+
+    Attributes:
+        name: in the legend.
+        kinds: the span kinds that it stands for.
+        face, ink: colour of the box and of what is written or hatched on it, ``#rrggbb``.
+        hatch: matplotlib's hatch pattern, empty for none.
+    """
+
+    name: str
+    kinds: tuple[SpanKind, ...]
+    face: str
+    ink: str
+    hatch: str = ""
+
+
+#: Every look, in the order of the legend, and from the bottom up where boxes are stacked.
+LOOKS: Final = (
+    Look("forward", (SpanKind.FORWARD,), "#6fbdec", "#000000"),
+    Look("backward", (SpanKind.BACKWARD,), "#c44e00", "#ffffff"),
+    Look("recomputation", (SpanKind.RECOMPUTE,), "#f0e442", "#6b6400", "////"),
+    Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "...."),
+    Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#262626", "#ffffff"),
+    Look("exchange", (SpanKind.EXCHANGE,), "#00674b", "#ffffff"),
+    Look("sync", (SpanKind.SYNC,), "#c9c9c9", "#000000"),
+    Look("wait for the host", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),
+    Look("wait for other IPUs", (SpanKind.SYNC_WAIT,), "#ededed", "#000000"),
+)
+
+#: Index into LOOKS of each span kind; -1 for kinds that lie on no IPU's row.
+LOOK_OF_KIND: Final = tuple(
+    next((index for index, look in enumerate(LOOKS) if kind in look.kinds), -1) for kind in SpanKind
+)
+
+#: Sizes of text in points. A figure 10 inches wide that is shown 900 pixels wide has 1.25 pixels to the point.
+TITLE_SIZE: Final = 10.0
+TEXT_SIZE: Final = 8.0
+#: Sizes that numbers in boxes may have, tried in this order.
+NUMBER_SIZES: Final = (8.0, 7.0, 6.0)
+
+LINE: Final = "#333333"
+#: Pixels to the inch of a PNG; boxes are judged too narrow to draw in these pixels.
+DPI: Final = 180

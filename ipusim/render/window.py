@@ -1,0 +1,70 @@
+"""Which part of a run a picture shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.analysis.executions import executions, find_execution
+from ipusim.analysis.phases import execution_phases
+from ipusim.errors import OutputError
+from ipusim.timeline.timeline import Timeline
+
+#: Part of a phase's length that its window shows on either side of it.
+_CONTEXT: Final = 0.04
+
+
+@dataclass(frozen=True)
+class Window:
+    """From ``start`` to ``end``, in cycles, ``end`` being later."""
+
+    start: int
+    end: int
+
+    @property
+    def cycles(self) -> int:
+        """Length of the window."""
+        return self.end - self.start
+
+
+def run_end(timeline: Timeline) -> int:
+    """Return when the last IPU ends, in cycles; what the host does after that is left out."""
+    found = executions(timeline)
+    return found[-1].end if found else 0
+
+
+def window(timeline: Timeline, start: int | None = None, end: int | None = None) -> Window:
+    """Return the window from ``start`` to ``end``, by default the whole run.
+
+    Raises OutputError for a window that is empty or lies outside the run.
+    """
+    last = max(run_end(timeline), 1)
+    low, high = start if start is not None else 0, end if end is not None else last
+    if not 0 <= low < high or low >= last:
+        raise OutputError(f"expected a window of cycles within the run (0 to {last}), got {low} to {high}")
+    return Window(low, high)
+
+
+def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
+    """Return the window of a phase of one execution, with a little of its neighbours on either side.
+
+    ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` is taken for
+    ``weight update``. Raises OutputError for a phase that the execution has not.
+    """
+    wanted = phase.lower().replace("-", " ")
+    found = execution_phases(timeline, execution)
+    for candidate in found:
+        if candidate.name.replace("-", " ") == wanted:
+            margin = max(1, round(candidate.cycles * _CONTEXT))
+            return Window(max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline)))
+    held = ", ".join(candidate.name for candidate in found)
+    raise OutputError(
+        f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
+        f"({held or 'none'}), got {phase!r}"
+    )
+
+
+def execution_window(timeline: Timeline, execution: int = 0) -> Window:
+    """Return the window of one execution, its weight update included; raises OutputError if it is not there."""
+    found = find_execution(timeline, execution)
+    return Window(found.start, max(found.end, found.start + 1))

@@ -1,0 +1,37 @@
+"""A scenario file read, overridden and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ipusim.scenario.messages import problems_of
+from ipusim.scenario.overrides import apply_overrides
+from ipusim.scenario.problems import ScenarioError
+from ipusim.scenario.schema import Scenario, json_schema
+from ipusim.scenario.source import Source, read_source
+
+
+def validate(source: Source) -> Scenario:
+    """Return the Scenario that ``source`` says. Raises ScenarioError with every problem of its keys and values."""
+    try:
+        return Scenario.model_validate(source.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise ScenarioError(problems_of(found, source, json_schema())) from None
+
+
+def load_source(path: Path, overrides: Iterable[str] = ()) -> tuple[Source, Scenario]:
+    """Read a scenario file and its overrides; return it as text with places and as a Scenario."""
+    source = apply_overrides(read_source(path), overrides)
+    return source, validate(source)
+
+
+def load_scenario(path: Path, overrides: Iterable[str] = ()) -> Scenario:
+    """Read and validate a scenario file, with overrides such as ``pipeline.repeat_count=10``.
+
+    Raises ScenarioError with every problem found.
+    """
+    return load_source(path, overrides)[1]

@@ -1,0 +1,114 @@
+"""What is wrong with a scenario: each problem with its place, the value found and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from ipusim.errors import IpusimError
+
+#: Where a value stands in a scenario: mapping keys and list indices from the top.
+KeyPath = tuple[str | int, ...]
+
+#: Longest value that a message shows in full, in characters.
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file (line and column count from 1), or an override as given on the command line.
+
+    Attributes:
+        source: the file as it was named, or ``--set path``.
+        line, column: None for a whole file and for an override.
+    """
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``file:line:column``, or the source alone."""
+        return self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Sort key: overrides and whole files first, then by line and column."""
+        return (self.line or 0, self.column or 0)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        place: of the value, or of the key when the key itself is wrong.
+        key: the key's path as ``--set`` takes it, such as ``model.layers.1.units``; empty for a whole file.
+        text: what was expected, what was found, and what to do.
+    """
+
+    place: Place
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the one line that a person reads."""
+        named = self.key and self.place.source != f"--set {self.key}"
+        return f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
+
+
+class ScenarioError(IpusimError, ValueError):
+    """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        """Sort the problems by place and drop repeats."""
+        super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.place.rank)))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems, in the order of the file."""
+        return self.args[0]  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        """Return one line for each problem."""
+        return "\n".join(map(str, self.problems))
+
+
+def dotted(path: KeyPath) -> str:
+    """Return a path as ``--set`` takes it: ``('model', 'layers', 1)`` is ``model.layers.1``."""
+    return ".".join(map(str, path))
+
+
+def show(value: object) -> str:
+    """Return a value as a person would say it in a message, shortened when long.
+
+    >>> show(None), show(True), show({"ipus": 4})
+    ('nothing', 'true', 'a mapping of 1 key')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"a mapping of {len(value)} key{'' if len(value) == 1 else 's'}"
+    if isinstance(value, list) and not all(isinstance(item, int | float | str) for item in value):
+        return f"a list of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Return names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
+    *rest, last = names
+    return f"{', '.join(rest)} or {last}" if rest else last
+
+
+def did_you_mean(wrong: object, names: Sequence[str]) -> str:
+    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
+    if not isinstance(wrong, str):
+        return ""
+    folded = {name.lower(): name for name in names}
+    near = get_close_matches(wrong.lower(), folded, n=1)
+    return f"; did you mean {folded[near[0]]}?" if near else ""

@@ -1,0 +1,33 @@
+"""Grouped: every IPU runs a backward and then a forward in each full time-step."""
+
+from __future__ import annotations
+
+from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.layout import lay_out
+
+
+def offsets(shape: PlanShape) -> tuple[int, ...]:
+    """Return every rotation, 0..S-1, whatever the mapping: a micro-batch starts in every time-step."""
+    return tuple(range(shape.steps))
+
+
+def plan(shape: PlanShape) -> Plan:
+    """Lay out the default schedule of Graphcore's pipelines.
+
+    Raises ProgramError for fewer than two stages, and CountError for a count
+    that is no multiple of 2N in training, of N in inference.
+    """
+    check_stages(shape.stages, shape.mapping)
+    starts = offsets(shape)
+    check_count(shape.count, len(starts))
+    return Plan(
+        "grouped",
+        shape,
+        offsets=starts,
+        emitted=shape.steps * shape.count // len(starts) + shape.steps,
+        fifo_depths=tuple(2 * (shape.stages - 1 - stage) for stage in range(shape.stages)) if shape.training else (),
+        copy_rule=CopyRule.MERGED,
+        table=lay_out(shape, starts),
+    )

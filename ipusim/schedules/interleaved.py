@@ -1,0 +1,45 @@
+"""Interleaved: every IPU runs one pass a time-step, forward and backward in turn, and keeps fewer activations."""
+
+from __future__ import annotations
+
+from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_interleaved, check_stages
+from ipusim.schedules.layout import lay_out
+
+
+def offsets(shape: PlanShape) -> tuple[int, ...]:
+    """Return the rotations that never put two steps on one IPU at once, chosen greedily from 0.
+
+    A rotation of the steps' IPUs is taken if it differs from every one taken
+    before in every place, so that each IPU has at most one step a time-step.
+    """
+    ipus = shape.ipu_of_step
+    chosen: list[int] = []
+    for start in range(shape.steps):
+        rotated = [ipus[(place - start) % shape.steps] for place in range(shape.steps)]
+        if all(ipus[(place - other) % shape.steps] != ipu for other in chosen for place, ipu in enumerate(rotated)):
+            chosen.append(start)
+    return tuple(chosen)
+
+
+def plan(shape: PlanShape) -> Plan:
+    """Lay out the schedule with the smallest overlap that keeps every IPU busy.
+
+    Raises ProgramError for fewer than two stages, UnsupportedProgramError for
+    training with several stages on one IPU, and CountError for a count that is
+    no multiple of the overlap length.
+    """
+    check_stages(shape.stages, shape.mapping)
+    check_interleaved(shape)
+    starts = offsets(shape)
+    check_count(shape.count, len(starts))
+    return Plan(
+        "interleaved",
+        shape,
+        offsets=starts,
+        emitted=shape.steps * shape.count // len(starts) + shape.steps,
+        fifo_depths=tuple(shape.stages - 1 - stage for stage in range(shape.stages)) if shape.training else (),
+        copy_rule=CopyRule.MERGED,
+        table=lay_out(shape, starts),
+    )

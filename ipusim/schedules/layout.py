@@ -1,0 +1,45 @@
+"""How Graphcore's compiler lays micro-batches over time-steps: rows with offsets, one step a time-step.
+
+Row j of V starts at time-step ``offsets[j]`` and runs the steps 0..S-1 of its
+micro-batches j, V + j, 2V + j, ... one per time-step without a pause: step
+``(t - k_j) mod S`` of micro-batch ``floor((t - k_j) / S) * V + j`` at time-step t
+(``pipeline_visitor_utils.h`` in Graphcore's TensorFlow: ramp-up, repeat and
+ramp-down blocks of one rotated stage sequence).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PlanShape
+
+Table = npt.NDArray[np.int64]
+
+
+def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
+    """Return the table of all operations, shape (operations, 5), in the order of a Plan's columns.
+
+    Operations of one IPU and time-step come in descending step order (backward
+    before forward, older micro-batches first), recomputations behind them.
+    ``shape.count`` must be a multiple of the number of offsets.
+    """
+    steps, overlap = shape.steps, len(offsets)
+    local = np.arange(steps * shape.count // overlap)
+    step = np.tile(local % steps, overlap)
+    row = np.repeat(np.arange(overlap), len(local))
+    time_step = np.tile(local, overlap) + np.asarray(offsets)[row]
+    micro_batch = np.tile(local // steps, overlap) * overlap + row
+    backward = step >= shape.stages
+    stage = np.where(backward, 2 * shape.stages - 1 - step, step)
+    kind = np.where(backward, int(Pass.BACKWARD), int(Pass.FORWARD))
+    rank = -step
+    table = np.stack([time_step, np.asarray(shape.mapping)[stage], kind, stage, micro_batch], axis=1)
+    if shape.recompute and shape.training:
+        again = table[backward & (stage < shape.stages - 1)].copy()
+        again[:, 0] -= 1
+        again[:, 2] = Pass.RECOMPUTE
+        table = np.concatenate([table, again])
+        rank = np.concatenate([rank, steps - again[:, 3]])
+    return table[np.lexsort((rank, table[:, 1], table[:, 0]))]

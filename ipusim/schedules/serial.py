@@ -1,0 +1,62 @@
+"""Schedules with one micro-batch alive at a time: Sequential, sharded execution, and a single IPU."""
+
+from __future__ import annotations
+
+from ipusim.errors import ProgramError
+from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.layout import lay_out
+
+
+def offsets(shape: PlanShape) -> tuple[int, ...]:  # noqa: ARG001 - the signature that every schedule has
+    """Return the one start, 0: the next micro-batch begins when the one before is done."""
+    return (0,)
+
+
+def sequential(shape: PlanShape) -> Plan:
+    """Lay out Graphcore's Sequential schedule: one stage at a time, a copy and a sync after each.
+
+    Raises ProgramError for fewer than two stages, CountError for a count below 1.
+    """
+    check_stages(shape.stages, shape.mapping)
+    return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
+
+
+def sharded(shape: PlanShape) -> Plan:
+    """Lay out sharded execution: no pipeline, copies and syncs only where a tensor crosses IPUs.
+
+    Raises CountError for a count below 1.
+    """
+    return _one_at_a_time("sharded", shape, CopyRule.CROSSING)
+
+
+def single(shape: PlanShape) -> Plan:
+    """Lay out a program of one IPU with gradient accumulation: no copies, no syncs.
+
+    Raises ProgramError when the stages are mapped to more than one IPU, CountError for a count below 1.
+    """
+    if len(set(shape.mapping)) > 1:
+        raise ProgramError(
+            f"The schedule 'single' runs on one IPU, but the stages are mapped to IPUs "
+            f"{', '.join(map(str, sorted(set(shape.mapping))))}; use 'sharded' to run one micro-batch at a time there."
+        )
+    return _one_at_a_time("single", shape, CopyRule.CROSSING)
+
+
+def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan:
+    if shape.recompute:
+        raise ProgramError(
+            f"Pipeline schedule {schedule.capitalize()} does not support 'Recompute_then_backpropagate' "
+            "recomputation mode."
+        )
+    check_count(shape.count, 1)
+    return Plan(
+        schedule,
+        shape,
+        offsets=offsets(shape),
+        emitted=shape.steps * shape.count,
+        fifo_depths=(0,) * shape.stages if shape.training else (),
+        copy_rule=copy_rule,
+        table=lay_out(shape, offsets(shape)),
+    )

@@ -1,0 +1,92 @@
+"""The recorder: append-only integer columns that the machine fills while it runs.
+
+What a span is of (kind, IPU, stage, ...) is known before the run, so each such
+description is stored once and a span is five integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.timeline.timeline import NONE, Span, SpanKind, Timeline, TimelineInfo
+
+#: Integers of one span in the log: description, step, start, end, cause.
+_WIDTH: Final = 5
+
+
+class Description(NamedTuple):
+    """What spans have in common that differ in time only; the fields are those of Span."""
+
+    kind: SpanKind
+    ipu: int = NONE
+    stage: int = NONE
+    micro_batch: int = NONE
+    link: int = NONE
+    bytes: int = 0
+
+
+class Recorder:
+    """Collects spans in the order in which they end.
+
+    Attributes:
+        record: ``record(description, step, start, end, cause)`` appends one span
+            and returns its number, which later spans name as their cause. A step
+            is the running number of a time-step over all executions,
+            ``execution * steps_per_execution + time_step``. It is a closure over
+            one flat list: measured, 0.4 us a span, where a method that appends
+            to five arrays takes 0.7 us.
+    """
+
+    record: Callable[[int, int, int, int, int], int]
+
+    def __init__(self, steps_per_execution: int) -> None:
+        """Start empty, for executions of that many time-steps each, the weight update's included."""
+        self._steps = steps_per_execution
+        self._descriptions: list[npt.NDArray[np.int64]] = []
+        self._described = 0
+        self._log: list[int] = []
+        log, extend = self._log, self._log.extend
+
+        def record(what: int, step: int, start: int, end: int, cause: int) -> int:
+            extend((what, step, start, end, cause))
+            return len(log)  # where the span ends in the log; timeline() turns it into a row number
+
+        self.record = record
+
+    def describe(self, *descriptions: Description) -> int:
+        """Store descriptions and return the number by which ``record`` knows the first; the others follow."""
+        return self.describe_rows(np.array(descriptions, dtype=np.int64))
+
+    def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
+        """Store an array of descriptions, shape (spans, 6) in the order of Description's fields."""
+        first = self._described
+        self._descriptions.append(rows)
+        self._described += len(rows)
+        return first
+
+    def timeline(self, info: TimelineInfo) -> Timeline:
+        """Return all that was recorded as a Timeline, sorted by start, causes renumbered."""
+        log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, _WIDTH)
+        what, step, start, end, cause = np.ascontiguousarray(log.T)
+        cause = np.where(cause == NONE, NONE, cause // _WIDTH - 1)
+        order = np.argsort(start, kind="stable")
+        place = np.empty(len(order) + 1, dtype=np.int64)
+        place[order] = np.arange(len(order))
+        place[NONE] = NONE  # the last place, which a cause of NONE (-1) picks
+        described = np.concatenate(self._descriptions)[what]
+        columns: dict[str, npt.NDArray[np.int64]] = {
+            "start": start,
+            "end": end,
+            "time_step": np.where(step >= 0, step % self._steps, NONE),
+            "execution": np.where(step >= 0, step // self._steps, NONE),
+            "cause": place[cause],
+            **{name: described[:, index] for index, name in enumerate(Description._fields)},
+        }
+        table = np.empty((len(order), len(Span._fields)), dtype=np.int64, order="F")
+        for index, name in enumerate(Span._fields):
+            np.take(columns[name], order, out=table[:, index])
+        return Timeline(info, table)

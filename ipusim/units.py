@@ -1,0 +1,87 @@
+"""Quantities with units, read from text such as ``1.325 GHz`` and printed back for people.
+
+Values inside ipusim are plain integers in base units (bytes, hertz, nanoseconds)
+or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ipusim.errors import QuantityError
+
+_DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+_BYTES: Final = {f"{prefix}B": Fraction(factor) for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
+_RATES: Final = {
+    **{f"{unit}/s": factor for unit, factor in _BYTES.items()},
+    **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _DECIMAL.items()},
+}
+_HERTZ: Final = {f"{prefix}Hz": Fraction(factor) for prefix, factor in _DECIMAL.items()}
+_SECONDS: Final = {
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+}
+
+#: Kinds of quantity: the units that each accepts, and an example for messages.
+UNITS: Final = {
+    "bytes": (_BYTES, "624 KiB"),
+    "bytes per second": (_RATES, "64 GB/s"),
+    "hertz": (_HERTZ, "1.325 GHz"),
+    "seconds": (_SECONDS, "3.7 us"),
+}
+
+_NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")
+
+
+def parse_quantity(text: str, kind: str) -> Fraction:
+    """Return the exact value of ``text`` in the base unit of ``kind`` (a key of :data:`UNITS`).
+
+    A number without a unit is taken in the base unit. Raises QuantityError when
+    the text is no number or its unit is not one of the kind's.
+
+    >>> parse_quantity("624 KiB", "bytes")
+    Fraction(638976, 1)
+    """
+    units, example = UNITS[kind]
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"expected a number of {kind} such as {example!r}, got {text!r}")
+    number, unit = match.groups()
+    if unit is None:
+        return Fraction(number.replace("_", ""))
+    if unit not in units:
+        raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}")
+    return Fraction(number.replace("_", "")) * units[unit]
+
+
+def format_bytes(count: int) -> str:
+    """Return ``count`` bytes for people, in binary multiples: ``format_bytes(638976) == '624 KiB'``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for people with four digits: ``format_seconds(3.7e-6) == '3.7 us'``."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+
+
+def format_rate(per_second: float) -> str:
+    """Return a rate in decimal multiples: ``format_rate(58.4e9) == '58.4 GB/s'``."""
+    for factor, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if per_second >= factor:
+            return f"{per_second / factor:.4g} {unit}"
+    return f"{per_second:.4g} B/s"

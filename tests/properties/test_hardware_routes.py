@@ -1,0 +1,160 @@
+"""Routes and copy costs of every device, against a walk that knows no graph."""
+
+import math
+from fractions import Fraction
+from random import Random
+
+import networkx as nx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.hardware.build import build_system
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.rounding import duration_cycles, transfer_cycles
+from ipusim.hardware.system import System, compare_orders
+
+#: Useful bytes per second of one IPU-Link, in one direction.
+LINK = Fraction(128 * 2**30 * 85, 800)
+LINKS = {"rung": 4, "rung crossing": 2, "rail": 2}
+
+
+@st.composite
+def systems(draw: st.DrawFn) -> System:
+    name = draw(st.sampled_from(sorted(MACHINES)))
+    count = draw(st.sampled_from(MACHINES[name].sizes))
+    order = draw(st.sampled_from(sorted(ORDERS)))
+    return build_system(name, mapping=[0], ipus=count, selection_order=order)
+
+
+@st.composite
+def systems_with_traffic(draw: st.DrawFn) -> tuple[System, dict[tuple[int, int], int]]:
+    system = draw(systems().filter(lambda system: system.count > 1))
+    ipu = st.integers(0, system.count - 1)
+    pairs = st.tuples(ipu, ipu).filter(lambda pair: pair[0] != pair[1])
+    return system, draw(st.dictionaries(pairs, st.integers(0, 10**9), max_size=8))
+
+
+def walk(source: int, target: int, first: int, count: int, looped: bool) -> list[tuple[int, int, str]]:
+    """Cross the rung if the rails differ, then step along the rail, on a loop the shorter way round."""
+    hops = []
+    here = source
+    if (source - target) % 2:
+        here = source ^ 1
+        hops.append((source, here, "rung" if here == target else "rung crossing"))
+    up = (target - here) % count if looped else target - here
+    down = count - up if looped else -up
+    if looped and up == down:
+        # equally long: the way whose first IPU has the lower number
+        above, below = first + (here - first + 2) % count, first + (here - first - 2) % count
+        up, down = (up, count) if above < below else (count, down)
+    step = 2 if (up <= down if looped else up > 0) else -2
+    while here != target:
+        there = first + (here - first + step) % count
+        hops.append((here, there, "rail"))
+        here = there
+    return hops
+
+
+def expected_route(system: System, source: int, target: int) -> list[tuple[int, int, str]]:
+    topology = system.topology
+    return walk(system.ipus[source], system.ipus[target], topology.first, topology.count, topology.looped)
+
+
+@given(systems(), st.data())
+def test_a_route_is_the_walk_over_the_rung_and_along_the_rail(system: System, data: st.DataObject) -> None:
+    ipu = st.integers(0, system.count - 1)
+    source, target = data.draw(ipu), data.draw(ipu)
+    route = [(each.source, each.target, each.channel) for each in system.route(source, target)]
+    assert route == expected_route(system, source, target)
+
+
+@given(systems(), st.data())
+def test_a_route_is_a_shortest_path_of_linked_neighbours(system: System, data: st.DataObject) -> None:
+    ipu = st.integers(0, system.count - 1)
+    source, target = data.draw(ipu), data.draw(ipu)
+    route = system.route(source, target)
+    graph = system.topology.graph
+    here = system.ipus[source]
+    for direction in route:
+        assert direction.source == here
+        assert graph.has_edge(direction.source, direction.target)
+        here = direction.target
+    assert here == system.ipus[target]
+    assert len(route) == nx.shortest_path_length(graph, system.ipus[source], system.ipus[target])
+
+
+@given(systems_with_traffic())
+def test_a_merged_copy_costs_what_its_parts_add_up_to(
+    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
+) -> None:
+    system, traffic = system_and_traffic
+    clock = 0 if system.free else system.clock_hz
+    routes = {pair: expected_route(system, *pair) for pair, size in traffic.items() if size}
+    bytes_on: dict[tuple[int, int, str], int] = {}
+    for pair, route in routes.items():
+        for hop in route:
+            bytes_on[hop] = bytes_on.get(hop, 0) + traffic[pair]
+    cycles_on = {hop: math.ceil(Fraction(size) / (LINKS[hop[2]] * LINK) * clock) for hop, size in bytes_on.items()}
+
+    sync_hops = 1 + system.count // 4
+    sync = math.ceil(Fraction(2 * 15 * sync_hops, 10**9) * clock)
+    overhead_ns = 3700 - 30 - 15 if system.count == 2 else 5000 - 60 - 15
+    overhead = math.ceil(Fraction(overhead_ns, 10**9) * clock) if routes else 0
+    latency = math.ceil(Fraction(15, 10**9) * max(map(len, routes.values()), default=0) * clock)
+
+    cost = system.merged_copy(traffic)
+    assert (cost.sync_cycles, cost.overhead_cycles, cost.latency_cycles) == (sync, overhead, latency)
+    assert [
+        ((load.direction.source, load.direction.target, load.direction.channel), load.bytes, load.cycles)
+        for load in cost.links
+    ] == [(hop, bytes_on[hop], cycles_on[hop]) for hop in sorted(bytes_on)]
+    assert cost.transfer_cycles == max(cycles_on.values(), default=0)
+    assert cost.total_cycles == sync + overhead + latency + max(cycles_on.values(), default=0)
+
+
+@given(systems_with_traffic())
+def test_every_byte_enters_and_leaves_where_it_should(
+    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
+) -> None:
+    system, traffic = system_and_traffic
+    balance = dict.fromkeys(system.ipus, 0)
+    for (source, target), size in traffic.items():
+        balance[system.ipus[source]] += size
+        balance[system.ipus[target]] -= size
+    for load in system.merged_copy(traffic).links:
+        balance[load.direction.source] -= load.bytes
+        balance[load.direction.target] += load.bytes
+    assert set(balance.values()) == {0}
+
+
+@given(systems_with_traffic(), st.randoms(use_true_random=False))
+def test_the_order_in_which_copies_are_named_does_not_matter(
+    system_and_traffic: tuple[System, dict[tuple[int, int], int]], random: Random
+) -> None:
+    system, traffic = system_and_traffic
+    entries = list(traffic.items())
+    random.shuffle(entries)
+    assert system.merged_copy(dict(entries)) == system.merged_copy(traffic)
+
+
+@given(systems_with_traffic())
+def test_a_system_s_own_order_is_among_those_compared(
+    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
+) -> None:
+    system, traffic = system_and_traffic
+    assert compare_orders(system, traffic)[system.selection_order] == system.merged_copy(traffic)
+
+
+@given(st.integers(0, 10**15), st.fractions(min_value=Fraction(1, 1000), max_value=10**12), st.integers(1, 10**10))
+def test_a_transfer_takes_the_fewest_cycles_that_suffice(byte_count: int, rate: Fraction, clock: int) -> None:
+    cycles = transfer_cycles(byte_count, rate, clock)
+    assert cycles * rate >= byte_count * clock
+    assert cycles == 0 or (cycles - 1) * rate < byte_count * clock
+
+
+@given(st.fractions(min_value=0, max_value=10**9), st.integers(1, 10**10))
+def test_a_time_takes_the_fewest_cycles_that_cover_it(nanoseconds: Fraction, clock: int) -> None:
+    cycles = duration_cycles(nanoseconds, clock)
+    assert cycles * 10**9 >= nanoseconds * clock
+    assert cycles == 0 or (cycles - 1) * 10**9 < nanoseconds * clock

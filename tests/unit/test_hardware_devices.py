@@ -1,0 +1,96 @@
+"""Device listings, and selection of a device by id or by size."""
+
+from pathlib import Path
+
+import pytest
+
+from ipusim.errors import DeviceError
+from ipusim.hardware.devices import device_listing, devices_of, first_device, select_device
+from ipusim.hardware.machines import MACHINES, Machine, find_machine
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+
+
+def test_the_listing_of_the_c2_server_is_graphcore_s() -> None:
+    assert device_listing("c2_server") + "\n" == (GOLDEN / "c2_server_devices.txt").read_text(encoding="utf-8")
+
+
+def test_the_listing_of_an_m2000() -> None:
+    assert device_listing("m2000").splitlines() == [
+        "Graphcore device listing:",
+        "",
+        "-+- Id: [0], type:    [Fabric]",
+        "-+- Id: [1], type:    [Fabric]",
+        "-+- Id: [2], type:    [Fabric]",
+        "-+- Id: [3], type:    [Fabric]",
+        "-+- Id: [4], type: [Multi IPU]",
+        "|--- PCIe Id: [0], DNC Id: [0]",
+        "|--- PCIe Id: [1], DNC Id: [1]",
+        "-+- Id: [5], type: [Multi IPU]",
+        "|--- PCIe Id: [2], DNC Id: [0]",
+        "|--- PCIe Id: [3], DNC Id: [1]",
+        "-+- Id: [6], type: [Multi IPU]",
+        "|--- PCIe Id: [0], DNC Id: [0]",
+        "|--- PCIe Id: [1], DNC Id: [1]",
+        "|--- PCIe Id: [2], DNC Id: [2]",
+        "|--- PCIe Id: [3], DNC Id: [3]",
+    ]
+
+
+@every_machine
+def test_every_machine_lists_each_device_once(machine: Machine) -> None:
+    devices = devices_of(machine)
+    assert [device.id for device in devices] == list(range(2 * machine.count - 1))
+    assert len({device.positions for device in devices}) == len(devices)
+    for size in machine.sizes:
+        positions = [position for device in devices if device.count == size for position in device.positions]
+        assert sorted(positions) == list(range(machine.count))
+
+
+@every_machine
+def test_columns_of_the_listing_line_up(machine: Machine) -> None:
+    lines = device_listing(machine.name).splitlines()[2:]
+    heads = [line for line in lines if line.startswith("-+-")]
+    assert len({line.index(", type:") for line in heads}) == 1
+    assert len({line.index("]", line.index("type:")) for line in heads}) == 1
+    assert len({line.index(", DNC") for line in lines if line.startswith("|---")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("device_id", "positions"),
+    [(0, [7]), (5, [0]), (16, [0, 1]), (18, [4, 5]), (25, [4, 5, 6, 7]), (29, list(range(8, 16)))],
+)
+def test_ids_of_the_c2_server(device_id: int, positions: list[int]) -> None:
+    assert list(select_device(find_machine("c2_server"), device_id).positions) == positions
+
+
+@pytest.mark.parametrize("device_id", [-1, 31])
+def test_an_id_that_is_not_listed(device_id: int) -> None:
+    with pytest.raises(DeviceError, match=f"c2_server has no device with id {device_id}: ids go from 0 to 30"):
+        select_device(find_machine("c2_server"), device_id)
+
+
+@pytest.mark.parametrize(("count", "device_id"), [(1, 0), (2, 16), (4, 24), (8, 28), (16, 30)])
+def test_the_first_device_of_a_size(count: int, device_id: int) -> None:
+    assert first_device(find_machine("c2_server"), count).id == device_id
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3, 8])
+def test_a_size_that_no_device_has(count: int) -> None:
+    with pytest.raises(DeviceError) as error:
+        first_device(find_machine("m2000"), count)
+    assert str(error.value) == (
+        f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
+        "(m2000 has devices with 1, 2 or 4 IPUs)"
+    )
+
+
+def test_a_machine_that_does_not_exist() -> None:
+    with pytest.raises(DeviceError) as error:
+        device_listing("M200")
+    assert str(error.value) == (
+        "unknown system 'M200': expected one of c2_server, m2000, pod16, pod64, bow2000, bow_pod16, bow_pod64, free; "
+        "did you mean 'm2000'?"
+    )

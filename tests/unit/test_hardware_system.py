@@ -1,0 +1,277 @@
+"""Systems as built by name, and what their copies, syncs and host transfers cost."""
+
+import copy
+import pickle
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from ipusim.errors import DeviceError, QuantityError
+from ipusim.hardware.build import build_system
+from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS, CopyCost, LinkLoad
+from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.system import System, compare_orders
+
+
+@pytest.mark.parametrize(
+    ("name", "ipu", "looped"),
+    [
+        ("c2_server", GC2, False),
+        ("m2000", GC200, False),
+        ("pod16", GC200, False),
+        ("pod64", GC200, True),
+        ("bow2000", BOW, False),
+        ("bow_pod16", BOW, False),
+        ("bow_pod64", BOW, True),
+        ("free", GC200, False),
+    ],
+)
+def test_whole_machines(name: str, ipu: IpuSpec, looped: bool) -> None:
+    machine = MACHINES[name]
+    system = build_system(name, mapping=range(machine.count))
+    assert system.ipu == ipu
+    assert system.count == machine.count
+    assert system.topology.looped is looped
+    assert system.free is (name == "free")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "count"), [([0], 1), ([0, 0], 1), ([0, 1], 2), ([0, 1, 2], 4), ([3, 0], 4), ([4], 8)]
+)
+def test_the_default_device_is_the_smallest_that_holds_the_mapping(mapping: list[int], count: int) -> None:
+    assert build_system("pod16", mapping=mapping).count == count
+
+
+def test_auto_order_places_the_stages() -> None:
+    system = build_system("c2_server", mapping=[0, 1, 2])
+    assert system.ipus == (0, 1, 3, 2)
+    assert system.selection_order == "SNAKE"
+    assert "every stage" in system.order_reason
+    assert build_system("c2_server", mapping=[0, 1, 2], pipelined=False).ipus == (0, 1, 2, 3)
+    assert build_system("c2_server", mapping=[0, 1, 2], selection_order="HOOF").ipus == (0, 2, 3, 1)
+
+
+def test_a_device_selected_by_id_keeps_its_places_in_the_machine() -> None:
+    system = build_system("c2_server", mapping=[0, 1, 2, 3], select=25)
+    assert system.ipus == (4, 5, 7, 6)
+    assert [str(direction) for direction in system.route(0, 3)] == ["4→6 rail"]
+    assert build_system("c2_server", mapping=[0], select=0).ipus == (7,)
+
+
+def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
+    assert len(build_system("pod64", mapping=[0], ipus=32, selection_order="ZIGZAG").route(0, 30)) == 15
+    assert len(build_system("pod64", mapping=[0], ipus=64, selection_order="ZIGZAG").route(0, 62)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"mapping": [0, 1, 2], "ipus": 3},
+            "Unsupported number of IPUs requested - could not find an IPU device with 3 IPUs "
+            "(m2000 has devices with 1, 2 or 4 IPUs)",
+        ),
+        (
+            {"mapping": [0, 4]},
+            "Unsupported number of IPUs requested - could not find an IPU device with 8 IPUs "
+            "(m2000 has devices with 1, 2 or 4 IPUs)",
+        ),
+        (
+            {"mapping": [0, 2], "ipus": 2},
+            "stage 1 is mapped to IPU 2, but the device of m2000 has 2 IPUs: "
+            "expected an IPU from 0 to 1, or a larger device",
+        ),
+        ({"mapping": [0, -1]}, "stage 1 is mapped to IPU -1: expected an IPU from 0 up"),
+        ({"mapping": []}, "the device mapping is empty: expected the IPU of at least one stage"),
+        ({"mapping": [0], "select": 7}, "m2000 has no device with id 7: ids go from 0 to 6"),
+        ({"mapping": [0], "select": 4, "ipus": 4}, "device 4 of m2000 has 2 IPUs, but 4 were asked for"),
+        (
+            {"mapping": [0], "host_rates": {"infeed_byte_per_s": Fraction(1)}},
+            "unknown host rate 'infeed_byte_per_s': expected one of infeed_bytes_per_s, host_fill_bytes_per_s, "
+            "outfeed_bytes_per_s, host_drain_bytes_per_s; did you mean infeed_bytes_per_s?",
+        ),
+    ],
+)
+def test_requests_that_cannot_be_met(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(DeviceError) as error:
+        build_system("m2000", **arguments)  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"clock_hz": 0}, "GC200: expected clock_hz above 0, got 0"),
+        ({"overhead_ns": Fraction(-1)}, "m2000: expected a copy overhead from 0 ns up, got -1 ns"),
+        (
+            {"host_rates": {"infeed_bytes_per_s": Fraction(0)}},
+            "host: expected infeed_bytes_per_s above 0 bytes/s, got 0",
+        ),
+    ],
+)
+def test_figures_that_cannot_be(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(QuantityError) as error:
+        build_system("m2000", mapping=[0, 1], **arguments)  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", ["c2_server", "m2000", "bow2000"])
+def test_unknown_ipus_have_no_route(name: str) -> None:
+    system = build_system(name, mapping=[0, 1])
+    for source, target in ((0, 2), (-1, 0)):
+        with pytest.raises(DeviceError, match=f"{name}: no IPU -?[12] in a device of 2 IPUs"):
+            system.route(source, target)
+
+
+@pytest.mark.parametrize(
+    ("machine", "cycles"),
+    [
+        ("c2_server", {1: 0, 2: 48, 4: 96, 8: 144, 16: 240}),
+        ("pod64", {1: 0, 2: 40, 4: 80, 8: 120, 16: 199, 32: 358, 64: 676}),
+        ("bow_pod64", {1: 0, 2: 56, 4: 111, 8: 167, 16: 278, 32: 500, 64: 944}),
+        ("free", {1: 0, 2: 0, 64: 0}),
+    ],
+)
+def test_nominal_sync(machine: str, cycles: dict[int, int]) -> None:
+    systems = {count: build_system(machine, mapping=[0], ipus=count) for count in cycles}
+    assert {count: system.sync_cycles for count, system in systems.items()} == cycles
+    assert {count: system.merged_copy({}) for count, system in systems.items()} == {
+        count: CopyCost(expected, 0, 0, ()) for count, expected in cycles.items()
+    }
+
+
+def test_a_small_copy_takes_what_was_measured() -> None:
+    assert (PAIR_OVERHEAD_NS, BEYOND_PAIR_OVERHEAD_NS) == (3655, 4925)
+    pair = build_system("c2_server", mapping=[0, 1]).merged_copy({(0, 1): 1})
+    four = build_system("c2_server", mapping=[0, 1, 2]).merged_copy({(0, 1): 1})
+    assert (pair.sync_cycles, pair.overhead_cycles, pair.latency_cycles) == (48, 5848, 24)
+    assert (four.sync_cycles, four.overhead_cycles, four.latency_cycles) == (96, 7880, 24)
+    assert pair.lead_cycles == 3700 * 8 // 5
+    assert four.lead_cycles == 5000 * 8 // 5
+    assert pair.total_cycles == pair.lead_cycles + 1
+
+
+def test_the_link_loads_of_a_pipeline_of_four() -> None:
+    traffic = {(0, 1): 1_000_000, (1, 2): 1_000_000, (2, 3): 1_000_000}
+    zigzag = build_system("m2000", mapping=range(4), selection_order="ZIGZAG").merged_copy(traffic)
+    # GC200 moves 44.08 bytes a cycle over a rung's own links, 22.04 over any other direction
+    assert zigzag.links == (
+        LinkLoad(LinkDirection(0, 1, "rung"), 1_000_000, 22684),
+        LinkLoad(LinkDirection(0, 2, "rail"), 1_000_000, 45368),
+        LinkLoad(LinkDirection(1, 0, "rung crossing"), 1_000_000, 45368),
+        LinkLoad(LinkDirection(2, 3, "rung"), 1_000_000, 22684),
+    )
+    assert zigzag.transfer_cycles == 45368
+    assert zigzag.latency_cycles == 40
+    snake = build_system("m2000", mapping=range(4)).merged_copy(traffic)
+    assert [str(load.direction) for load in snake.links] == ["0→1 rung", "1→3 rail", "3→2 rung"]
+    assert snake.latency_cycles == 20
+
+
+def test_bytes_are_summed_before_they_are_rounded() -> None:
+    system = build_system("m2000", mapping=range(4), selection_order="ZIGZAG")
+    together = system.merged_copy({(0, 2): 11, (1, 2): 11})
+    assert [(load.direction.label, load.bytes, load.cycles) for load in together.links] == [
+        ("0→2 rail", 22, 1),
+        ("1→0 rung crossing", 11, 1),
+    ]
+
+
+def test_nothing_to_copy_costs_the_sync_alone() -> None:
+    system = build_system("m2000", mapping=[0, 1])
+    assert system.merged_copy({(0, 1): 0}) == CopyCost(40, 0, 0, ())
+
+
+def test_on_the_free_system_links_carry_bytes_in_no_time() -> None:
+    cost = build_system("free", mapping=[0, 1, 2], selection_order="ZIGZAG").merged_copy({(1, 2): 10**9})
+    assert cost.total_cycles == 0
+    assert cost.links == (
+        LinkLoad(LinkDirection(0, 2, "rail"), 10**9, 0),
+        LinkLoad(LinkDirection(1, 0, "rung crossing"), 10**9, 0),
+    )
+
+
+def test_the_free_system_refuses_costs() -> None:
+    with pytest.raises(DeviceError, match="copies and the host cost nothing on free"):
+        build_system("free", mapping=[0, 1], overhead_ns=Fraction(5))
+
+
+@pytest.mark.parametrize(
+    ("traffic", "error", "message"),
+    [
+        ({(1, 1): 5}, DeviceError, "m2000: an inter-IPU copy must leave its IPU, got one from 1 to itself"),
+        ({(0, 4): 5}, DeviceError, "m2000: no IPU 4 in a device of 4 IPUs"),
+        ({(0, 4): 0}, DeviceError, "m2000: no IPU 4 in a device of 4 IPUs"),
+        ({(0, 1): -5}, QuantityError, "m2000: expected bytes from 0 up from 0 to 1, got -5"),
+    ],
+)
+def test_copies_that_cannot_be(traffic: dict[tuple[int, int], int], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        build_system("m2000", mapping=range(4)).merged_copy(traffic)
+    assert str(caught.value) == message
+
+
+def test_a_chosen_overhead_replaces_the_measured_one() -> None:
+    for mapping in ([0, 1], [0, 1, 2]):
+        system = build_system("m2000", mapping=mapping, overhead_ns=Fraction(1000))
+        assert system.overhead_cycles == 1325
+    assert build_system("m2000", mapping=[0], overhead_ns=Fraction(1000)).overhead_cycles == 0
+
+
+def test_host_transfers() -> None:
+    system = build_system("m2000", mapping=[0], clock_hz=10**9)
+    assert system.infeed_cycles(3300) == 1000
+    assert system.host_fill_cycles(7060) == 1000
+    assert system.outfeed_cycles(3760) == 1000
+    assert system.host_drain_cycles(2931) == 1001
+    assert system.host_sync_cycles == 242
+    rates = {"infeed_bytes_per_s": Fraction(16 * 10**9)}
+    faster = build_system("m2000", mapping=[0], clock_hz=10**9, host_rates=rates)
+    assert faster.infeed_cycles(3200) == 200
+    assert faster.host.sources["infeed_bytes_per_s"] == "chosen by the user"
+    assert faster.outfeed_cycles(3760) == 1000
+
+
+def test_the_host_of_the_free_system_takes_no_time() -> None:
+    free = build_system("free", mapping=[0])
+    costs = (free.infeed_cycles, free.host_fill_cycles, free.outfeed_cycles, free.host_drain_cycles)
+    assert [cost(10**9) for cost in costs] == [0, 0, 0, 0]
+    assert free.host_sync_cycles == 0
+
+
+def test_orders_compare_on_unequal_boundaries() -> None:
+    system = build_system("m2000", mapping=[1, 0, 2, 3])
+    # the boundary between the second pair is heavy: on a rail it has two links, on a rung four
+    costs = compare_orders(system, {(0, 1): 10**6, (1, 2): 4 * 10**6, (2, 3): 10**6})
+    assert list(costs) == ["ZIGZAG", "SNAKE", "HOOF"]
+    assert costs["HOOF"].transfer_cycles < costs["SNAKE"].transfer_cycles == costs["ZIGZAG"].transfer_cycles
+    assert costs["SNAKE"].total_cycles < costs["ZIGZAG"].total_cycles
+    assert system.selection_order == "ZIGZAG"
+    assert costs["ZIGZAG"] == system.merged_copy({(0, 1): 10**6, (1, 2): 4 * 10**6, (2, 3): 10**6})
+
+
+def test_orders_compare_on_the_selected_device() -> None:
+    system = build_system("c2_server", mapping=range(4), select=27)
+    assert system.reordered("HOOF").ipus == (12, 14, 15, 13)
+    assert system.reordered("SNAKE").ipus == system.ipus
+
+
+def test_systems_are_values() -> None:
+    def build() -> System:
+        return build_system("c2_server", mapping=range(4))
+
+    system = build()
+    system.merged_copy({(0, 3): 1})  # fills caches, which are no part of the value
+    assert system == build() == copy.deepcopy(system) == pickle.loads(pickle.dumps(system))
+    assert hash(system) == hash(build())
+    assert system != build_system("c2_server", mapping=range(4), clock_hz=1)
+    assert "c2_server" in repr(system)
+    assert str(system) == "c2_server: 4 x GC2 at 1600000000 Hz, SNAKE 0 1 3 2"
+
+
+def test_a_system_needs_the_ipus_of_its_topology() -> None:
+    with pytest.raises(DeviceError, match=r"m2000: expected IPUs \[0, 1\] in some order, got \(0, 2\)"):
+        replace(build_system("m2000", mapping=[0, 1]), ipus=(0, 2))

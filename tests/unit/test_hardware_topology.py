@@ -1,0 +1,115 @@
+"""Link directions, the graphs of a ladder and of a torus, and the routes over them."""
+
+from fractions import Fraction
+
+import pytest
+
+from ipusim.errors import DeviceError
+from ipusim.hardware.links import LINK_BYTES_PER_S, LinkDirection
+from ipusim.hardware.orders import selection
+from ipusim.hardware.topology import Topology
+
+
+def labels(topology: Topology, source: int, target: int) -> list[str]:
+    return [direction.label for direction in topology.route(source, target)]
+
+
+def test_capacities_are_exact() -> None:
+    assert Fraction(73_014_444_032, 5) == LINK_BYTES_PER_S
+    assert LinkDirection(0, 1, "rung").bytes_per_s == Fraction(292_057_776_128, 5)
+    assert LinkDirection(0, 1, "rung crossing").bytes_per_s == Fraction(146_028_888_064, 5)
+    assert LinkDirection(0, 2, "rail").bytes_per_s == Fraction(146_028_888_064, 5)
+
+
+def test_directions_sort_by_source_target_and_channel() -> None:
+    directions = [
+        LinkDirection(0, 1, "rung crossing"),
+        LinkDirection(0, 2, "rail"),
+        LinkDirection(1, 0, "rung"),
+        LinkDirection(0, 1, "rung"),
+    ]
+    assert [str(each) for each in sorted(directions)] == ["0→1 rung", "0→1 rung crossing", "0→2 rail", "1→0 rung"]
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "looped", "edges"),
+    [
+        (5, 1, False, []),
+        (0, 2, False, [(0, 1)]),
+        (0, 4, False, [(0, 1), (0, 2), (1, 3), (2, 3)]),
+        (4, 4, False, [(4, 5), (4, 6), (5, 7), (6, 7)]),
+        (0, 8, False, [(0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (3, 5), (4, 5), (4, 6), (5, 7), (6, 7)]),
+        (0, 4, True, [(0, 1), (0, 2), (1, 3), (2, 3)]),
+        (0, 6, True, [(0, 1), (0, 2), (0, 4), (1, 3), (1, 5), (2, 3), (2, 4), (3, 5), (4, 5)]),
+    ],
+)
+def test_graphs(first: int, count: int, looped: bool, edges: list[tuple[int, int]]) -> None:
+    graph = Topology(first, count, looped).graph
+    assert sorted(graph.nodes) == list(range(first, first + count))
+    assert sorted(tuple(sorted(edge)) for edge in graph.edges) == edges
+
+
+def test_in_a_pod64_every_ipu_has_three_neighbours() -> None:
+    graph = Topology(0, 64, looped=True).graph
+    assert {degree for _, degree in graph.degree} == {3}
+    assert graph.has_edge(62, 0)
+    assert graph.has_edge(63, 1)
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 2), (0, 3), (-2, 2), (0, 0)])
+def test_half_rungs_are_refused(first: int, count: int) -> None:
+    with pytest.raises(DeviceError, match=f"expected one IPU or whole rungs .*, got {count} IPUs from IPU {first}"):
+        Topology(first, count)
+
+
+def test_routes_on_a_ladder() -> None:
+    ladder = Topology(0, 16)
+    assert labels(ladder, 3, 3) == []
+    assert labels(ladder, 0, 1) == ["0→1 rung"]
+    assert labels(ladder, 1, 2) == ["1→0 rung crossing", "0→2 rail"]
+    assert labels(ladder, 2, 1) == ["2→3 rung crossing", "3→1 rail"]
+    assert labels(ladder, 1, 7) == ["1→3 rail", "3→5 rail", "5→7 rail"]
+    assert labels(ladder, 7, 0) == ["7→6 rung crossing", "6→4 rail", "4→2 rail", "2→0 rail"]
+
+
+def test_routes_on_a_torus_take_the_shorter_way_round() -> None:
+    torus = Topology(0, 64, looped=True)
+    assert labels(torus, 0, 62) == ["0→62 rail"]
+    assert labels(torus, 63, 3) == ["63→1 rail", "1→3 rail"]
+    assert labels(torus, 62, 1) == ["62→63 rung crossing", "63→1 rail"]
+    assert labels(torus, 0, 1) == ["0→1 rung"]
+
+
+def test_halfway_round_a_torus_the_lower_ipu_number_decides() -> None:
+    torus = Topology(0, 8, looped=True)
+    assert labels(torus, 0, 4) == ["0→2 rail", "2→4 rail"]
+    assert labels(torus, 2, 6) == ["2→0 rail", "0→6 rail"]
+    assert labels(torus, 7, 2) == ["7→6 rung crossing", "6→0 rail", "0→2 rail"]
+
+
+def test_a_part_of_a_torus_keeps_its_numbers_and_has_no_loop() -> None:
+    part = Topology(16, 8)
+    assert labels(part, 16, 22) == ["16→18 rail", "18→20 rail", "20→22 rail"]
+    with pytest.raises(DeviceError, match="no IPU 15 here: expected one of IPUs 16 to 23"):
+        part.route(15, 16)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("order", ["SNAKE", "HOOF"])
+def test_snake_and_hoof_link_neighbours_directly(order: str, count: int) -> None:
+    ladder, places = Topology(0, count), selection(order, count)
+    hops = [len(ladder.route(places[index], places[index + 1])) for index in range(count - 1)]
+    assert hops == [1] * (count - 1)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16, 32, 64])
+def test_hoof_ends_on_the_rung_where_it_began(count: int) -> None:
+    ladder, places = Topology(0, count), selection("HOOF", count)
+    assert labels(ladder, places[-1], places[0]) == ["1→0 rung"]
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16, 32, 64])
+def test_zigzag_needs_two_links_between_rungs(count: int) -> None:
+    ladder, places = Topology(0, count), selection("ZIGZAG", count)
+    hops = [len(ladder.route(places[index], places[index + 1])) for index in range(count - 1)]
+    assert hops == [2 if index % 2 else 1 for index in range(count - 1)]
