@@ -84,7 +84,7 @@ class Interconnect:
         """Return the IPUs that have not arrived at the current meeting."""
         return [ipu for ipu in self._ipus if ipu not in self._arrived]
 
-    def meet(self, executions: int, training: bool, finished: Callable[[int], None]) -> Process:
+    def meet(self, executions: int, training: bool, finished: Callable[[int], object]) -> Process:
         """Run every meeting of ``executions`` executions of the pipeline; a SimPy process.
 
         After each time-step: synchronise, copy, release. After the weight update

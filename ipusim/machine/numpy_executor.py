@@ -85,13 +85,13 @@ class NumpyExecutor:
                 accumulators={name: np.zeros_like(array) for name, array in parameters.items()},
             )
 
+    def stage_parameters(self) -> list[dict[str, Array]]:
+        """Return the parameters of each stage, keyed ``layer/W``, as they are now."""
+        return [self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping)]
+
     def weights(self) -> dict[str, Array]:
-        """Return the parameters of all stages, keyed ``layer/W``, as they are now."""
-        return {
-            name: array
-            for stage, ipu in enumerate(self._shape.mapping)
-            for name, array in self._memories[ipu].stages[stage].parameters.items()
-        }
+        """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
+        return {name: array for parameters in self.stage_parameters() for name, array in parameters.items()}
 
     def begin(self, execution: int) -> None:
         """Zero the accumulators, as Graphcore's compiler does before every execution of the pipeline."""

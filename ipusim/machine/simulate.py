@@ -22,10 +22,6 @@ from ipusim.timeline.timeline import SpanKind, Timeline, TimelineInfo
 Progress = Callable[[int, int], None]
 
 
-def _no_progress(done: int, total: int) -> None:  # noqa: ARG001 - the signature of Progress
-    return
-
-
 def simulate(
     plan: Plan,
     program: PipelineProgram,
@@ -33,7 +29,7 @@ def simulate(
     *,
     executor: Executor | None = None,
     executions: int | None = None,
-    progress: Progress = _no_progress,
+    progress: Progress | None = None,
 ) -> Timeline:
     """Execute ``plan`` and return its Timeline.
 
@@ -68,7 +64,7 @@ def simulate(
     total = executions * steps
     training = plan.shape.training
     executor.begin(0)
-    env.process(interconnect.meet(executions, training, lambda done: progress(done, total)))
+    env.process(interconnect.meet(executions, training, lambda done: progress and progress(done, total)))
     running = [env.process(ipu.run(executions, cost.update[ipu.number] if training else None)) for ipu in ipus]
     everyone = simpy.AllOf(env, running)
     try:

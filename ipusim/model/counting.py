@@ -26,11 +26,11 @@ from typing import Any, Final
 
 import autograd.numpy as anp
 import numpy as np
-from autograd import make_vjp
 from autograd.core import VJPNode
 from autograd.tracer import Node, getval, new_box, notrace_primitives, register_notrace, trace_stack
 
 from ipusim.errors import ModelError
+from ipusim.model.gradient import pullback
 from ipusim.model.layer import ELEMENTARY_FLOPS, Array
 
 
@@ -132,8 +132,10 @@ for _function in tuple(notrace_primitives[VJPNode]):
     register_notrace(CountingNode, _function)
 
 
-def count_passes(function: Callable[..., Any], arrays: Sequence[Array], wanted: Sequence[int]) -> tuple[Tally, Tally]:
-    """Return the counts of ``function(*arrays)``, and of its gradient by the arguments numbered ``wanted``.
+def count_passes(
+    function: Callable[..., Any], arrays: Sequence[Array], wanted: Sequence[int]
+) -> tuple[Tally, Tally, Array]:
+    """Return the counts of ``function(*arrays)``, of its gradient by the arguments ``wanted``, and its result.
 
     ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
     what cannot be counted.
@@ -141,7 +143,8 @@ def count_passes(function: Callable[..., Any], arrays: Sequence[Array], wanted: 
     both = Tally()
     with trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
-        vjp, result = make_vjp(function, tuple(wanted))(*boxes)
+        pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
-        vjp(new_box(np.ones_like(getval(result)), trace, CountingNode.new_root(both)))
-    return forward, both - forward
+        y = np.asarray(getval(result))
+        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both)))
+    return forward, both - forward, y

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from ipusim.errors import ModelError
 from ipusim.model.datasets import Dataset
@@ -88,20 +89,21 @@ def npz(path: Path, x: str = "x", y: str = "y") -> Dataset:
     that is missing or no archive, or an array that is missing or holds no numbers.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+        with path.open("rb") as file:  # np.load leaves a file open that it fails on
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, NpzFile):
                 raise ModelError(f"{path}: expected an npz archive, got a single array")
-            arrays = {}
-            for name in (x, y):
-                if name not in archive:
-                    raise ModelError(f"{path}: no array {name!r}; it holds {', '.join(archive.files) or 'none'}")
-                arrays[name] = archive[name]
+            known = archive.files
+            arrays = {name: archive[name] for name in (x, y) if name in known}
+    except ModelError:
+        raise
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, ModelError):
-            raise
         raise ModelError(f"{path}: not a NumPy archive of plain arrays: {error}") from None
+    for name in (x, y):
+        if name not in arrays:
+            raise ModelError(f"{path}: no array {name!r}; it holds {', '.join(known) or 'none'}")
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf" or array.ndim == 0 or array.size == 0:
             raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")

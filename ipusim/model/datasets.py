@@ -68,14 +68,14 @@ class Dataset:
         whole number; from 1 it is a whole number of samples. Raises ModelError when
         either part would be empty.
         """
-        held = round(hold_out * len(self)) if 0 < hold_out < 1 else int(hold_out)
-        if not 0 < held < len(self) or (hold_out >= 1 and held != hold_out):
+        held = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
+        if not (0 < held < len(self) and held == int(held)):
             raise ModelError(
                 f"{self.name}: cannot hold out {hold_out} of {len(self)} samples: expected a fraction between 0 and 1, "
                 f"or a number from 1 to {len(self) - 1}"
             )
         order = np.random.default_rng([seed, len(self)]).permutation(len(self))
-        train, test = order[held:], order[:held]
+        train, test = order[int(held) :], order[: int(held)]
         return replace(self, x=self.x[train], y=self.y[train]), replace(self, x=self.x[test], y=self.y[test])
 
 

@@ -8,7 +8,6 @@ tiles that use them, since each layer lays out its tensors for itself. Weights l
 still in the forward pass and are exchanged once in the backward pass, where the
 product with their transpose wants another layout. Both are lower bounds, assumed.
 """
-# ruff: noqa: ARG002 - a layer has the arguments of its protocol, whether it uses them or not
 
 from __future__ import annotations
 

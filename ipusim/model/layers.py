@@ -1,5 +1,4 @@
 """The layers, in plain NumPy: forward and backward stand side by side, because simulated IPUs execute both."""
-# ruff: noqa: ARG002 - a layer has the arguments of its protocol, whether it uses them or not
 
 from __future__ import annotations
 

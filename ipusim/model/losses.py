@@ -1,5 +1,4 @@
 """The losses, in plain NumPy: a scalar of a micro-batch's outputs and labels, and its gradient."""
-# ruff: noqa: ARG002 - a loss has the arguments of its protocol, whether it uses them or not
 
 from __future__ import annotations
 

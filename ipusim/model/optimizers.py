@@ -1,5 +1,4 @@
 """Optimizers: how accumulated gradients change the parameters, in place, once for each execution of the pipeline."""
-# ruff: noqa: ARG002 - an optimizer has the arguments of its protocol, whether it uses them or not
 
 from __future__ import annotations
 

@@ -24,11 +24,14 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     file, _, name = reference.rpartition(":")
     if not file or not name.isidentifier():
         raise ModelError(f"expected a reference of the form 'file.py:function', got {reference!r}")
-    path = (base / file).resolve()
+    path = base / file
     try:
+        path = path.resolve()
         source = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
+    except ValueError as error:  # a null character
+        raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
     module = _run(path, source)
     function = vars(module).get(name)
     if function is None:
@@ -50,7 +53,8 @@ def _run(path: Path, source: bytes) -> ModuleType:
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except SyntaxError as error:
-        raise ModelError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}") from None
+        place = f"{error.filename or path}:{error.lineno or 1}"
+        raise ModelError(f"{place}: {type(error).__name__}: {error.msg}") from None
     except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         place = f"{path}:{lines[-1]}" if lines else str(path)

@@ -1,10 +1,10 @@
 """Any Python function of arrays as a layer or as the loss, differentiated by autograd."""
-# ruff: noqa: ARG002 - a layer has the arguments of its protocol, whether it uses them or not
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,67 +70,70 @@ class _PythonFunction:
     def _zeros(self) -> dict[str, Array]:
         return {name: np.full(shape, self.fill.get(name, 0.0)) for name, shape in self.shapes.items()}
 
-    def _try(self, *arrays: Array) -> Array:
-        """Evaluate on a few samples; an error of the function becomes a ModelError with its line."""
+    @contextmanager
+    def _explained(self, *arrays: Array) -> Iterator[None]:
+        """Turn an error of the function on zeros into a ModelError with its line."""
         try:
             with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-                return np.asarray(self.function(*arrays, **self._zeros()))
+                yield
+        except ModelError:
+            raise
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            shapes = ", ".join(str(array.shape) for array in arrays)
+            file = getattr(getattr(self.function, "__code__", None), "co_filename", None)
+            frames = traceback.extract_tb(error.__traceback__)
+            frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+            shapes = " and ".join(str(array.shape) for array in arrays)
             raise ModelError(
-                f"{self._label} on arrays of shape {shapes}: {type(error).__name__}: {error} "
-                f"({frame.filename}:{frame.lineno})"
+                f"{self._label} ({frame.filename}:{frame.lineno}) on {shapes}: {type(error).__name__}: {error}"
             ) from error
 
+    def _try(self, x: Array, *labels: Array) -> Array:
+        """Run both passes on a few samples and return the result."""
+        with self._explained(x, *labels):
+            y, saved = self._run(self._zeros(), x, *labels)
+            self._pull(saved, np.ones_like(y), True)
+        return y
+
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
-        """Evaluate and keep the vector-Jacobian product; result and gradients have the dtype of the parameters."""
-        from autograd import make_vjp  # noqa: PLC0415 - 0.04 s that only models with Python functions pay
+        """Evaluate under a trace; result and gradients have the dtype of ``x``."""
+        from ipusim.model.gradient import pullback  # noqa: PLC0415 - only models with Python functions pay for autograd
 
-        names = tuple(self.shapes)
-        differentiable = x.dtype.kind == "f"  # token numbers and the like have no gradient
-
-        def flat(*arrays: Any) -> Any:
-            return self.function(arrays[0], *labels, **dict(zip(names, arrays[1:], strict=True)))
-
-        wanted = tuple(range(0 if differentiable else 1, len(names) + 1))
-        dtype = np.result_type(*(parameters[name] for name in names)) if names else x.dtype
-        if not wanted:
-            return np.asarray(flat(x)), (None, False, dtype)
-        vjp, y = make_vjp(flat, wanted)(x, *(parameters[name] for name in names))
-        return np.asarray(y, dtype), (vjp, differentiable, dtype)
+        arrays = [x, *(parameters[name] for name in self.shapes)]
+        pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
+        return np.asarray(y, x.dtype), (pull, x.dtype)
 
     def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:
-        vjp, differentiable, dtype = saved
-        if vjp is None:
-            return None, {}
-        grads = vjp(grad)
-        grad_x = np.asarray(grads[0], dtype) if need_input_gradient and differentiable else None
-        # autograd may hand out one array twice, or the gradient that came in; callers accumulate in place.
-        own = grads[1:] if differentiable else grads
-        return grad_x, {name: np.array(g, dtype) for name, g in zip(self.shapes, own, strict=True)}
+        pull, dtype = saved
+        # autograd divides by cosh(x)^2 for tanh: where that overflows, the 0 that comes out is right.
+        with np.errstate(over="ignore"):
+            grad_x, *grads = pull(grad)
+        # It may hand out one array twice, or the one that came in; callers add to what they get.
+        gradients = {name: np.array(g, dtype) for name, g in zip(self.shapes, grads, strict=True)}
+        return (np.asarray(grad_x, dtype) if need_input_gradient else None), gradients
+
+    def _flat(self, *labels: Array) -> Callable[..., Any]:
+        """Return the function of the input and its parameters in order, without keywords."""
+        return lambda x, *arrays: self.function(x, *labels, **dict(zip(self.shapes, arrays, strict=True)))
 
     def _cost(self, itemsize: int, need_input_gradient: bool, x: Array, *labels: Array) -> LayerCost:
         if self.given_cost is not None:
             return self.given_cost
         from ipusim.model.counting import count_passes  # noqa: PLC0415 - as above
 
-        names = tuple(self.shapes)
         parameters = self._zeros()
-
-        def flat(*arrays: Any) -> Any:
-            return self.function(arrays[0], *labels, **dict(zip(names, arrays[1:], strict=True)))
-
-        wanted = range(0 if need_input_gradient else 1, len(names) + 1)
-        with np.errstate(all="ignore"):
-            forward, backward = count_passes(flat, [x, *parameters.values()], wanted)
+        wanted = range(0 if need_input_gradient else 1, len(parameters) + 1)
+        with self._explained(x, *labels):
+            forward, backward, y = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
         weights = sum(array.size for array in parameters.values()) if need_input_gradient else 0
         labels_read = sum(array.size for array in labels)
-        y = 1 if labels else self._try(x).size
         return LayerCost(
             Work(forward.macs, forward.flops, forward.elements * itemsize, (x.size + labels_read) * itemsize, itemsize),
             Work(
-                backward.macs, backward.flops, backward.elements * itemsize, (y + x.size + weights) * itemsize, itemsize
+                backward.macs,
+                backward.flops,
+                backward.elements * itemsize,
+                (y.size + x.size + weights) * itemsize,
+                itemsize,
             ),
         )
 
@@ -146,14 +149,14 @@ class PythonLayer(_PythonFunction):
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape that two samples of zeros come out with.
 
-        Raises ModelError when the function fails on them, or returns no
-        floating-point array of as many samples.
+        Raises ModelError when the function or its gradient fails on them, or it
+        returns no array of as many samples.
         """
         y = self._try(np.zeros((_PROBE_BATCH, *input_shape)))
-        if y.dtype.kind != "f" or y.shape[:1] != (_PROBE_BATCH,):
+        if y.shape[:1] != (_PROBE_BATCH,):
             raise ModelError(
-                f"{self._label} must return a floating-point array with the batch as its first axis: "
-                f"{_PROBE_BATCH} samples of shape {input_shape} gave {y.dtype} of shape {y.shape}"
+                f"{self._label} must return an array with the batch as its first axis: "
+                f"{_PROBE_BATCH} samples of shape {input_shape} gave shape {y.shape}"
             )
         return y.shape[1:]
 
@@ -186,7 +189,7 @@ class PythonLoss(_PythonFunction):
     label_dtype: str = "int32"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless two samples of zeros with the first labels give a floating-point scalar."""
+        """Raise ModelError unless two samples of zeros with the first labels give a scalar."""
         batch = min(_PROBE_BATCH, len(labels))
         if labels.shape[1:] != self.label_shape:
             raise ModelError(
@@ -194,10 +197,9 @@ class PythonLoss(_PythonFunction):
                 f"got {labels.shape[1:]}"
             )
         loss = self._try(np.zeros((batch, *input_shape)), labels[:batch])
-        if loss.dtype.kind != "f" or loss.shape != ():
+        if loss.shape != ():
             raise ModelError(
-                f"{self._label} must return a floating-point scalar, the mean loss of the micro-batch: "
-                f"it gave {loss.dtype} of shape {loss.shape}"
+                f"{self._label} must return a scalar, the mean loss of the micro-batch: it gave shape {loss.shape}"
             )
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
@@ -208,7 +210,7 @@ class PythonLoss(_PythonFunction):
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Pull ``scale`` back through the evaluation that forward traced."""
-        return self._pull(saved, saved[2].type(scale), need_input_gradient)
+        return self._pull(saved, saved[1].type(scale), need_input_gradient)
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return None: what the outputs mean is known to the function alone."""

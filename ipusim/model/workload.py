@@ -8,10 +8,8 @@ from typing import Literal
 import numpy as np
 
 from ipusim.errors import ModelError
-from ipusim.model.datasets import Dataset
 from ipusim.model.feed import Feed
 from ipusim.model.layer import Array
-from ipusim.model.network import Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.stage import Stage
 
@@ -52,17 +50,3 @@ class Workload:
     def initial_parameters(self, stage_index: int) -> dict[str, Array]:
         """Draw the initial weights of one stage, keyed ``layer/W``; the same under every split."""
         return self.stages[stage_index].initial_parameters(self.seed, self.dtype)
-
-
-def check_data(network: Network, dataset: Dataset) -> None:
-    """Raise ModelError unless the dataset's samples fit the network and its labels the loss."""
-    if dataset.sample_shape != network.input_shape:
-        raise ModelError(
-            f"{dataset.name}: samples of shape {dataset.sample_shape} do not fit the network, "
-            f"whose input has shape {network.input_shape}"
-        )
-    if network.loss is not None:
-        try:
-            network.loss.layer.check_labels(network.shapes[-1], dataset.y)
-        except ModelError as error:
-            raise ModelError(f"loss {network.loss.name!r} with the labels of {dataset.name}: {error}") from None

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ipusim.model.profile import StageProfile
+from ipusim.model.workload import Reduction
 
-Reduction = Literal["SUM", "MEAN"]
 OutfeedMode = Literal["ALL", "LAST"]
 
 

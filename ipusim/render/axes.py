@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ipusim.render.style import LINE, TEXT_SIZE
+from ipusim.render.window import Window
 
 _CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, "thousand cycles"), (1, "cycles"))
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -25,31 +26,34 @@ def second_unit(seconds: float) -> tuple[float, str]:
     return next((unit for unit in _SECONDS if seconds >= unit[0]), _SECONDS[-1])
 
 
-def cycle_axis(axes: Axes, end: int, clock_hz: int, width_in: float, labelled: bool = True) -> None:
-    """Put cycles below ``axes``, whose x coordinates are cycles up to ``end``."""
-    factor, name = cycle_unit(end)
-    axes.xaxis.set_major_locator(_locator(width_in))
+def cycle_axis(axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool) -> None:
+    """Put cycles below ``axes``; its ticks have labels if ``labelled``."""
+    factor, name = cycle_unit(window.end)
+    axes.set_xlim(window.start, window.end)
+    axes.xaxis.set_major_locator(_locator(width_in, whole=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
     if labelled:
-        axes.set_xlabel(f"time in {name} ({clock_hz / 1e9:.6g} GHz)", fontsize=TEXT_SIZE, labelpad=2)
+        axes.set_xlabel(f"time in {name} of the {clock_hz / 1e9:.6g} GHz tile clock", fontsize=TEXT_SIZE, labelpad=2)
 
 
-def second_axis(axes: Axes, start: int, end: int, clock_hz: int, width_in: float, labelled: bool = True) -> float:
-    """Put seconds above ``axes`` and make them its x coordinates; returns how many there are to a cycle."""
-    factor, symbol = second_unit(end / clock_hz)
+def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
+    """Put seconds above ``axes``, and nothing else on it."""
+    factor, symbol = second_unit(window.end / clock_hz)
     scale = 1.0 / (clock_hz * factor)
-    axes.set_xlim(start * scale, end * scale)
+    axes.set_xlim(window.start * scale, window.end * scale)
+    axes.set_yticks([])
+    for side in ("left", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["top"].set_color(LINE)
     axes.xaxis.set_major_locator(_locator(width_in, whole=False))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
-    axes.xaxis.set_label_position("top")
     axes.tick_params(
-        axis="x", labelsize=TEXT_SIZE, top=True, bottom=False, labeltop=labelled, labelbottom=False, color=LINE, length=3
+        axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
-    if labelled:
-        axes.set_xlabel(f"time in {symbol}", fontsize=TEXT_SIZE, labelpad=3)
-    return scale
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(f"time in {symbol}", fontsize=TEXT_SIZE, labelpad=5)
 
 
-def _locator(width_in: float, whole: bool = True) -> MaxNLocator:
+def _locator(width_in: float, whole: bool) -> MaxNLocator:
     return MaxNLocator(nbins=max(int(width_in / _INCHES_TO_A_TICK), 2), steps=[1, 2, 2.5, 5, 10], integer=whole)

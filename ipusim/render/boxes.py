@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.phases import time_steps
 from ipusim.render.style import LOOK_OF_KIND, LOOKS
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
@@ -76,23 +75,23 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
     )
 
 
-def share_boxes(timeline: Timeline, window: Window, edges: Integers) -> Boxes:
+def share_boxes(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
     """Return stacked boxes whose heights are the shares of time of each look in each bin.
 
-    ``edges`` are the bounds of the bins in rising cycles, from the window's start to its end.
+    ``spans`` are the boxes of :func:`span_boxes` on ``ipus`` rows; ``edges`` are the
+    bounds of the bins in rising cycles, from the window's start to its end.
     """
-    spans = span_boxes(timeline, window)
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(LOOKS) + spans.look
     order = np.argsort(group, kind="stable")
-    groups = len(timeline.info.ipus) * len(LOOKS)
+    groups = ipus * len(LOOKS)
     bounds = np.searchsorted(group[order], np.arange(groups + 1))
     area = np.zeros((groups, len(edges) - 1), dtype=np.int64)
     for number in range(groups):
         members = order[bounds[number] : bounds[number + 1]]
         if len(members):
             area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
-    share = (area / np.diff(edges)).reshape(len(timeline.info.ipus), len(LOOKS), -1)
+    share = (area / np.diff(edges)).reshape(ipus, len(LOOKS), -1)
     top = np.cumsum(share, axis=1)
     bottom = top - share
     return _melt(bottom, top, edges)
@@ -102,8 +101,9 @@ def _since(times: Integers, edges: Integers) -> Integers:
     """Return, at each edge, the cycles that have passed since each of ``times`` that lies before it, summed."""
     times = np.sort(times)
     passed = np.searchsorted(times, edges)
-    total = np.concatenate([[0], np.cumsum(times)])
-    return edges * passed - total[passed]
+    total: Integers = np.concatenate([[0], np.cumsum(times)])
+    since: Integers = edges * passed - total[passed]
+    return since
 
 
 def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
@@ -130,13 +130,12 @@ def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
     )
 
 
-def bin_edges(timeline: Timeline, window: Window, narrowest: float) -> Integers:
+def bin_edges(steps: Integers, window: Window, narrowest: float) -> Integers:
     """Return bounds of bins of whole time-steps, each at least ``narrowest`` cycles wide if the window is.
 
-    A Timeline without time-steps in the window is cut into bins of equal width.
+    ``steps`` are the starts of time-steps, rising. A window without any is cut into bins of equal width.
     """
-    inner = time_steps(timeline).start
-    inner = inner[(inner > window.start) & (inner < window.end)]
+    inner = steps[(steps > window.start) & (steps < window.end)]
     if not len(inner):
         count = max(int(window.cycles / max(narrowest, 1.0)), 1)
         return np.unique(np.linspace(window.start, window.end, count + 1).astype(np.int64))

@@ -2,95 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
-from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, Phase
+from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE
+from ipusim.render.content import Content
 from ipusim.render.lettering import spread, text_width
 from ipusim.render.style import LINE, TEXT_SIZE
-from ipusim.render.window import Window
 
+_FULL: Final = {name: name for name in (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)}
 _SHORT: Final = {RAMP_UP: "up", MAIN: "main", RAMP_DOWN: "down", WEIGHT_UPDATE: "update"}
-#: Points between two names, and between a bracket's ends and its phase's.
-_GAP: Final = 5.0
+#: Points between two names, and between the ends of two brackets.
+_GAP: Final = 6.0
 _INSET: Final = 1.0
-#: Heights in the band, from 0 at the rows to 1: of the bracket, and of the names' feet.
-_BRACKET, _NAMES = 0.10, 0.42
+#: Heights in the band, from 0 at the rows to 1: of the brackets, of the ends of leaders, and of the names' feet.
+_BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
 
 
 @dataclass(frozen=True)
-class _Label:
-    text: str
-    centre: float  # points from the window's start
-    middle: float  # of the bracket that it names
+class _Bracket:
+    """A stretch of time by its place in the window, in points, and what it is called (or nothing)."""
+
+    name: str
+    start: float
+    end: float
+
+    @property
+    def middle(self) -> float:
+        return (self.start + self.end) / 2
 
 
-def draw_brackets(axes: Axes, phases: Sequence[Phase], window: Window, scale: float, width_points: float) -> None:
-    """Draw a bracket with a name for each phase in the window on ``axes``, whose height is 0 to 1.
+def draw_brackets(axes: Axes, content: Content) -> None:
+    """Draw a bracket with a name for each phase of ``content`` on ``axes``, which spans its width.
 
-    ``scale`` is x coordinates to a cycle, ``width_points`` the width of the axes.
-    Names move sideways to stay apart, with a line to their bracket; where all
-    of them have no room they become short, and where executions are too narrow
-    for that, one bracket stands for each execution.
+    Names move sideways to stay apart, with a line to their bracket; where all of
+    them have no room they become short, and where even those have none, one
+    bracket stands for each execution.
     """
+    window, points = content.window, content.points
+    width = window.cycles * points
+    axes.set_xlim(0, width)
     axes.set_ylim(0, 1)
-    points = width_points / window.cycles
-    inside = [phase for phase in phases if phase.end > window.start and phase.start < window.end]
-    spans = {phase: (max(phase.start, window.start), min(phase.end, window.end)) for phase in inside}
-
-    labels = _labels(inside, spans, window, points, width_points, {phase.name: phase.name for phase in inside})
-    labels = labels or _labels(inside, spans, window, points, width_points, _SHORT)
-    bars = list(spans.values())
-    if labels is None:
-        bars, labels = _whole_executions(inside, spans, window, points, width_points)
-
-    to_x = scale / points
-    origin = window.start * scale
-    for start, end in bars:
-        inset = min(_INSET / points, (end - start) / 4)
-        left, right = (start + inset) * scale, (end - inset) * scale
-        axes.plot([left, left, right, right], [0, _BRACKET, _BRACKET, 0], color=LINE, linewidth=0.9, clip_on=False)
-    for label in labels:
-        x, middle = origin + label.centre * to_x, origin + label.middle * to_x
-        axes.plot([middle, x], [_BRACKET, _NAMES - 0.06], color=LINE, linewidth=0.6, clip_on=False)
-        axes.text(x, _NAMES, label.text, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
-
-
-def _labels(
-    phases: Sequence[Phase],
-    spans: dict[Phase, tuple[int, int]],
-    window: Window,
-    points: float,
-    width_points: float,
-    names: dict[str, str],
-) -> list[_Label] | None:
-    """Place a name for every phase, in points from the window's start; None if they have no room."""
-    texts = [names[phase.name] for phase in phases]
-    middles = [((start + end) / 2 - window.start) * points for start, end in (spans[phase] for phase in phases)]
-    placed = spread(middles, [text_width(text, TEXT_SIZE) + _GAP for text in texts], 0.0, width_points)
-    if placed is None:
-        return None
-    return [_Label(text, at, middle) for text, at, middle in zip(texts, placed, middles, strict=True)]
-
-
-def _whole_executions(
-    phases: Sequence[Phase], spans: dict[Phase, tuple[int, int]], window: Window, points: float, width_points: float
-) -> tuple[list[tuple[int, int]], list[_Label]]:
-    """Return a bar for each execution, and numbers for as many of them, evenly, as there is room for."""
-    bars: dict[int, tuple[int, int]] = {}
-    for phase in phases:
-        start, end = bars.get(phase.execution, spans[phase])
-        bars[phase.execution] = (min(start, spans[phase][0]), max(end, spans[phase][1]))
-    numbers = list(bars)
-    for every in range(1, len(numbers) + 1):
-        chosen = [number for number in numbers if number % every == 0] or numbers[:1]
-        texts = [f"execution {chosen[0]}", *map(str, chosen[1:])]
-        middles = [(sum(bars[number]) / 2 - window.start) * points for number in chosen]
-        placed = spread(middles, [text_width(text, TEXT_SIZE) + _GAP for text in texts], 0.0, width_points)
+    axes.set_axis_off()
+    phases = _phase_brackets(content)
+    brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(content)]
+    for choice in brackets:
+        named = [bracket for bracket in choice if bracket.name]
+        placed = _place(named, width)
         if placed is not None:
-            labels = [_Label(text, at, middle) for text, at, middle in zip(texts, placed, middles, strict=True)]
-            return list(bars.values()), labels
-    return list(bars.values()), []
+            _draw(axes, choice)
+            for bracket, at in zip(named, placed, strict=True):
+                axes.plot([bracket.middle, at], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
+                axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
+            return
+
+
+def _place(named: Sequence[_Bracket], width: float) -> list[float] | None:
+    return spread(
+        [bracket.middle for bracket in named],
+        [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named],
+        0.0,
+        width,
+    )
+
+
+def _phase_brackets(content: Content) -> list[_Bracket]:
+    window, points = content.window, content.points
+    return [
+        _Bracket(
+            phase.name,
+            (max(phase.start, window.start) - window.start) * points,
+            (min(phase.end, window.end) - window.start) * points,
+        )
+        for phase in content.phases
+    ]
+
+
+def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Bracket]:
+    return [_Bracket(names[bracket.name], bracket.start, bracket.end) for bracket in brackets]
+
+
+def _execution_brackets(content: Content) -> list[list[_Bracket]]:
+    """Return one bracket for each execution, in versions of which each names fewer of them than the one before."""
+    bounds: dict[int, tuple[float, float]] = {}
+    for phase, bracket in zip(content.phases, _phase_brackets(content), strict=True):
+        start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))
+        bounds[phase.execution] = (start, bracket.end)
+    versions = []
+    every = 1
+    while every < 2 * len(bounds):
+        versions.append(
+            [
+                _Bracket(f"execution {number}" if number % every == 0 else "", start, end)
+                for number, (start, end) in bounds.items()
+            ]
+        )
+        every *= 2
+    return versions
+
+
+def _draw(axes: Axes, brackets: Sequence[_Bracket]) -> None:
+    if not brackets:
+        return
+    start = np.array([bracket.start for bracket in brackets])
+    end = np.array([bracket.end for bracket in brackets])
+    inset = np.minimum(_INSET, (end - start) / 4)
+    left, right = start + inset, end - inset
+    x = np.stack([left, left, right, right], axis=1).ravel()
+    y = np.tile([0.0, _BRACKET, _BRACKET, 0.0], len(brackets))
+    codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3], dtype=Path.code_type), len(brackets))
+    axes.add_patch(
+        PathPatch(Path(np.stack([x, y], axis=1), codes), facecolor="none", edgecolor=LINE, linewidth=0.9, clip_on=False)
+    )

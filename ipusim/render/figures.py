@@ -1,33 +1,44 @@
-"""A figure to bytes that are the same on every repeat."""
+"""A figure to bytes that are the same on every repeat, whatever the user's own matplotlib settings."""
 
 from __future__ import annotations
 
 import io
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from ipusim.render.style import DPI
 
-#: Text in an SVG is drawn as outlines ("path"), each glyph stored once: the viewer's machine
-#: may not have matplotlib's font, and another would run out of the boxes.
-_SETTINGS: Final = {"svg.hashsalt": "ipusim", "svg.fonttype": "path", "svg.image_inline": True}
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Put matplotlib's defaults and the project's SVG settings in force; the caller's come back on leaving.
+
+    Text in an SVG is drawn as outlines, each glyph stored once: the machine that
+    shows it may not have matplotlib's font, and another font's numbers would run
+    out of their boxes.
+    """
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams["svg.hashsalt"] = "ipusim"
+        mpl.rcParams["svg.fonttype"] = "path"
+        mpl.rcParams["hatch.linewidth"] = 0.6
+        yield
 
 
 def to_png(figure: Figure, dpi: int = DPI) -> bytes:
-    """Return ``figure`` as a PNG; equal figures give equal bytes."""
+    """Return ``figure`` as a PNG of ``dpi`` pixels to the inch; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": "ipusim"}) if False else None
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "ipusim"})
+    with own_settings():
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "ipusim"})
     return buffer.getvalue()
 
 
 def to_svg(figure: Figure) -> bytes:
-    """Return ``figure`` as an SVG; equal figures give equal bytes, without a date."""
+    """Return ``figure`` as an SVG, without a date; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    with mpl.rc_context(_SETTINGS):  # restored on leaving, so that a caller's own settings stay
+    with own_settings():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "ipusim"})
     return buffer.getvalue()

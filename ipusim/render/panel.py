@@ -1,9 +1,9 @@
-"""One Timeline drawn into one pair of axes: its rows of boxes, and the band of phase brackets above."""
+"""One Timeline drawn into its axes: rows of boxes with their numbers, and lines across them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import re
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,121 +11,88 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from ipusim.analysis.phases import phases, time_steps
-from ipusim.render.axes import second_axis
-from ipusim.render.boxes import Boxes, bin_edges, share_boxes, span_boxes
-from ipusim.render.brackets import draw_brackets
+from ipusim.render.content import Content
 from ipusim.render.lettering import text_width
-from ipusim.render.style import DPI, LINE, LOOKS, NUMBER_SIZES, TEXT_SIZE
-from ipusim.render.window import Window
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.render.style import DASHES, LINE, LOOKS, NUMBER_SIZES, NUMBERED, TEXT_SIZE
+from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
 
 #: Part of a row's pitch that its boxes take.
 _FILLED: Final = 0.84
-#: Boxes of their own for every span up to this many, and while time-steps are at least this wide, in pixels.
-_MOST_BOXES: Final = 12_000
-_NARROWEST_STEP: Final = 4.0
-#: Sync points are drawn while they are at least this far apart, in points.
-_NARROWEST_SYNC: Final = 5.0
-#: Boxes have white edges while those of the passes are at least this wide, in points.
-_NARROWEST_EDGE: Final = 2.5
-#: Vertices in one path: Agg renders a path as a whole and has an upper limit for its size.
+#: The boxes of a pass have white edges, to tell neighbours apart, while most are at least this wide, in points.
+_NARROWEST_EDGE: Final = 4.0
+#: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
+#: Points of a box's width that a number leaves free.
+_MARGIN: Final = 2.0
 
 
-@dataclass(frozen=True)
-class Panel:
-    """What a panel came to show, for the legend: looks by index, and whether sync points and shares are in it."""
-
-    looks: frozenset[int]
-    sync_points: bool
-    shares: bool
-
-
-def row_labels(timeline: Timeline) -> list[str]:
-    """Return the name of each IPU's row, with the physical number where it differs."""
+def row_names(timeline: Timeline) -> list[str]:
+    """Return the name of each IPU's row, with its physical number where that is another."""
     return [
-        f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (no. {physical})"
+        f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})"
         for ipu, physical in enumerate(timeline.info.ipus)
     ]
 
 
-def draw_panel(rows: Axes, band: Axes, timeline: Timeline, window: Window, seconds_labelled: bool = True) -> Panel:
-    """Draw ``timeline`` in ``window``: boxes on ``rows``, phase brackets and seconds on ``band``.
-
-    Both axes must have their final size.
-    """
-    figure = rows.figure
-    width_in = rows.get_position().width * figure.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
-    height_in = rows.get_position().height * figure.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
-    ipus = len(timeline.info.ipus)
-    points = width_in * 72 / window.cycles
-    _prepare(rows, timeline, window, height_in)
-
-    scale = second_axis(band, window.start, window.end, timeline.info.clock_hz, width_in, seconds_labelled)
-    for side in ("left", "right", "bottom"):
-        band.spines[side].set_visible(False)
-    band.set_yticks([])
-    found = phases(timeline)
-    draw_brackets(band, found, window, scale, width_in * 72)
-
-    boxes = span_boxes(timeline, window)
-    steps = time_steps(timeline).start
-    inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
-    shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
-    if shares:
-        boxes = share_boxes(timeline, window, bin_edges(timeline, window, _NARROWEST_STEP * 72 / DPI / points))
-    _draw_boxes(rows, boxes, ipus, points)
-    if not shares:
-        _draw_numbers(rows, timeline, boxes, points, height_in / ipus * 72 * _FILLED)
-    cuts = {phase.end for phase in found if window.start < phase.end < window.end}
-    _draw_lines(rows, np.array(sorted(cuts), dtype=np.float64), ipus, linewidth=0.8, linestyle="solid")
-    syncs = timeline.start[timeline.rows(SpanKind.SYNC)]
-    syncs = syncs[(syncs > window.start) & (syncs < window.end)]
-    sync_points = bool(len(syncs)) and window.cycles / (len(syncs) + 1) * points >= _NARROWEST_SYNC
-    if sync_points:
-        _draw_lines(rows, syncs.astype(np.float64), ipus, linewidth=0.5, linestyle=(0, (3, 2)))
-    return Panel(frozenset(np.unique(boxes.look).tolist()), sync_points, shares)
+def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
+    """Draw ``content`` on ``axes``, whose rows are ``row_points`` high; x coordinates are cycles."""
+    ipus = len(content.timeline.info.ipus)
+    axes.set_xlim(content.window.start, content.window.end)
+    axes.set_ylim(ipus, 0)
+    _name_rows(axes, content, row_points)
+    _draw_boxes(axes, content)
+    if not content.shares:
+        _draw_numbers(axes, content, row_points * _FILLED)
+    window = content.window
+    cuts = sorted({phase.end for phase in content.phases if window.start < phase.end < window.end})
+    _draw_lines(axes, np.array(cuts, dtype=np.float64), ipus, linewidth=0.8)
+    _draw_lines(axes, content.syncs.astype(np.float64), ipus, linewidth=0.5, linestyle=DASHES)
 
 
-def _prepare(rows: Axes, timeline: Timeline, window: Window, height_in: float) -> None:
-    ipus = len(timeline.info.ipus)
-    rows.set_xlim(window.start, window.end)
-    rows.set_ylim(ipus, 0)
+def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
+    info = content.timeline.info
     every = 1
-    while height_in * 72 * every / ipus < TEXT_SIZE * 1.1:
+    while row_points * every < TEXT_SIZE * 1.15:
         every *= 2
-    names = row_labels(timeline)
-    rows.set_yticks([ipu + 0.5 for ipu in range(0, ipus, every)], names[::every])
-    rows.tick_params(axis="y", labelsize=TEXT_SIZE, length=0)
+    rows = range(0, len(info.ipus), every)
+    axes.set_yticks([row + 0.5 for row in rows], row_names(content.timeline)[::every])
+    axes.tick_params(axis="y", labelsize=TEXT_SIZE, length=0)
     for side in ("top", "right", "left"):
-        rows.spines[side].set_visible(False)
-    rows.spines["bottom"].set_color(LINE)
-    for ipu in sorted(set(range(ipus)) - set(timeline.info.mapping)):
-        if every == 1:
-            rows.text(window.start, ipu + 0.5, "  holds no stage", fontsize=TEXT_SIZE, va="center", color=LINE)
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+    for ipu in sorted(set(rows) - set(info.mapping)):
+        axes.text(
+            content.window.start + 4 / content.points,
+            ipu + 0.5,
+            "no stage",
+            fontsize=TEXT_SIZE,
+            va="center_baseline",
+            color=LINE,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+            zorder=4,
+        )
 
 
-def _draw_boxes(rows: Axes, boxes: Boxes, ipus: int, points: float) -> None:
+def _draw_boxes(axes: Axes, content: Content) -> None:
     """Draw the boxes as one path for each look, waits first, so that a pass is never covered."""
-    low = boxes.ipu + 0.5 + _FILLED / 2
-    bottom, top = low - _FILLED * boxes.bottom, low - _FILLED * boxes.top
-    passes = boxes.look <= 1
-    wide = passes.any() and float(np.median((boxes.end - boxes.start)[passes])) * points >= _NARROWEST_EDGE
-    for index in reversed(range(len(LOOKS))):
-        look, members = LOOKS[index], np.flatnonzero(boxes.look == index)
+    boxes = content.boxes
+    foot = boxes.ipu + 0.5 + _FILLED / 2
+    bottom, top = foot - _FILLED * boxes.bottom, foot - _FILLED * boxes.top
+    for index, look in reversed(list(enumerate(LOOKS))):
+        members = np.flatnonzero(boxes.look == index)
+        widths = (boxes.end - boxes.start)[members] * content.points
+        edged = index in NUMBERED and len(members) and not content.shares and np.median(widths) >= _NARROWEST_EDGE
+        edge: dict[str, Any] = {"edgecolor": "white" if edged else "none", "linewidth": 0.5 if edged else 0.0}
         for part in range(0, len(members), _BOXES_TO_A_PATH):
-            chosen = members[part : part + _BOXES_TO_A_PATH]
-            path = _rectangles(boxes.start[chosen], boxes.end[chosen], bottom[chosen], top[chosen])
-            edge = {"edgecolor": "white", "linewidth": 0.5} if wide else {"edgecolor": "none", "linewidth": 0.0}
-            rows.add_patch(PathPatch(path, facecolor=look.face, zorder=2, **edge))
+            some = members[part : part + _BOXES_TO_A_PATH]
+            path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
+            axes.add_patch(PathPatch(path, facecolor=look.face, zorder=2, **edge))
             if look.hatch:
-                rows.add_patch(
-                    PathPatch(path, facecolor="none", edgecolor=look.ink, linewidth=0.0, hatch=look.hatch, zorder=2.1)
-                )
+                hatched = {"edgecolor": look.ink, "linewidth": 0.0, "hatch": look.hatch}
+                axes.add_patch(PathPatch(path, facecolor="none", zorder=2.1, **hatched))
 
 
 def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
@@ -135,51 +102,54 @@ def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path
     return Path(np.stack([x.ravel(), y.ravel()], axis=1), codes)
 
 
-def _draw_lines(rows: Axes, at: Floats, ipus: int, linewidth: float, linestyle: str | tuple[int, tuple[int, int]]) -> None:
+def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: Any = "solid") -> None:
     """Draw vertical lines over all rows, as one path."""
-    if len(at):
-        vertices = np.stack([np.repeat(at, 2), np.tile([0.0, ipus], len(at))], axis=1)
-        path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
-        rows.add_patch(
-            PathPatch(path, facecolor="none", edgecolor=LINE, linewidth=linewidth, linestyle=linestyle, zorder=3)
-        )
+    if not len(at):
+        return
+    vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(ipus)], len(at))], axis=1)
+    path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
+    line: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
+    axes.add_patch(PathPatch(path, facecolor="none", zorder=3, **line))
 
 
-def _draw_numbers(rows: Axes, timeline: Timeline, boxes: Boxes, points: float, height_points: float) -> None:
-    """Write the micro-batch, ``stage.micro-batch`` on an IPU of several stages, into the boxes that hold it.
+def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
+    """Write the micro-batch into each box that holds it, and its stage too on an IPU of several.
 
-    One size for all: the largest at which nine of ten fit, of each look by itself;
-    a look of which not even half fit at the smallest stays blank.
+    Each look has one size, the largest at which nine of ten of its numbers fit; a
+    look of which not even half fit at the smallest size stays blank.
     """
-    mapping = timeline.info.mapping
-    several = {ipu for ipu in mapping if mapping.count(ipu) > 1}
-    for index in range(3):
+    boxes, mapping = content.boxes, content.timeline.info.mapping
+    several = [ipu for ipu in set(mapping) if mapping.count(ipu) > 1]
+    for index in NUMBERED:
         members = np.flatnonzero((boxes.look == index) & (boxes.micro_batch >= 0))
+        if not len(members):
+            continue
+        room = (boxes.end - boxes.start)[members] * content.points - _MARGIN
         texts = [
-            f"{stage}.{batch}" if ipu in several else str(batch)
-            for ipu, stage, batch in zip(
-                boxes.ipu[members].tolist(),
+            f"{stage}.{micro_batch}" if crowded else str(micro_batch)
+            for crowded, stage, micro_batch in zip(
+                np.isin(boxes.ipu[members], several).tolist(),
                 boxes.stage[members].tolist(),
                 boxes.micro_batch[members].tolist(),
                 strict=True,
             )
         ]
-        room = (boxes.end - boxes.start)[members] * points - 1.5
+        # Judged by the widest digit, so that of numbers of one length all fit or none.
+        shapes = [re.sub(r"\d", "0", text) for text in texts]
         for size in NUMBER_SIZES:
-            fits = np.array([text_width(text, size) for text in texts]) <= room
-            if size * 1.05 > height_points or not len(fits):
-                continue
-            if fits.mean() >= (0.9 if size != NUMBER_SIZES[-1] else 0.5):
+            fits = np.array([text_width(shape, size) for shape in shapes]) <= room
+            least = 0.5 if size == NUMBER_SIZES[-1] else 0.9
+            if size <= height_points and fits.mean() >= least:
                 middle = (boxes.start + boxes.end)[members] / 2
                 for number in np.flatnonzero(fits).tolist():
-                    rows.text(
+                    axes.text(
                         middle[number],
                         boxes.ipu[members[number]] + 0.5,
                         texts[number],
                         fontsize=size,
                         ha="center",
                         va="center_baseline",
-                        color=LOOKS[index].ink if index != 2 else "#000000",
+                        color=LOOKS[index].number,
                         zorder=4,
                     )
                 break

@@ -21,8 +21,9 @@ class Look:
     Attributes:
         name: in the legend.
         kinds: the span kinds that it stands for.
-        face, ink: colour of the box and of what is written or hatched on it, ``#rrggbb``.
+        face, ink: colour of the box and of its hatching, ``#rrggbb``.
         hatch: matplotlib's hatch pattern, empty for none.
+        number: colour of a micro-batch number on it.
     """
 
     name: str
@@ -30,19 +31,20 @@ class Look:
     face: str
     ink: str
     hatch: str = ""
+    number: str = "#000000"
 
 
 #: Every look, in the order of the legend, and from the bottom up where boxes are stacked.
 LOOKS: Final = (
     Look("forward", (SpanKind.FORWARD,), "#6fbdec", "#000000"),
-    Look("backward", (SpanKind.BACKWARD,), "#c44e00", "#ffffff"),
+    Look("backward", (SpanKind.BACKWARD,), "#c44e00", "#ffffff", number="#ffffff"),
     Look("recomputation", (SpanKind.RECOMPUTE,), "#f0e442", "#6b6400", "////"),
-    Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "...."),
+    Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "\\\\\\\\"),
     Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#262626", "#ffffff"),
     Look("exchange", (SpanKind.EXCHANGE,), "#00674b", "#ffffff"),
     Look("sync", (SpanKind.SYNC,), "#c9c9c9", "#000000"),
-    Look("wait for the host", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),
-    Look("wait for other IPUs", (SpanKind.SYNC_WAIT,), "#ededed", "#000000"),
+    Look("host wait", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),
+    Look("sync wait", (SpanKind.SYNC_WAIT,), "#ededed", "#000000"),
 )
 
 #: Index into LOOKS of each span kind; -1 for kinds that lie on no IPU's row.
@@ -56,6 +58,11 @@ TEXT_SIZE: Final = 8.0
 #: Sizes that numbers in boxes may have, tried in this order.
 NUMBER_SIZES: Final = (8.0, 7.0, 6.0)
 
+#: Indices into LOOKS of the boxes that bear a micro-batch's number.
+NUMBERED: Final = (0, 1, 2)
+
 LINE: Final = "#333333"
+#: Of the lines at synchronisation points: on and off, in widths of the line.
+DASHES: Final = (0.0, (4.0, 3.0))
 #: Pixels to the inch of a PNG; boxes are judged too narrow to draw in these pixels.
 DPI: Final = 180

@@ -9,28 +9,45 @@ from pydantic import Discriminator, Field, Tag
 from ipusim.scenario.fields import FileName, Node, Seed, Shape, kind_of
 
 
-class _Held(Node):
-    hold_out: float = Field(0.0, ge=0, lt=1, description="share of the samples that is kept for evaluation")
+class _DatasetSpec(Node):
+    hold_out: float | None = Field(
+        default=None,
+        gt=0,
+        le=10**7,
+        description="samples kept for evaluation: a share below 1, or a number; default: none",
+    )
+    shuffle: bool = Field(default=True, description="whether each epoch takes the samples in a new order")
 
 
-class SyntheticSpec(_Held, title="synthetic"):
-    """Samples drawn around one random centre for each class."""
+class SyntheticSpec(_DatasetSpec, title="synthetic"):
+    """A classification that needs one hidden layer: each class is a pair of opposite points with noise around them."""
 
     type: Literal["synthetic"]
     shape: Shape = Field(description="shape of one sample")
-    classes: int = Field(ge=2, le=65_536, description="number of classes")
+    classes: int = Field(ge=2, le=10_000, description="number of classes")
     samples: int = Field(ge=1, le=10**7, description="number of samples")
-    noise: float = Field(0.5, ge=0, le=1e6, description="standard deviation around the centre")
-    seed: Seed = Field(0, description="seed of the draws")
+    noise: float = Field(default=0.25, ge=0, le=1000, description="length of the noise as a share of a point's length")
+    seed: Seed = Field(default=0, description="seed of the samples")
 
 
-class DigitsSpec(_Held, title="digits"):
-    """The handwritten digits of scikit-learn: 1797 images of 8x8, 10 classes."""
+class SyntheticTargetsSpec(_DatasetSpec, title="synthetic_targets"):
+    """A regression: Gaussian points, and tanh of a random linear map of them as targets."""
+
+    type: Literal["synthetic_targets"]
+    shape: Shape = Field(description="shape of one sample")
+    target_shape: Shape = Field(description="shape of one target")
+    samples: int = Field(ge=1, le=10**7, description="number of samples")
+    noise: float = Field(default=0.0, ge=0, le=1000, description="standard deviation of the noise on the targets")
+    seed: Seed = Field(default=0, description="seed of the samples")
+
+
+class DigitsSpec(_DatasetSpec, title="digits"):
+    """The 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships (an extra: ipusim[digits])."""
 
     type: Literal["digits"]
 
 
-class IdxSpec(_Held, title="idx"):
+class IdxSpec(_DatasetSpec, title="idx"):
     """Images and labels in the file format of MNIST, plain or gzipped."""
 
     type: Literal["idx"]
@@ -38,18 +55,19 @@ class IdxSpec(_Held, title="idx"):
     labels: FileName = Field(description="file of the labels")
 
 
-class NpzSpec(_Held, title="npz"):
+class NpzSpec(_DatasetSpec, title="npz"):
     """Samples and labels as two arrays of a NumPy archive."""
 
     type: Literal["npz"]
     file: FileName = Field(description="the archive")
-    x: str = Field("x", description="name of the array of samples")
-    y: str = Field("y", description="name of the array of labels")
+    x: str = Field(default="x", max_length=256, description="name of the array of samples")
+    y: str = Field(default="y", max_length=256, description="name of the array of labels or targets")
 
 
 #: A dataset, told apart by ``type``.
 DataSpec = Annotated[
     Annotated[SyntheticSpec, Tag("<synthetic>")]
+    | Annotated[SyntheticTargetsSpec, Tag("<synthetic_targets>")]
     | Annotated[DigitsSpec, Tag("<digits>")]
     | Annotated[IdxSpec, Tag("<idx>")]
     | Annotated[NpzSpec, Tag("<npz>")],

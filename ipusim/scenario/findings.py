@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
 
 from ipusim.errors import IpusimError
 from ipusim.scenario.problems import KeyPath, Problem, ScenarioError, dotted
@@ -26,13 +26,9 @@ class Findings:
         """Note a problem of the value at ``path``, or where it would stand."""
         self._problems.append(Problem(self.source.place(path), dotted(path), text))
 
-    @contextmanager
-    def at(self, path: KeyPath, remedy: str = "") -> Iterator[None]:
-        """Note an error that the block raises as a problem of the value at ``path``, and go on behind the block."""
-        try:
-            yield
-        except IpusimError as error:
-            self.add(path, str(error) + remedy)
+    def at(self, path: KeyPath, context: str = "") -> At:
+        """Return a block whose error becomes a problem of the value at ``path``; the program goes on behind it."""
+        return At(self, path, context)
 
     def is_set(self, path: KeyPath) -> bool:
         """Whether ``path`` is written in the scenario."""
@@ -42,3 +38,24 @@ class Findings:
         """Raise ScenarioError with everything found."""
         if self._problems:
             raise ScenarioError(self._problems)
+
+
+@dataclass(frozen=True)
+class At:
+    """A block of code that works on one value of the scenario: ``with findings.at(path): ...``."""
+
+    findings: Findings
+    path: KeyPath
+    context: str
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Note the error if it is one that ipusim raises on purpose; let any other pass."""
+        if not isinstance(error, IpusimError):
+            return False
+        self.findings.add(self.path, self.context + str(error))
+        return True

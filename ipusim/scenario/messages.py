@@ -33,31 +33,24 @@ def _is_echo(error: ErrorDetails) -> bool:
 def _problem(error: ErrorDetails, source: Source, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(step for step in error["loc"] if not _is_tag(step) and step != _KEY)
     node, parent = _walk(schema, error["loc"])
-    if error["loc"][-1:] == (_KEY,):
-        return Problem(source.key_place(path), dotted(path), f"expected {describe(node, schema)}, got {show(path[-1])}")
-    match error["type"]:
-        case "missing":
-            place, key = source.place(path), dotted(path)
-            return Problem(place, key, f"expected {describe(node, schema)}, got nothing{_purpose(node)}")
-        case "extra_forbidden":
-            names = list(parent.get("properties", ()))
-            text = f"expected one of the keys {', '.join(names)}, got {show(path[-1])}"
-            return Problem(source.key_place(path), dotted(path), text + did_you_mean(path[-1], names))
-        case "told":
-            return Problem(source.place(path), dotted(path), error["msg"])
-        case "union_tag_not_found" if isinstance(error["input"], dict):
-            path, got = (*path, "type"), error["input"].get("type")
-            text = f"expected {one_of(_kinds(node, schema))}, got {show(got)}"
-            return Problem(source.place(path), dotted(path), text)
-        case "union_tag_invalid":
-            kinds, path = _kinds(node, schema), (*path, "type")
-            got = error["input"]["type"]
-            text = f"expected {one_of(kinds)}, got {show(got)}{did_you_mean(got, kinds)}"
-            return Problem(source.place(path), dotted(path), text)
-        case _:
-            got = error["input"]
-            near = did_you_mean(got, node.get("x-names", []))
-            return Problem(source.place(path), dotted(path), f"expected {describe(node, schema)}, got {show(got)}{near}")
+    place, got = source.place(path), error["input"]
+    if error["type"] == "told":
+        return Problem(place, dotted(path), error["msg"])
+    if error["type"] == "missing":
+        text = f"expected {describe(node, schema)}, got nothing"
+        return Problem(place, dotted(path), f"{text} ({node['description']})" if "description" in node else text)
+    if error["type"] == "extra_forbidden":
+        got, names = path[-1], list(parent.get("properties", ()))
+        place, expected = source.key_place(path), f"one of the keys {', '.join(names)}"
+    elif error["loc"][-1:] == (_KEY,):
+        got, names = path[-1], []
+        place, expected = source.key_place(path), describe(node, schema)
+    elif error["type"].startswith("union_tag") and isinstance(got, dict):
+        path, got, names = (*path, "type"), got.get("type"), _kinds(node, schema)
+        place, expected = source.place(path), one_of(names)
+    else:
+        names, expected = node.get("x-names", []), describe(node, schema)
+    return Problem(place, dotted(path), f"expected {expected}, got {show(got)}{did_you_mean(got, names)}")
 
 
 def _is_tag(step: str | int) -> bool:
@@ -75,7 +68,9 @@ def _walk(schema: JsonNode, steps: Iterable[str | int]) -> tuple[JsonNode, JsonN
         if _is_tag(step) and "oneOf" in here:
             title = str(step)[1:-1]
             node = next(
-                kind for kind in _branches(here, schema) if title == kind.get("title") or title in kind.get("x-names", ())
+                kind
+                for kind in _branches(here, schema)
+                if title == kind.get("title") or title in kind.get("x-names", ())
             )
         elif step == _KEY:
             node = parent.get("propertyNames", {})
@@ -110,33 +105,26 @@ def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
     return [kind["const"] for kind in types if "const" in kind]
 
 
-def _purpose(node: JsonNode) -> str:
-    return f" ({node['description']})" if "description" in node else ""
-
-
 def describe(node: JsonNode, schema: JsonNode) -> str:
     """Return what a node of the JSON Schema expects, as words that follow "expected"."""
     node = _resolve(node, schema)
-    if "errorMessage" in node:
-        return str(node["errorMessage"])
-    if "const" in node:
-        return str(node["const"])
+    words = node.get("errorMessage") or node.get("const") or _BY_TYPE.get(node.get("type", ""))
+    if words:
+        return f"{words}{_span(node)}"
     if "oneOf" in node:
         return one_of([describe(branch, schema) for branch in _branches(node, schema)])
-    match node.get("type"):
-        case "integer":
-            return f"a whole number{_span(node)}"
-        case "number":
-            return f"a number{_span(node)}"
-        case "string":
-            return "a text"
-        case "boolean":
-            return "true or false"
-        case "array":
-            return _list(node, schema)
-        case _:
-            keys = ", ".join(node.get("properties", ()))
-            return f"a mapping with keys out of {keys}" if keys else "a mapping"
+    if node.get("type") == "array":
+        return f"a list of {_length(node)}items, each {describe(node['items'], schema)}"
+    keys = ", ".join(node.get("properties", ()))
+    return f"a mapping with keys out of {keys}" if keys else "a mapping"
+
+
+_BY_TYPE: Final = {"integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false"}
+
+
+def _length(node: JsonNode) -> str:
+    least, most = node.get("minItems", 0), node.get("maxItems")
+    return "" if most is None else f"{least} to {most} "
 
 
 def _span(node: JsonNode) -> str:
@@ -147,12 +135,3 @@ def _span(node: JsonNode) -> str:
     low = f" from {least}" if least is not None else f" above {above}" if above is not None else ""
     high = f" to {most}" if most is not None else f" below {below}" if below is not None else ""
     return low + (f" and{high}" if below is not None and low else high)
-
-
-def _list(node: JsonNode, schema: JsonNode) -> str:
-    least, most = node.get("minItems", 0), node.get("maxItems")
-    count = f"a list of {least} to {most}" if most is not None else "a list"
-    if least == most:
-        count = f"a list of {least}"
-    items = _resolve(node.get("items", {}), schema)
-    return f"{count} items, each {describe(items, schema)}"

@@ -23,9 +23,9 @@ class DenseSpec(Node, title="dense"):
     type: Literal["dense"]
     units: Axis = Field(description="outputs of the layer")
     activation: Annotated[Literal["identity", "relu", "tanh"], Choice(("identity", "relu", "tanh"))] = Field(
-        "identity", description="function of each output"
+        default="identity", description="function of each output"
     )
-    use_bias: bool = Field(True, description="whether b is added")
+    use_bias: bool = Field(default=True, description="whether b is added")
 
 
 class SoftmaxCrossEntropySpec(Node, title="softmax_cross_entropy"):
@@ -46,13 +46,13 @@ class CyclesSpec(Node, title="cycles"):
     """What the passes of a stage cost, as measured or assumed, instead of the cost model's figures."""
 
     forward: Cycles = Field(description="cycles of the tile clock for the forward pass of one micro-batch")
-    backward: Cycles = Field(0, description="cycles of the tile clock for the backward pass of one micro-batch")
+    backward: Cycles = Field(default=0, description="cycles of the tile clock for the backward pass of one micro-batch")
 
 
 class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     """What the passes and the weight update of a stage cost."""
 
-    update: Cycles = Field(0, description="cycles of the tile clock for one weight update")
+    update: Cycles = Field(default=0, description="cycles of the tile clock for one weight update")
 
 
 def _cost_kind(value: object) -> str:
@@ -72,12 +72,18 @@ class PythonSpec(Node, title="python"):
 
     name: Name = Field(description="the layer's or stage's name, for splits, weights and charts")
     python: PythonName = Field(description="the function: file.py:function, the file relative to the scenario's folder")
-    parameters: dict[Name, Shape] = Field({}, max_length=64, description="shape of each trainable parameter by name")
-    fill: dict[Name, float] = Field(
-        {}, max_length=64, description="constant that a parameter starts with; default: Glorot uniform, or zero for one axis"
+    parameters: dict[Name, Shape] = Field(
+        default={}, max_length=64, description="shape of each trainable parameter by name"
     )
-    loss: bool = Field(False, description="whether it is the loss, a function of outputs and labels that ends the model")
-    cost: Cost = Field("counted", description="cycles of the passes, or counted from the function's operations")
+    fill: dict[Name, float] = Field(
+        default={},
+        max_length=64,
+        description="constant that a parameter starts with; default: Glorot uniform, or zero for one axis",
+    )
+    loss: bool = Field(
+        default=False, description="whether it is the loss, a function of outputs and labels that ends the model"
+    )
+    cost: Cost = Field(default="counted", description="cycles of the passes, or counted from the function's operations")
 
 
 #: One layer of a model, told apart by ``type`` or ``python``.
@@ -104,16 +110,20 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
     """A stage known by its cost alone: it takes time and moves bytes, and computes nothing."""
 
     name: Name = Field(description="the stage's name in charts")
-    output_bytes: Bytes = Field(0, description="bytes of one micro-batch that leave for the next stage")
-    gradient_bytes: Bytes = Field(0, description="bytes of the gradient of the stage's input, which go back")
-    parameter_bytes: Bytes = Field(0, description="bytes of the stage's weights")
+    output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch that leave for the next stage")
+    gradient_bytes: Bytes = Field(default=0, description="bytes of the gradient of the stage's input, which go back")
+    parameter_bytes: Bytes = Field(default=0, description="bytes of the stage's weights")
 
 
 def _stage_kind(value: object) -> str | None:
     if isinstance(value, list | tuple):
         return "<layers>"
     if isinstance(value, dict | Node):
-        return "<python>" if isinstance(value, PythonSpec) or (isinstance(value, dict) and "python" in value) else "<timed>"
+        return (
+            "<python>"
+            if isinstance(value, PythonSpec) or (isinstance(value, dict) and "python" in value)
+            else "<timed>"
+        )
     return None
 
 

@@ -76,6 +76,8 @@ def _put(data: dict[str, Any], names: list[str], located: Located, text: str) ->
 
 
 def _index(items: list[Any], name: str, path: KeyPath) -> int:
+    if not items:
+        raise _NoPlaceError(f"expected an item of {dotted(path)}, which has none, got {name}")
     if name.isdecimal() and name.isascii() and len(name) < 10:
         if int(name) < len(items):
             return int(name)

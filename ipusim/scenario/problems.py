@@ -54,9 +54,10 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        """Return the one line that a person reads."""
+        """Return the one line that a person reads, whatever line breaks a key or a text of others holds."""
         named = self.key and self.place.source != f"--set {self.key}"
-        return f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
+        line = f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
+        return " ".join(line.split())
 
 
 class ScenarioError(IpusimError, ValueError):

@@ -24,10 +24,10 @@ MAX_STAGES: Final = 256
 class HostSpec(Node, title="host"):
     """Rates of the host, instead of the machine's."""
 
-    infeed: BytesPerSecond | None = Field(None, description="rate at which an IPU reads from the host's buffer")
-    host_fill: BytesPerSecond | None = Field(None, description="rate at which the host writes that buffer")
-    outfeed: BytesPerSecond | None = Field(None, description="rate at which an IPU writes to the host's buffer")
-    host_drain: BytesPerSecond | None = Field(None, description="rate at which the host reads that buffer")
+    infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
+    host_fill: BytesPerSecond | None = Field(default=None, description="rate at which the host writes that buffer")
+    outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
+    host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
 
 
 class SystemSpec(Node, title="system"):
@@ -35,101 +35,127 @@ class SystemSpec(Node, title="system"):
 
     name: Annotated[str, Choice(lambda: MACHINES)] = Field(description="the machine; `ipusim devices` lists them")
     auto_select_ipus: int | None = Field(
-        None, ge=1, le=64, description="IPUs of the device, a power of two; default: as few as hold the device mapping"
+        default=None,
+        ge=1,
+        le=64,
+        description="IPUs of the device, a power of two; default: as few as hold the device mapping",
     )
     select_ipus: int | None = Field(
-        None, ge=0, le=1023, description="id of the device in the machine's listing; default: the first that fits"
+        default=None,
+        ge=0,
+        le=1023,
+        description="id of the device in the machine's listing; default: the first that fits",
     )
     selection_order: Annotated[str, Choice(("AUTO", *ORDERS))] = Field(
-        "AUTO", description="how logical IPUs are laid over the physical ones"
+        default="AUTO", description="how logical IPUs are laid over the physical ones"
     )
-    clock: Hertz | None = Field(None, description="tile clock; default: the generation's")
+    clock: Hertz | None = Field(default=None, description="tile clock; default: the generation's")
     overhead: Seconds | None = Field(
-        None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
+        default=None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
     )
-    host: HostSpec = Field(HostSpec(), description="rates of the host; default: the machine's")
+    host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
 
 
 class PipelineSpec(Node, title="pipeline"):
     """How the model is cut into stages, where they run and in which order."""
 
-    schedule: Annotated[str, Choice(registry.names)] = Field("grouped", description="order of the passes")
+    schedule: Annotated[str, Choice(registry.names)] = Field(default="grouped", description="order of the passes")
     splits: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
-        None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
+        default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
     )
     stages: Annotated[tuple[StageSpec, ...], Strict(False)] | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=MAX_STAGES,
         description="the stages, instead of splits: layer names, Python functions, or costs alone",
     )
     cycles: Annotated[tuple[StageCyclesSpec, ...], Strict(False)] | None = Field(
-        None, min_length=1, max_length=MAX_STAGES, description="measured cycles of each stage, instead of the cost model's"
+        default=None,
+        min_length=1,
+        max_length=MAX_STAGES,
+        description="measured cycles of each stage, instead of the cost model's",
     )
     device_mapping: Annotated[tuple[Annotated[int, Field(ge=0, le=63)], ...], Strict(False)] | None = Field(
-        None, min_length=1, max_length=MAX_STAGES, description="the IPU of each stage; default: one stage on each IPU"
+        default=None,
+        min_length=1,
+        max_length=MAX_STAGES,
+        description="the IPU of each stage; default: one stage on each IPU",
     )
-    micro_batch_size: int = Field(1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)")
+    micro_batch_size: int = Field(
+        default=1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)"
+    )
     gradient_accumulation_count: int = Field(
         ge=1, le=2**31 - 1, description="micro-batches of one execution of the pipeline"
     )
-    repeat_count: int = Field(1, ge=1, le=10**6, description="executions of the pipeline in one step")
+    repeat_count: int = Field(default=1, ge=1, le=10**6, description="executions of the pipeline in one step")
     allow_recompute: bool = Field(
-        False, description="whether activations are computed again before a backward pass instead of kept"
+        default=False, description="whether activations are computed again before a backward pass instead of kept"
     )
     reduction_method: Annotated[Literal["SUM", "MEAN"], Choice(("SUM", "MEAN"))] = Field(
-        "SUM", description="how the gradients of the micro-batches are accumulated"
+        default="SUM", description="how the gradients of the micro-batches are accumulated"
     )
 
 
 class InfeedSpec(Node, title="infeed"):
     """The queue from the host to the first stage."""
 
-    prefetch_depth: int = Field(3, ge=1, le=1024, description="micro-batches that the host keeps ready")
-    element_bytes: Bytes | None = Field(None, description="bytes of one micro-batch; default: those of the data")
+    prefetch_depth: int = Field(default=3, ge=1, le=1024, description="micro-batches that the host keeps ready")
+    element_bytes: Bytes | None = Field(
+        default=None, description="bytes of one micro-batch; default: those of the data"
+    )
 
 
 class OutfeedSpec(Node, title="outfeed"):
     """The queue from the last stage to the host."""
 
     mode: Annotated[Literal["ALL", "LAST"], Choice(("ALL", "LAST"))] = Field(
-        "ALL", description="whether every micro-batch's results are sent, or those of an execution's last"
+        default="ALL", description="whether every micro-batch's results are sent, or those of an execution's last"
     )
-    buffer_depth: int = Field(3, ge=1, le=1024, description="results that the host's buffer holds")
-    element_bytes: Bytes | None = Field(None, description="bytes of one micro-batch's results; default: the last stage's")
+    buffer_depth: int = Field(default=3, ge=1, le=1024, description="results that the host's buffer holds")
+    element_bytes: Bytes | None = Field(
+        default=None, description="bytes of one micro-batch's results; default: the last stage's"
+    )
 
 
 class EvaluateSpec(Node, title="evaluate"):
     """Loss and accuracy on the data that was held out."""
 
     every: int | None = Field(
-        None, ge=1, le=10**6, description="steps from one evaluation to the next; default: only after the last step"
+        default=None,
+        ge=1,
+        le=10**6,
+        description="steps from one evaluation to the next; default: only after the last step",
     )
 
 
 class Scenario(Node, title="scenario"):
     """A program for simulated IPUs, what it runs on, and what it learns from."""
 
-    name: Name | None = Field(None, description="names the run's folder; default: the file's name")
+    name: Name | None = Field(default=None, description="names the run's folder; default: the file's name")
     system: SystemSpec = Field(description="the machine")
-    data: DataSpec | None = Field(None, description="what the program learns from; absent when only time is simulated")
-    model: ModelSpec | None = Field(None, description="the layers; absent when the stages say all")
-    pipeline: PipelineSpec = Field(description="stages, schedule and counts")
-    optimizer: OptimizerSpec | None = Field(None, description="the weight update; absent for inference")
-    training: bool | None = Field(
-        None, description="whether backward passes run; default: if there is an optimizer, or a stage with backward cycles"
+    data: DataSpec | None = Field(
+        default=None, description="what the program learns from; absent when only time is simulated"
     )
-    steps: int = Field(1, ge=1, le=10**6, description="session runs, each of repeat_count executions of the pipeline")
-    seed: Seed = Field(0, description="seed of the initial weights")
+    model: ModelSpec | None = Field(default=None, description="the layers; absent when the stages say all")
+    pipeline: PipelineSpec = Field(description="stages, schedule and counts")
+    optimizer: OptimizerSpec | None = Field(default=None, description="the weight update; absent for inference")
+    training: bool | None = Field(
+        default=None,
+        description="whether backward passes run; default: if there is an optimizer, or a stage with backward cycles",
+    )
+    steps: int = Field(
+        default=1, ge=1, le=10**6, description="session runs, each of repeat_count executions of the pipeline"
+    )
+    seed: Seed = Field(default=0, description="seed of the initial weights")
     precision: Annotated[Literal["float32", "float64"], Choice(("float32", "float64"))] = Field(
-        "float32", description="floating-point type of weights and activations; float64 is for checks"
+        default="float32", description="floating-point type of weights and activations; float64 is for checks"
     )
     numerics: Annotated[Literal["on", "off"], Choice(("on", "off"))] | None = Field(
-        None, description="off simulates time alone; default: on if there are data"
+        default=None, description="off simulates time alone; default: on if there are data"
     )
-    infeed: InfeedSpec = Field(InfeedSpec(), description="the queue from the host")
-    outfeed: OutfeedSpec = Field(OutfeedSpec(), description="the queue to the host")
-    evaluate: EvaluateSpec | None = Field(None, description="evaluation on held-out data")
+    infeed: InfeedSpec = Field(default_factory=InfeedSpec, description="the queue from the host")
+    outfeed: OutfeedSpec = Field(default_factory=OutfeedSpec, description="the queue to the host")
+    evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")
 
 
 def json_schema() -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Source:
         data: mappings, lists, texts, numbers, booleans and None.
         values: place of each value by its path; the empty path is the whole scenario.
         keys: place of each mapping key by the path of its value.
-        description: the comment lines at the head of the file, joined by spaces.
+        description: the comment lines at the head of the file, up to the first empty one, joined by spaces.
     """
 
     path: Path
@@ -86,7 +86,7 @@ class Located:
             place = Place(self._source) if mark is None else self._at(mark)
             self._problem(place, path, _syntax(error))
         except YAMLError as error:
-            self._problem(None, path, f"expected YAML, got a text that is none: {str(error).splitlines()[0]}")
+            self._problem(None, path, f"this is not YAML: {error}")
         return None
 
     def _at(self, mark: Any) -> Place:
@@ -108,11 +108,14 @@ class Located:
                 place, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
             )
             return None
-        if isinstance(node, MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, SequenceNode):
-            return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node, path, place)
+        match node:
+            case MappingNode():
+                return self._mapping(node, path)
+            case SequenceNode():
+                return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+            case ScalarNode():
+                return self._scalar(node, path, place)
+        raise TypeError(f"a YAML node of an unknown kind: {node!r}")
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}
@@ -160,16 +163,16 @@ def _syntax(error: MarkedYAMLError) -> str:
     if "could not find expected ':'" in problem:
         return "expected 'key: value', got a line without a colon"
     context = f" ({error.context})" if error.context else ""
-    return f"expected YAML, got none: {problem}{context}"
+    return f"this is not YAML: {problem}{context}"
 
 
 def _description(text: str) -> str:
     lines = []
     for line in text.removeprefix("\ufeff").splitlines():
-        if not line.startswith("#"):
+        if not line.startswith("#") or not line.strip("# "):
             break
         lines.append(line.lstrip("# ").rstrip())
-    return " ".join(filter(None, lines))
+    return " ".join(lines)
 
 
 def parse_source(text: str, path: Path) -> Source:
@@ -208,5 +211,7 @@ def read_source(path: Path) -> Source:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refuse(f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}") from None
+        raise refuse(
+            f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}"
+        ) from None
     return parse_source(text, path)

@@ -80,11 +80,11 @@ def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Fin
             near = did_you_mean(split, names)
             findings.add(path, f"expected the name of a layer, got {split!r}{near} (the layers are {', '.join(names)})")
         elif names.index(split) == 0:
-            text = f"expected a layer behind the first, got {split!r}, which would leave the first stage empty"
+            text = f"expected a layer after the first, got {split!r}, which would leave the first stage empty"
             findings.add(path, text)
         elif names.index(split) <= cuts[-1]:
             order = f"list splits once each, in the order of the layers, {', '.join(names)}"
-            findings.add(path, f"expected a layer behind {names[cuts[-1]]!r}, got {split!r}: {order}")
+            findings.add(path, f"expected a layer after {names[cuts[-1]]!r}, got {split!r}: {order}")
         else:
             cuts.append(names.index(split))
     ends = [*cuts[1:], len(layers)]

@@ -1,0 +1,247 @@
+"""The command line: one command per verb; parse, call, print, exit code.
+
+Every import that costs time stands inside the command that needs it, so that
+``ipusim --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ipusim.errors import IpusimError, OutputError
+
+if TYPE_CHECKING:
+    from ipusim.render.tables import Table
+    from ipusim.machine.simulate import Progress
+
+app = typer.Typer(
+    name="ipusim",
+    help="Simulate pipeline execution on Graphcore IPUs: real training in simulated time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+#: Seconds of a run after which a terminal gets a progress bar.
+_PATIENCE_S: Final = 1.0
+
+ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="another value for a key, such as pipeline.repeat_count=2"),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>]")]
+Start = Annotated[int | None, typer.Option("--from", min=0, metavar="CYCLE", help="first cycle of the picture")]
+End = Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="last cycle of the picture")]
+PhaseName = Annotated[
+    str | None,
+    typer.Option("--phase", metavar="PHASE", help="show one phase: ramp-up, main, ramp-down or weight-update"),
+]
+Execution = Annotated[
+    int, typer.Option("--execution", min=0, metavar="N", help="execution of the pipeline that the picture shows")
+]
+
+
+@app.command()
+def run(
+    scenario: ScenarioPath,
+    out: Out = None,
+    overrides: Overrides = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+) -> None:
+    """Run a scenario; write losses, weights, timeline, trace and pictures; print a summary."""
+    from ipusim.render.tables import ipu_table, summary_table
+    from ipusim.scenario.resolve import load_experiment
+    from ipusim.study import tables
+    from ipusim.study.folder import write_folder
+    from ipusim.study.report import picture_window, run_files
+    from ipusim.study.run import execute
+
+    experiment = load_experiment(scenario, overrides or ())
+    with _progress(experiment.name) as progress:
+        result = execute(experiment, progress)
+    files = run_files(result, picture_window(result.timeline, start, end, phase, execution))
+    folder = out or Path("reports") / experiment.name
+    write_folder(folder, files)
+    if experiment.description:
+        typer.echo(experiment.description)
+    _print_table(summary_table(result.summary))
+    _print_table(ipu_table(result.summary))
+    if result.learning is not None:
+        _print_table(tables.learning_table(result.learning))
+    used = next(report for report in result.orders if report.used)
+    if used.routes:
+        _print_table(tables.order_table(result.orders))
+        for report in result.orders if len(used.routes) <= tables.FEW_ROUTES else (used,):
+            _print_table(tables.route_table(report))
+    advice = tables.order_advice(result.orders)
+    if advice:
+        typer.echo(advice)
+    typer.echo(f"{folder}: {', '.join(files)}")
+
+
+@app.command()
+def compare(
+    scenario: ScenarioPath,
+    schedules: Annotated[
+        str, typer.Option(metavar="NAMES", help="the schedules, separated by commas")
+    ] = "grouped,interleaved,sequential,sharded",
+    out: Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run a scenario under several schedules; write a figure of their traces on one time axis, print a table."""
+    from ipusim.render.tables import comparison_table
+    from ipusim.study.compare import compare as compare_schedules
+    from ipusim.study.folder import write_folder
+    from ipusim.study.report import comparison_files
+
+    names = [name.strip() for name in schedules.split(",") if name.strip()]
+    with _progress("comparing") as progress:
+        rows = compare_schedules(scenario, names, overrides or (), progress)
+    done = next(row.result for row in rows if row.result is not None)
+    files = comparison_files(rows)
+    folder = out or Path("reports") / done.experiment.name
+    write_folder(folder, files)
+    summaries = [row.result.summary for row in rows if row.result is not None]
+    refusals = [(row.schedule, row.refusal) for row in rows if row.result is None]
+    _print_table(comparison_table(summaries, refusals))
+    typer.echo(f"{folder}: {', '.join(files)}")
+
+
+@app.command()
+def trace(
+    timeline: Annotated[Path, typer.Argument(metavar="TIMELINE", help="timeline.npz of a run", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="the picture, .png or .svg", show_default=False)],
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+) -> None:
+    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.study.folder import write_file
+    from ipusim.study.report import picture, picture_window
+    from ipusim.timeline.timeline import Timeline
+
+    loaded = Timeline.load(timeline)
+    write_file(out, picture(loaded, picture_window(loaded, start, end, phase, execution), out.suffix))
+    typer.echo(f"{out}")
+
+
+@app.command()
+def schedule(
+    name: Annotated[str, typer.Argument(metavar="SCHEDULE", help="grouped, interleaved, ...", show_default=False)],
+    stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
+    count: Annotated[
+        int | None, typer.Option(metavar="G", help="gradient accumulation count  [default: the smallest legal one]")
+    ] = None,
+    mapping: Annotated[
+        str | None, typer.Option(metavar="IPUS", help="IPU of each stage, such as 0,1,0  [default: one stage on each]")
+    ] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
+) -> None:
+    """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
+    from ipusim.pipeline.grid import format_grid
+    from ipusim.study.shape import plan_for
+
+    typer.echo(format_grid(plan_for(name, stages, count, mapping, inference, recompute)), nl=False)
+
+
+@app.command()
+def devices(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
+) -> None:
+    """List the devices of a system by id, single IPUs first, as gc-info does."""
+    from ipusim.hardware.devices import device_listing
+
+    typer.echo(device_listing(system))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors."""
+    from ipusim.scenario.schema import json_schema
+    from ipusim.study.report import json_bytes
+
+    typer.echo(json_bytes(json_schema()).decode(), nl=False)
+
+
+@app.command()
+def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
+    """Validate a scenario without running it."""
+    from ipusim.scenario.resolve import load_experiment
+
+    experiment = load_experiment(scenario, overrides or ())
+    program = experiment.program
+    typer.echo(
+        f"{scenario}: {len(program.stages)} stages, {program.schedule}, "
+        f"{experiment.executions} executions of {program.shape.count} micro-batches on {experiment.system}"
+    )
+
+
+def _print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, or as wide as it needs where there is none."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.header)
+    )
+    for column, name in enumerate(table.header):
+        numbers = all(row[column][:1].isdigit() for row in table.rows if row[column])
+        drawn.add_column(name, justify="right" if numbers and column else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    console = Console()
+    width = max(console.width, 120) if not console.is_terminal else None  # a pipe has no width to keep to
+    console.print(drawn, width=width)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress | None]:
+    """Give a function that draws a progress bar, once a run has lasted a while on a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    began = time.monotonic()
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None, visible=False)
+
+        def show(done: int, total: int) -> None:
+            if time.monotonic() - began > _PATIENCE_S:
+                bar.update(task, completed=done, total=total, visible=True)
+
+        yield show
+
+
+def main() -> None:
+    """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
+    try:
+        app()
+    except IpusimError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.echo(str(OutputError(f"cannot use {error.filename}: {error.strerror}")), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The gradient of a Python function by several of its arguments, taken with autograd's tracer.
+
+``autograd.make_vjp`` takes several arguments as one tuple, whose container costs a
+zero-filled copy of every argument for each argument: on a 784 x 256 kernel that is
+a third of the time of both passes. Here each argument is a root of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.core import VJPNode, add_outgrads
+from autograd.tracer import getval, isbox, new_box, toposort, trace_stack
+
+#: From the gradient of the result to the gradient of each wanted argument, in their order.
+Pullback = Callable[[Any], list[Any]]
+
+
+def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[Pullback, Any]:
+    """Evaluate ``function(*arrays)``; return what takes gradients back to the ``wanted`` arguments, and the result.
+
+    ``function`` is written with ``autograd.numpy``. An argument that the result does
+    not depend on has a gradient of zeros. Returned gradients may share memory with
+    each other and with the gradient that came in.
+    """
+    roots = {index: VJPNode.new_root() for index in wanted}
+    with trace_stack.new_trace() as trace:
+        result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
+    depends = isbox(result) and result._trace == trace
+    end, value = (result._node, result._value) if depends else (None, result)
+
+    def pull(grad: Any) -> list[Any]:
+        pending = {} if end is None else {end: (grad, False)}
+        for node in [] if end is None else toposort(end):
+            if node.parents:
+                arriving, _ = pending.pop(node)
+                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
+                    pending[parent] = add_outgrads(pending.get(parent), part)
+        return [
+            pending[root][0] if root in pending else np.zeros_like(getval(arrays[index]))
+            for index, root in roots.items()
+        ]
+
+    return pull, value

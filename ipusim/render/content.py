@@ -1,0 +1,61 @@
+"""What a trace of a given width shows of a Timeline, decided before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ipusim.analysis.phases import Phase, phases, time_steps
+from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, span_boxes
+from ipusim.render.style import DPI
+from ipusim.render.window import Window
+from ipusim.timeline.timeline import SpanKind, Timeline
+
+#: Every span has its own box up to this many boxes, and while time-steps are on average this wide, in pixels.
+_MOST_BOXES: Final = 12_000
+_NARROWEST_STEP: Final = 4.0
+#: Sync points are drawn while nine of ten are at least this far from the next, in points.
+_NARROWEST_SYNC: Final = 6.0
+
+
+@dataclass(frozen=True)
+class Content:
+    """The boxes and lines of one Timeline in a window.
+
+    Attributes:
+        timeline, window: what is shown.
+        points: points of the figure to a cycle.
+        boxes: the rectangles.
+        shares: whether heights of boxes are shares of time, as there is no room for each span.
+        syncs: the cycles of the synchronisation points to draw, none where they are too dense.
+        phases: the phases that lie in the window.
+    """
+
+    timeline: Timeline
+    window: Window
+    points: float
+    boxes: Boxes
+    shares: bool
+    syncs: Integers
+    phases: tuple[Phase, ...]
+
+
+def content(timeline: Timeline, window: Window, width_in: float) -> Content:
+    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches."""
+    points = width_in * 72 / window.cycles
+    boxes = span_boxes(timeline, window)
+    steps = time_steps(timeline).start
+    inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
+    shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
+    if shares:
+        boxes = share_boxes(
+            boxes, len(timeline.info.ipus), bin_edges(steps, window, _NARROWEST_STEP * 72 / DPI / points)
+        )
+    syncs = timeline.start[timeline.rows(SpanKind.SYNC)]
+    syncs = syncs[(syncs > window.start) & (syncs < window.end)]
+    if len(syncs) > 1 and float(np.quantile(np.diff(syncs), 0.1)) * points < _NARROWEST_SYNC:
+        syncs = syncs[:0]
+    found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
+    return Content(timeline, window, points, boxes, shares, syncs, found)

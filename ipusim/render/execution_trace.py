@@ -1,0 +1,44 @@
+"""The execution trace: what every IPU does over time, as a figure."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from ipusim.render.layout import Headed, stack
+from ipusim.render.window import window
+from ipusim.timeline.timeline import Timeline
+
+
+def execution_trace(
+    timeline: Timeline,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    title: str | None = None,
+    width_in: float = 10.0,
+    height_in: float | None = None,
+) -> Figure:
+    """Return the execution trace of a run from cycle ``start`` to cycle ``end``, by default the whole.
+
+    One row for each IPU of the device. ``title`` is by default the run's name,
+    schedule and size; an empty one leaves it out. The height follows from the
+    number of rows unless ``height_in`` is given. Raises OutputError for a window
+    outside the run or a figure too small for its text.
+    """
+    shown = window(timeline, start, end)
+    return stack(
+        [Headed("", timeline)], shown, default_title(timeline) if title is None else title, width_in, height_in
+    )
+
+
+def default_title(timeline: Timeline) -> str:
+    """Return name, schedule and size of a run: ``mnist: grouped, 2 IPUs, 2 stages, 16 micro-batches``."""
+    info = timeline.info
+    used = len(set(info.mapping))
+    parts = (
+        info.schedule,
+        f"{used} IPU{'s' * (used != 1)}",
+        f"{len(info.stages)} stage{'s' * (len(info.stages) != 1)}",
+        f"{info.count} micro-batch{'es' * (info.count != 1)}",
+    )
+    return f"{info.name}: {', '.join(parts)}"

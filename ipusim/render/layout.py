@@ -1,0 +1,98 @@
+"""Panels under each other on one time axis: sizes in inches, from the top of the figure to its legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ipusim.errors import OutputError
+from ipusim.render.axes import cycle_axis, second_axis
+from ipusim.render.brackets import draw_brackets
+from ipusim.render.content import content
+from ipusim.render.figures import own_settings
+from ipusim.render.legend import draw_legend, legend_entries, legend_lines
+from ipusim.render.lettering import text_width
+from ipusim.render.panel import draw_panel, row_names
+from ipusim.render.style import LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.window import Window
+from ipusim.timeline.timeline import Timeline
+
+#: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
+_EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
+#: Inches from the top down: title, seconds axis, heading and brackets of each panel, between panels, cycles axis.
+_TITLE, _SECONDS, _HEADING, _BAND, _BETWEEN, _CYCLES = 0.25, 0.40, 0.26, 0.32, 0.14, 0.44
+_LEGEND_LINE: Final = 0.20
+#: All rows together take this height, each row between these bounds; less than the last is refused.
+_ALL_ROWS: Final = 7.0
+_LOWEST_ROW, _HIGHEST_ROW, _LEAST_ROW = 0.12, 0.42, 0.02
+_LEAST_WIDTH: Final = 1.5
+
+
+@dataclass(frozen=True)
+class Headed:
+    """A Timeline to draw, and the line above it; empty for none."""
+
+    heading: str
+    timeline: Timeline
+
+
+@own_settings()
+def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Figure:
+    """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window``.
+
+    Its height follows from the rows unless ``height_in`` is given. Raises
+    OutputError where the figure is too small for its text and rows.
+    """
+    names = [name for panel in panels for name in row_names(panel.timeline)]
+    left = _EDGE + _BESIDE + max(text_width(name, TEXT_SIZE) for name in names) / 72
+    width = width_in - left - _RIGHT
+    if width < _LEAST_WIDTH:
+        raise OutputError(
+            f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
+        )
+    contents = [content(panel.timeline, window, width) for panel in panels]
+    legend = legend_lines(legend_entries(contents), width_in - 2 * _EDGE)
+
+    fixed = 2 * _EDGE + (_TITLE if title else 0) + _SECONDS + _CYCLES + _LEGEND_LINE * len(legend)
+    fixed += sum(_BAND + (_HEADING if panel.heading else 0) for panel in panels) + _BETWEEN * (len(panels) - 1)
+    row = min(max(_ALL_ROWS / len(names), _LOWEST_ROW), _HIGHEST_ROW)
+    if height_in is not None:
+        row = (height_in - fixed) / len(names)
+        if row < _LEAST_ROW:
+            least = fixed + _LEAST_ROW * len(names)
+            raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
+    height = fixed + row * len(names)
+    figure = Figure(figsize=(width_in, height), facecolor="white")
+
+    def place(top: float, tall: float) -> Axes:
+        axes = figure.add_axes((left / width_in, 1 - (top + tall) / height, width / width_in, tall / height))
+        axes.patch.set_visible(False)
+        return axes
+
+    top = _EDGE
+    if title:
+        figure.text(
+            _EDGE / width_in, 1 - top / height, title, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE
+        )
+        top += _TITLE
+    top += _SECONDS
+    clock_hz = panels[0].timeline.info.clock_hz
+    second_axis(place(top, 0.01), window, clock_hz, width)
+    for index, (panel, shown) in enumerate(zip(panels, contents, strict=True)):
+        if panel.heading:
+            figure.text(
+                left / width_in, 1 - (top + 0.09) / height, panel.heading, fontsize=TEXT_SIZE + 1, va="top", color=LINE
+            )
+            top += _HEADING
+        draw_brackets(place(top, _BAND), shown)
+        tall = row * len(panel.timeline.info.ipus)
+        axes = place(top + _BAND, tall)
+        draw_panel(axes, shown, row * 72)
+        cycle_axis(axes, window, clock_hz, width, labelled=index == len(panels) - 1)
+        top += _BAND + tall + _BETWEEN
+    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure

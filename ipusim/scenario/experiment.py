@@ -1,0 +1,60 @@
+"""An Experiment: all that a scenario stands for, as values that know nothing of YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipusim.hardware.system import System
+from ipusim.model.datasets import Dataset
+from ipusim.model.stage import LayerStage
+from ipusim.model.workload import Workload
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Evaluation on samples that the training does not see.
+
+    Attributes:
+        dataset: the samples.
+        stages: the stages that :func:`ipusim.model.evaluate.evaluate` runs them through.
+        every: steps from one evaluation to the next; None for one after the last step.
+    """
+
+    dataset: Dataset
+    stages: tuple[LayerStage, ...]
+    every: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A program, what it runs on, and what it computes.
+
+    Attributes:
+        name: names the run's folder.
+        description: the comment at the head of the scenario, as one line.
+        scenario: the scenario as written.
+        system: the device.
+        program: the pipeline.
+        workload: the arithmetic; None when only time is simulated.
+        steps: session runs, each of ``program.repeat_count`` executions.
+        held_out: evaluation; None without held-out samples or a loss.
+        constant_loss: loss of the best predictor that ignores its input, on the training data;
+            None without arithmetic, or when the loss does not say.
+    """
+
+    name: str
+    description: str
+    scenario: Scenario
+    system: System
+    program: PipelineProgram
+    workload: Workload | None
+    steps: int
+    held_out: HeldOut | None
+    constant_loss: float | None
+
+    @property
+    def executions(self) -> int:
+        """Executions of the pipeline in the whole run."""
+        return self.steps * self.program.repeat_count

@@ -1,0 +1,95 @@
+"""How much one scenario may ask for: bounds on products of its values, each far beyond what a person waits for."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ipusim.errors import IpusimError
+from ipusim.hardware.system import System
+from ipusim.machine.durations import durations
+from ipusim.model.network import Network
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.scenario.findings import Findings
+from ipusim.scenario.model_spec import PythonSpec
+from ipusim.scenario.problems import KeyPath
+from ipusim.scenario.schema import Scenario
+
+#: Numbers in all samples of synthetic data: 0.5 GB as float64.
+MAX_SAMPLE_ELEMENTS: Final = 2**26
+#: Inputs times outputs of the linear map behind synthetic data, which takes their cube in time.
+MAX_DIRECTION_ELEMENTS: Final = 2**22
+#: Trainable elements of a model, which are held four times over: weights, gradients, accumulators, slots.
+MAX_PARAMETER_ELEMENTS: Final = 2**26
+#: Elements of one micro-batch's activations in all layers, times the micro-batches that are alive at once.
+MAX_ACTIVATION_ELEMENTS: Final = 2**28
+#: Passes of one run: a Timeline of that many takes about 1.5 GB.
+MAX_OPERATIONS: Final = 5_000_000
+#: Cycles of one run, well within the 64 bits of a Timeline's columns.
+MAX_CYCLES: Final = 2**62
+
+
+def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:
+    """Note a Python function's parameters that would not fit; tell whether they do."""
+    elements = sum(math.prod(shape) for shape in spec.parameters.values())
+    if elements > MAX_PARAMETER_ELEMENTS:
+        text = f"expected at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements}"
+        findings.add((*path, "parameters"), text)
+    return elements <= MAX_PARAMETER_ELEMENTS
+
+
+def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: Scenario, findings: Findings) -> bool:
+    """Note weights and activations that would not fit; tell whether they do.
+
+    ``paths`` are the places of the layers, the loss last; ``alive`` micro-batches are held at once.
+    """
+    before = len(findings)
+    elements = 0
+    for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
+        elements += sum(math.prod(parameter) for parameter in named.layer.parameter_shapes(shape).values())
+        if elements > MAX_PARAMETER_ELEMENTS:
+            text = f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to here"
+            findings.add(path, text)
+            break
+    batch = scenario.pipeline.micro_batch_size
+    sizes = sum(math.prod(shape) for shape in network.shapes)
+    if batch * sizes * alive > MAX_ACTIVATION_ELEMENTS:
+        text = (
+            f"expected at most {MAX_ACTIVATION_ELEMENTS} activations at once, got {batch} samples x {sizes} elements "
+            f"x {alive} micro-batches"
+        )
+        findings.add(("pipeline", "micro_batch_size"), text)
+    return len(findings) == before
+
+
+def check_operations(scenario: Scenario, shape: PlanShape, findings: Findings) -> bool:
+    """Note a run of too many passes at the largest of the counts that make it so; tell whether it is short enough."""
+    counts = {
+        ("pipeline", "gradient_accumulation_count"): shape.count,
+        ("pipeline", "repeat_count"): scenario.pipeline.repeat_count,
+        ("steps",): scenario.steps,
+    }
+    total = shape.steps * math.prod(counts.values())
+    if total > MAX_OPERATIONS:
+        largest = max(counts, key=lambda path: counts[path])
+        factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
+        text = f"expected at most {MAX_OPERATIONS} passes in a run, got {shape.steps} of a micro-batch x {factors}"
+        findings.add(largest, f"{text} = {total}")
+    return total <= MAX_OPERATIONS
+
+
+def check_cycles(scenario: Scenario, plan: Plan, program: PipelineProgram, system: System, findings: Findings) -> None:
+    """Note a run that could last longer than a Timeline can say."""
+    try:
+        cost = durations(plan, program, system)
+    except IpusimError as error:
+        findings.add(("pipeline",), str(error))
+        return
+    copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
+    host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
+    step = sum(cost.passes.values()) + copies
+    execution = plan.emitted * step + host * plan.shape.count + sum(cost.update.values())
+    longest = execution * program.repeat_count * scenario.steps
+    if longest > MAX_CYCLES:
+        findings.add(("pipeline",), f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}")

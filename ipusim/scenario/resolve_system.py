@@ -1,0 +1,106 @@
+"""From the system section of a scenario, its device mapping and schedule to a System and a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.hardware.build import build_system
+from ipusim.hardware.system import System
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import nearest_counts
+from ipusim.scenario.findings import Findings
+from ipusim.scenario.limits import check_operations
+from ipusim.scenario.problems import KeyPath, one_of
+from ipusim.scenario.schema import Scenario
+from ipusim.schedules import registry
+
+_MAPPING: KeyPath = ("pipeline", "device_mapping")
+_NANOSECONDS = 10**9
+
+
+def resolve_mapping(scenario: Scenario, stages: int, findings: Findings) -> tuple[int, ...] | None:
+    """Return the IPU of each stage: as given, or one stage on each IPU, or all on the one of ``single``."""
+    mapping = scenario.pipeline.device_mapping
+    if mapping is None:
+        return (0,) * stages if scenario.pipeline.schedule == "single" else tuple(range(stages))
+    if len(mapping) != stages:
+        findings.add(_MAPPING, f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
+        return None
+    return mapping
+
+
+def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findings) -> System | None:
+    """Return the device that the program runs on; None after noting why there is none."""
+    spec = scenario.system
+    ipus = spec.auto_select_ipus
+    if ipus is None and spec.select_ipus is None:
+        ipus = 1 << max(mapping).bit_length()
+    asked: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
+    if not findings.is_set(asked):
+        asked = _MAPPING if findings.is_set(_MAPPING) else ("system", "name")
+
+    def build(stages: tuple[int, ...]) -> System:
+        return build_system(
+            spec.name,
+            mapping=stages,
+            ipus=ipus,
+            select=spec.select_ipus,
+            selection_order=spec.selection_order,
+            pipelined=registry.find(scenario.pipeline.schedule).pipelined,
+            clock_hz=spec.clock,
+            overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
+            host_rates=_rates(scenario),
+        )
+
+    count = 0
+    with findings.at(asked):
+        count = build((0,)).count
+    if not count:
+        return None
+    outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
+    if not outside:
+        with findings.at(("system",)):
+            return build(mapping)
+        return None
+    if findings.is_set(_MAPPING):
+        for stage in outside:
+            text = f"expected an IPU from 0 to {count - 1} of the device's {count}, got {mapping[stage]}"
+            findings.add((*_MAPPING, stage), f"{text}; take a larger device, or another IPU")
+    else:
+        needed = 1 << max(mapping).bit_length()
+        text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
+        findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
+    return None
+
+
+def _rates(scenario: Scenario) -> Mapping[str, Fraction]:
+    rates = {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
+    return rates  # noqa: RET504 - the name says what they are
+
+
+def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Plan | None:
+    """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
+    if not check_operations(scenario, shape, findings):
+        return None
+    schedule = registry.find(scenario.pipeline.schedule)
+    if schedule.name == "sharded" and shape.stages < 2:
+        text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
+        findings.add(("pipeline", "schedule"), text)
+        return None
+    try:
+        return schedule.plan(shape)
+    except CountError as error:
+        overlap = len(schedule.offsets(shape))
+        counts = one_of([str(count) for count in nearest_counts(shape.count, overlap)])
+        text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
+        findings.add(("pipeline", "gradient_accumulation_count"), text)
+    except UnsupportedProgramError as error:
+        findings.add(_MAPPING if findings.is_set(_MAPPING) else ("pipeline", "schedule"), str(error))
+    except ProgramError as error:
+        remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
+        place = _MAPPING if schedule.name == "single" else ("pipeline", "schedule")
+        findings.add(place, str(error) + remedy)
+    return None

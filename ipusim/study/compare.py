@@ -1,0 +1,53 @@
+"""The same work under several schedules: what each takes, and which refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipusim.machine.simulate import Progress
+from ipusim.scenario.problems import ScenarioError
+from ipusim.scenario.resolve import load_experiment
+from ipusim.schedules.registry import find
+from ipusim.study.run import Result, execute
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One schedule's part of a comparison: a result, or the reason why there is none.
+
+    Attributes:
+        schedule: its name.
+        result: of the run; None when the schedule refuses the program.
+        refusal: its own words, the nearest legal counts included when the count is why.
+    """
+
+    schedule: str
+    result: Result | None
+    refusal: str = ""
+
+
+def compare(
+    path: Path, schedules: Sequence[str], overrides: Iterable[str] = (), progress: Progress | None = None
+) -> tuple[Row, ...]:
+    """Run the scenario at ``path`` once under each of ``schedules``, on the same data, weights and device.
+
+    Raises ProgramError for a schedule that does not exist, and ScenarioError for
+    a scenario that none of them can run.
+    """
+    overrides = tuple(overrides)
+    rows: list[Row] = []
+    refused: list[ScenarioError] = []
+    for name in [find(schedule).name for schedule in schedules]:
+        try:
+            experiment = load_experiment(path, (*overrides, f"pipeline.schedule={name}"))
+        except ScenarioError as error:
+            refused.append(error)
+            rows.append(Row(name, None, "; ".join(problem.text for problem in error.problems)))
+        else:
+            rows.append(Row(name, execute(experiment, progress)))
+    if len(refused) == len(rows):
+        load_experiment(path, overrides)  # a mistake of the file itself shows as it stands there
+        raise refused[0]
+    return tuple(rows)

@@ -1,0 +1,128 @@
+"""What each selection order makes of a program's inter-IPU copies: routes, and the time of the merged copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.system import System
+from ipusim.machine.durations import edge_bytes, traffic
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+
+
+@dataclass(frozen=True)
+class CopyRoute:
+    """The way of one tensor that crosses IPUs.
+
+    Attributes:
+        source, target: stage numbers.
+        backward: whether it is a gradient.
+        ipus: physical IPUs on the way, both ends included.
+        bytes: of one micro-batch.
+    """
+
+    source: int
+    target: int
+    backward: bool
+    ipus: tuple[int, ...]
+    bytes: int
+
+    @property
+    def links(self) -> int:
+        """The number of IPU-Link hops; 1 is a direct connection."""
+        return len(self.ipus) - 1
+
+    def __str__(self) -> str:
+        """Return the stages and the way: ``1→2 over IPUs 1→0→2``."""
+        return f"{self.source}→{self.target} over IPUs {'→'.join(map(str, self.ipus))}"
+
+
+@dataclass(frozen=True)
+class OrderReport:
+    """One selection order on the program's device.
+
+    Attributes:
+        order: ZIGZAG, SNAKE or HOOF.
+        used: whether the run uses it.
+        ipus: physical IPU of each logical one.
+        routes: of every tensor that crosses IPUs.
+        copy_cycles: of one merged copy of all of them, sync included.
+    """
+
+    order: str
+    used: bool
+    ipus: tuple[int, ...]
+    routes: tuple[CopyRoute, ...]
+    copy_cycles: int
+
+    @property
+    def direct(self) -> int:
+        """The number of routes over one link only."""
+        return sum(route.links == 1 for route in self.routes)
+
+    @property
+    def longest(self) -> int:
+        """Links of the longest route, 0 without routes."""
+        return max((route.links for route in self.routes), default=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "order": self.order,
+            "used": self.used,
+            "ipus": list(self.ipus),
+            "copy_cycles": self.copy_cycles,
+            "routes": [
+                {
+                    "source_stage": route.source,
+                    "target_stage": route.target,
+                    "pass": "backward" if route.backward else "forward",
+                    "ipus": list(route.ipus),
+                    "links": route.links,
+                    "bytes": route.bytes,
+                }
+                for route in self.routes
+            ],
+        }
+
+
+def order_reports(plan: Plan, program: PipelineProgram, system: System) -> tuple[OrderReport, ...]:
+    """Return a report of every selection order on the same device, in the order ZIGZAG, SNAKE, HOOF."""
+    crossing = traffic(program, plan.edges())
+    reports = []
+    for order in ORDERS:
+        device = system.reordered(order)
+        reports.append(
+            OrderReport(
+                order=order,
+                used=order == system.selection_order,
+                ipus=device.ipus,
+                routes=_routes(plan, program, device),
+                copy_cycles=device.merged_copy(crossing).total_cycles,
+            )
+        )
+    return tuple(reports)
+
+
+def faster_order(reports: tuple[OrderReport, ...]) -> OrderReport | None:
+    """Return the order that would move the copies fastest, if it is faster than the one in use."""
+    used = next(report for report in reports if report.used)
+    best = min(reports, key=lambda report: report.copy_cycles)
+    return best if best.copy_cycles < used.copy_cycles else None
+
+
+def _routes(plan: Plan, program: PipelineProgram, system: System) -> tuple[CopyRoute, ...]:
+    shape = plan.shape
+    routes = []
+    for edge in plan.edges():
+        source, target = shape.ipu_of_step[edge.source_step], shape.ipu_of_step[edge.target_step]
+        if source == target:
+            continue
+        backward = edge.source_step >= shape.stages
+        stages = [2 * shape.stages - 1 - step if step >= shape.stages else step for step in edge]
+        ways = system.route(source, target)
+        ipus = (ways[0].source, *(way.target for way in ways))
+        routes.append(CopyRoute(stages[0], stages[1], backward, ipus, edge_bytes(program, edge)))
+    return tuple(routes)

@@ -1,0 +1,155 @@
+"""A result as the files of a run folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import OutputError
+from ipusim.machine.durations import durations
+from ipusim.pipeline.ops import Pass
+from ipusim.render.chrome_trace import write_trace
+from ipusim.render.comparison import comparison
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.figures import to_png, to_svg
+from ipusim.render.window import Window, execution_window, phase_window, window
+from ipusim.study.compare import Row
+from ipusim.study.run import Learning, Result
+from ipusim.timeline.timeline import Timeline
+
+_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
+
+
+def summary_dict(result: Result) -> dict[str, Any]:
+    """Return everything about a run that is a number or a name, as plain data for ``summary.json``."""
+    experiment, learning = result.experiment, result.learning
+    data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
+    data["ipu"] = experiment.system.ipu.name
+    data["steps"] = experiment.steps
+    data["repeat_count"] = experiment.program.repeat_count
+    data["reduction_method"] = experiment.program.reduction
+    data["selection_order_reason"] = experiment.system.order_reason
+    data["selection_orders"] = [report.to_dict() for report in result.orders]
+    data["stage_cycles"] = [
+        {"name": name, **costs} for name, costs in zip(result.timeline.info.stages, _stage_cycles(result), strict=True)
+    ]
+    data["learning"] = _learning_dict(learning) if learning else None
+    return data
+
+
+def _stage_cycles(result: Result) -> list[dict[str, int]]:
+    """Return cycles of each stage's forward and backward pass."""
+    cost = durations(result.plan, result.experiment.program, result.experiment.system)
+    training = result.plan.shape.training
+    return [
+        {
+            "forward_cycles": cost.passes[Pass.FORWARD, stage],
+            "backward_cycles": cost.passes[Pass.BACKWARD, stage] if training else 0,
+        }
+        for stage in range(result.plan.shape.stages)
+    ]
+
+
+def _learning_dict(learning: Learning) -> dict[str, Any]:
+    steps = sorted({loss.step for loss in learning.losses})
+    return {
+        "mean_loss_by_step": [learning.mean_loss(step) for step in steps],
+        "constant_predictor_loss": learning.constant_loss,
+        "evaluations": [
+            {"steps": step, "loss": found.loss, "accuracy": found.accuracy, "samples": found.samples}
+            for step, found in learning.evaluations
+        ],
+    }
+
+
+def losses_csv(learning: Learning) -> bytes:
+    """Return the losses as CSV with the columns step, execution, micro_batch, loss."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("step", "execution", "micro_batch", "loss"))
+    writer.writerows((loss.step, loss.execution, loss.micro_batch, repr(loss.loss)) for loss in learning.losses)
+    return text.getvalue().encode()
+
+
+def npz(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
+    """Return arrays as an npz archive; names may hold slashes, as ``dense256/W`` does."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # NumPy types its keyword arguments as the flag's too
+    return buffer.getvalue()
+
+
+def json_bytes(data: object) -> bytes:
+    """Return data as JSON that people can read and tools can compare."""
+    return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def picture_window(
+    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> Window:
+    """Return what the picture of a run shows: a phase, the given cycles, or one execution with its weight update.
+
+    Raises OutputError for a window outside the run, a phase that the execution
+    has not, an execution that the run has not, and for both cycles and a phase.
+    """
+    if not 0 <= execution < timeline.info.executions:
+        raise OutputError(f"expected an execution from 0 to {timeline.info.executions - 1}, got {execution}")
+    if phase is not None and (start is not None or end is not None):
+        raise OutputError("expected either a phase or cycles from and to, got both")
+    if phase is not None:
+        return phase_window(timeline, phase, execution)
+    if start is not None or end is not None:
+        return window(timeline, start, end)
+    return execution_window(timeline, execution)
+
+
+def run_files(result: Result, shown: Window) -> dict[str, bytes]:
+    """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
+
+    ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
+    inference without a loss gives ``outputs.npz`` instead of losses.
+    """
+    timeline, learning = result.timeline, result.learning
+    files = {"summary.json": json_bytes(summary_dict(result))}
+    if learning is not None:
+        if learning.outputs is None:
+            files["losses.csv"] = losses_csv(learning)
+        else:
+            files["outputs.npz"] = npz({"outputs": learning.outputs})
+        files["weights.npz"] = npz(learning.weights)
+    saved, trace = io.BytesIO(), io.BytesIO()
+    timeline.save(saved)
+    write_trace(timeline, trace)
+    files["timeline.npz"], files["trace.json"] = saved.getvalue(), trace.getvalue()
+    figure = execution_trace(timeline, shown.start, shown.end)
+    files["trace.png"] = to_png(figure)
+    files["trace.svg"] = to_svg(figure)
+    return files
+
+
+def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
+    """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OutputError for another suffix."""
+    if suffix not in _PICTURES:
+        raise OutputError(f"expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
+    return _PICTURES[suffix](execution_trace(timeline, shown.start, shown.end))
+
+
+def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
+    """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
+    results = [row.result for row in rows if row.result is not None]
+    name = results[0].experiment.name
+    figure = comparison([result.timeline for result in results], title=name)
+    data = [
+        {
+            "schedule": row.schedule,
+            "refusal": row.refusal or None,
+            "summary": row.result.summary.to_dict() if row.result else None,
+        }
+        for row in rows
+    ]
+    return {"comparison.json": json_bytes(data), "comparison.png": to_png(figure), "comparison.svg": to_svg(figure)}

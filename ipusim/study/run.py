@@ -1,0 +1,136 @@
+"""One experiment, executed: the Timeline, the losses that the training really gives, and the evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from ipusim.analysis.summary import Summary, summarise
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.simulate import Progress, simulate
+from ipusim.model.evaluate import Evaluation, evaluate
+from ipusim.model.workload import Workload
+from ipusim.pipeline.check import check
+from ipusim.pipeline.plan import Plan
+from ipusim.scenario.experiment import Experiment
+from ipusim.schedules.registry import find
+from ipusim.study.orders import OrderReport, order_reports
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one micro-batch, as the outfeed handed it to the host."""
+
+    step: int
+    execution: int
+    micro_batch: int
+    loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """What the arithmetic gave.
+
+    Attributes:
+        losses: of every micro-batch whose loss reached the host; empty without a loss.
+        outputs: the last stage's outputs in inference without a loss, shape (micro-batches, batch, ...).
+        weights: final parameters, keyed ``layer/W``.
+        evaluations: (steps behind, evaluation on held-out data), in order.
+        constant_loss: loss of the best predictor that ignores its input.
+    """
+
+    losses: tuple[Loss, ...]
+    outputs: npt.NDArray[Any] | None
+    weights: dict[str, npt.NDArray[Any]]
+    evaluations: tuple[tuple[int, Evaluation], ...]
+    constant_loss: float | None
+
+    def mean_loss(self, step: int) -> float:
+        """Return the mean over the micro-batches of a step whose losses reached the host."""
+        return float(np.mean([loss.loss for loss in self.losses if loss.step == step]))
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """An executed experiment."""
+
+    experiment: Experiment
+    plan: Plan
+    timeline: Timeline
+    summary: Summary
+    orders: tuple[OrderReport, ...]
+    learning: Learning | None
+
+
+def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
+    """Lay the experiment's pipeline out, check the Plan, run it and sum it up.
+
+    Raises PlanError for a Plan that breaks a rule (a schedule of one's own can),
+    MissingTensorError and DeadlockError as the machine does.
+    """
+    program, system = experiment.program, experiment.system
+    plan = find(program.schedule).plan(program.shape)
+    check(plan)
+    executor = _Executor(experiment, experiment.workload) if experiment.workload else None
+    # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
+    with threadpool_limits(limits=1, user_api="blas"):
+        timeline = simulate(
+            plan, program, system, executor=executor, executions=experiment.executions, progress=progress
+        )
+        learning = executor.learning() if executor else None
+    return Result(
+        experiment,
+        plan,
+        timeline,
+        summarise(timeline),
+        order_reports(plan, program, system),
+        learning,
+    )
+
+
+class _Executor(NumpyExecutor):
+    """The machine's arithmetic, which also evaluates between steps when the scenario asks for it."""
+
+    def __init__(self, experiment: Experiment, workload: Workload) -> None:
+        super().__init__(experiment.program.shape, workload)
+        self._experiment = experiment
+        self._evaluations: list[tuple[int, Evaluation]] = []
+
+    def begin(self, execution: int) -> None:
+        step, within = divmod(execution, self._experiment.program.repeat_count)
+        held_out = self._experiment.held_out
+        if held_out is not None and held_out.every and step and not within and not step % held_out.every:
+            self._evaluate(step)
+        super().begin(execution)
+
+    def _evaluate(self, step: int) -> None:
+        held_out = self._experiment.held_out
+        if held_out is not None:
+            self._evaluations.append((step, evaluate(held_out.stages, self.stage_parameters(), held_out.dataset)))
+
+    def learning(self) -> Learning:
+        """Return what the run gave, after a last evaluation."""
+        self._evaluate(self._experiment.steps)
+        scalars = all(np.ndim(result) == 0 for result in self.results)
+        return Learning(
+            losses=self._losses() if scalars else (),
+            outputs=None if scalars else np.stack(self.results),
+            weights=self.weights(),
+            evaluations=tuple(self._evaluations),
+            constant_loss=self._experiment.constant_loss,
+        )
+
+    def _losses(self) -> tuple[Loss, ...]:
+        program = self._experiment.program
+        count = program.shape.count
+        sent = count if program.outfeed.mode == "ALL" else 1
+        losses = []
+        for index, value in enumerate(self.results):
+            execution, place = divmod(index, sent)
+            losses.append(Loss(execution // program.repeat_count, execution, count - sent + place, float(value)))
+        return tuple(losses)

@@ -1,0 +1,46 @@
+"""A Plan from the few words of the command line, with no scenario."""
+
+from __future__ import annotations
+
+from ipusim.errors import CountError, ProgramError
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import nearest_counts
+from ipusim.schedules.registry import find
+
+#: Operations above which a grid is no longer something to read.
+_MOST_OPERATIONS = 1_000_000
+
+
+def plan_for(
+    schedule: str, stages: int | None, count: int | None, mapping: str | None, inference: bool, recompute: bool
+) -> Plan:
+    """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
+
+    Raises ProgramError for a schedule, mapping or number of stages that do not
+    fit, and CountError, with the nearest legal counts, for the count.
+    """
+    found = find(schedule)
+    ipus = _mapping(mapping, stages, schedule)
+    shape = PlanShape(ipus, 1, not inference, recompute and not inference)
+    overlap = len(found.offsets(shape))
+    count = overlap if count is None else count
+    if abs(count) * shape.steps > _MOST_OPERATIONS:
+        raise CountError(f"expected at most {_MOST_OPERATIONS} operations in a grid, got {count} x {shape.steps}")
+    try:
+        return found.plan(PlanShape(ipus, count, shape.training, shape.recompute))
+    except CountError as error:
+        legal = " or ".join(map(str, nearest_counts(count, overlap)))
+        raise CountError(f"{error} Nearest legal counts: {legal}.") from None
+
+
+def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[int, ...]:
+    if text is None:
+        ipus = tuple(range(2 if stages is None else stages))
+        return (0,) * len(ipus) if schedule.lower() == "single" else ipus
+    words = text.split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) < 1024 for word in words):
+        raise ProgramError(f"--mapping: expected IPUs below 1024, separated by commas, such as 0,1,0, got {text!r}")
+    if stages is not None and stages != len(words):
+        raise ProgramError(f"Each stage must be mapped to an IPU: {len(words)} mappings != {stages} stages")
+    return tuple(map(int, words))

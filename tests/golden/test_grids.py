@@ -1,0 +1,69 @@
+"""Schedule grids, cell by cell, as Graphcore's compiler lays them out (expected orders of its own tests)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import find
+
+CASES = {
+    "grouped_2_stages_count_4_recomputation": ("grouped", PlanShape((0, 1), 4, True, True), 8),
+    "grouped_4_stages_count_8": ("grouped", PlanShape((0, 1, 2, 3), 8), 16),
+    "grouped_3_stages_count_6_recomputation": ("grouped", PlanShape((0, 1, 2), 6, True, True), 12),
+    "interleaved_2_stages_count_4_recomputation": ("interleaved", PlanShape((0, 1), 4, True, True), 12),
+    "interleaved_3_stages_count_6_recomputation": ("interleaved", PlanShape((0, 1, 2), 6, True, True), 18),
+    "interleaved_4_stages_count_8": ("interleaved", PlanShape((0, 1, 2, 3), 8), 24),
+    "sequential_2_stages_count_2": ("sequential", PlanShape((0, 1), 2), 8),
+    "inference_3_stages_count_6": ("grouped", PlanShape((0, 1, 2), 6, False), 9),
+    "interleaved_inference_ipus_0_1_2_0_count_4": ("interleaved", PlanShape((0, 1, 2, 0), 4, False), 12),
+    "grouped_ipus_0_1_0_count_6": ("grouped", PlanShape((0, 1, 0), 6), 12),
+}
+
+
+def golden(name: str) -> str:
+    return (Path(__file__).parent / "grids" / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_grid(name):
+    schedule, shape, emitted = CASES[name]
+    plan = find(schedule).plan(shape)
+    offsets, *rows = golden(name).splitlines()
+    printed = format_grid(plan).splitlines()
+    assert printed[2:] == [offsets, *rows]
+    assert plan.emitted == emitted
+
+
+def test_grouped_and_interleaved_inference_are_the_same_grid():
+    shape = PlanShape((0, 1, 2), 6, False)
+    grouped, interleaved = (format_grid(find(name).plan(shape)).splitlines() for name in ("grouped", "interleaved"))
+    assert grouped[2:] == interleaved[2:]
+
+
+def without_recomputation(grid: str) -> list[list[str]]:
+    rows = [row[5:].split("|") for row in grid.splitlines()[1:]]
+    return [[" ".join(word for word in cell.split() if word[0] != "R") or "." for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("recomputation")])
+def test_grid_without_recomputation_is_the_same_without_its_cells(name):
+    schedule, shape, _ = CASES[name]
+    plan = find(schedule).plan(PlanShape(shape.mapping, shape.count))
+    cells = plan.cells()
+    rows = [row for row in without_recomputation(golden(name)) if set(row) != {"."}]
+    right = [
+        [" ".join(map(str, cells.get((time_step, ipu), []))) or "." for ipu in plan.ipus]
+        for time_step in sorted({time_step for time_step, _ in cells})
+    ]
+    assert rows == right
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_printed_grid_parses_back(name):
+    schedule, shape, _ = CASES[name]
+    plan = find(schedule).plan(shape)
+    assert parse_grid(format_grid(plan)) == plan

@@ -1,0 +1,125 @@
+"""What holds for every stack of layers and every way to cut it."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.hardware.generations import GC200
+from ipusim.model.cost import pass_cycles, work_cycles
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
+from ipusim.model.layers import Dense, Flatten
+from ipusim.model.losses import SoftmaxCrossEntropy
+from ipusim.model.network import NamedLayer, Network, split
+from ipusim.model.profile import Work
+from ipusim.model.stage import build_stages
+
+shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+layers = st.one_of(
+    st.just(Flatten()),
+    st.builds(Dense, st.integers(1, 5), st.sampled_from(["identity", "relu", "tanh"]), st.booleans()),
+)
+
+
+@st.composite
+def networks(draw):
+    stack = [*draw(st.lists(layers, max_size=5)), Flatten(), Dense(3)]
+    named = tuple(NamedLayer(f"layer{i}", layer) for i, layer in enumerate(stack))
+    return Network(named, draw(shapes), NamedLayer("cel", SoftmaxCrossEntropy()))
+
+
+@st.composite
+def networks_with_splits(draw):
+    network = draw(networks())
+    cuts = draw(st.lists(st.sampled_from(network.names[1:]), unique=True))
+    return network, sorted(cuts, key=network.names.index)
+
+
+@given(networks(), st.integers(1, 4), st.sampled_from([np.float32, np.float64]))
+def test_shapes_and_dtypes_are_what_the_network_says(network, batch, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((batch, *network.input_shape)).astype(dtype)
+    for named, shape, after in zip(network.layers, network.shapes, network.shapes[1:], strict=False):
+        parameters = named.layer.initial_parameters(shape, rng, dtype)
+        assert {key: a.shape for key, a in parameters.items()} == named.layer.parameter_shapes(shape)
+        y, saved = named.layer.forward(parameters, x)
+        assert (y.shape, y.dtype) == ((batch, *after), dtype)
+        grad_x, gradients = named.layer.backward(parameters, saved, y)
+        assert (grad_x.shape, grad_x.dtype) == (x.shape, dtype)
+        assert {k: (a.shape, a.dtype) for k, a in gradients.items()} == {
+            k: (a.shape, dtype) for k, a in parameters.items()
+        }
+        x = y
+
+
+@given(networks_with_splits(), st.integers(0, 2**32))
+def test_any_split_gives_identical_weights_losses_and_gradients(case, seed):
+    network, splits = case
+    groups = split(network, splits)
+    assert tuple(name for group in groups for name in group) == network.names
+    assert [group[0] for group in groups[1:]] == splits
+    (whole,) = build_stages(network, [network.names])
+    stages = build_stages(network, groups)
+    assert tuple(stage.layers for stage in stages) == groups
+    right = whole.initial_parameters(seed, np.float64)
+    parameters = [stage.initial_parameters(seed, np.float64) for stage in stages]
+    assert {k: a.tobytes() for own in parameters for k, a in own.items()} == {k: a.tobytes() for k, a in right.items()}
+
+    rng = np.random.default_rng(1)
+    x, labels = rng.standard_normal((2, *network.input_shape)), rng.integers(0, 3, 2)
+    right_loss, saved = whole.forward(right, x, labels)
+    _, right_gradients = whole.backward(right, saved, None, False)
+    kept, gradients, grad = [], {}, None
+    for stage, own in zip(stages, parameters, strict=True):
+        x, saved = stage.forward(own, x, labels)
+        kept.append(saved)
+    assert x == right_loss
+    for i in reversed(range(len(stages))):
+        grad, more = stages[i].backward(parameters[i], kept[i], grad, i > 0)
+        gradients |= more
+    assert gradients.keys() == right_gradients.keys()
+    for key, value in right_gradients.items():
+        np.testing.assert_array_equal(gradients[key], value)
+
+
+@given(networks_with_splits())
+def test_stage_profiles_add_up_to_the_network(case):
+    network, splits = case
+    stages = build_stages(network, split(network, splits))
+    (whole,) = build_stages(network, [network.names])
+    profiles = [s.profile(2, 4, 8) for s in stages]
+    right = whole.profile(2, 4, 8)
+    assert sum(p.parameter_bytes for p in profiles) == right.parameter_bytes
+    assert tuple(w for p in profiles for w in p.forward) == right.forward
+    assert sum(pass_cycles(p.forward, GC200) for p in profiles) == pass_cycles(right.forward, GC200)
+    for before, after in pairwise(profiles):
+        assert before.output_bytes == after.gradient_bytes + 8
+
+
+@given(st.integers(1, 30), st.integers(0, 2**63), st.data())
+def test_every_epoch_of_a_feed_takes_distinct_samples(samples, seed, data):
+    batch = data.draw(st.integers(1, samples))
+    dataset = Dataset(np.arange(samples, dtype=np.float32)[:, None], np.arange(samples, dtype=np.int32), samples)
+    feed = Feed(dataset, batch, seed)
+    for epoch in range(2):
+        start = epoch * feed.epoch_elements
+        seen = [int(v) for i in range(start, start + feed.epoch_elements) for v in feed.element(i)[1]]
+        assert len(set(seen)) == len(seen) == samples // batch * batch
+
+
+counts = st.integers(0, 10**12)
+works = st.builds(Work, counts, counts, counts, counts, st.sampled_from([2, 4, 8]))
+
+
+@given(works, works)
+def test_more_work_never_takes_less_time(work, more):
+    both = Work(
+        work.macs + more.macs,
+        work.flops + more.flops,
+        work.sram_bytes + more.sram_bytes,
+        work.exchange_bytes + more.exchange_bytes,
+        work.itemsize,
+    )
+    assert 0 <= work_cycles(work, GC200) <= work_cycles(both, GC200)

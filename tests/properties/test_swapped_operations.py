@@ -1,0 +1,86 @@
+"""Every pair of operations of small Plans, swapped: each swap is noticed, and by the right one of three guards.
+
+If it breaks a dependency (or puts a pass on an IPU without its weights), the
+check says so, and with the check off the machine stops because a tensor is
+missing. If it does not, training still gives a result, and the order check says
+that this is not the compiler's order.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import MissingTensorError, PlanError
+from ipusim.hardware.build import build_system
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.simulate import simulate
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
+from ipusim.model.layers import Dense
+from ipusim.model.losses import MeanSquaredError
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.optimizers import SGD
+from ipusim.model.stage import build_stages
+from ipusim.model.workload import Workload
+from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.schedules.order import order_violations
+from ipusim.schedules.registry import find
+
+PLANS = [
+    ("grouped", PlanShape((0, 1), 4)),
+    ("grouped", PlanShape((0, 1, 0), 6)),
+    ("grouped", PlanShape((0, 1), 4, recompute=True)),
+    ("grouped", PlanShape((0, 1, 2), 3, training=False)),
+    ("interleaved", PlanShape((0, 1, 2), 3)),
+    ("interleaved", PlanShape((0, 1), 4, recompute=True)),
+    ("sequential", PlanShape((0, 1, 2), 2)),
+    ("sharded", PlanShape((0, 1, 0), 2)),
+    ("single", PlanShape((0, 0), 3)),
+]
+
+
+def machine(plan):
+    """Run the plan with arithmetic, unchecked."""
+    stages = plan.shape.stages
+    network = Network(
+        tuple(NamedLayer(f"d{i}", Dense(2, "tanh")) for i in range(stages)), (2,), NamedLayer("mse", MeanSquaredError())
+    )
+    groups = [[f"d{i}"] for i in range(stages - 1)] + [[f"d{stages - 1}", "mse"]]
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.normal(size=(16, 2)), rng.normal(size=(16, 2)))
+    built = build_stages(network, groups)
+    workload = Workload(built, Feed(data, 1), SGD(0.1), "SUM", np.dtype(np.float64))
+    profiles = tuple(stage.profile(1, 8) for stage in built)
+    program = PipelineProgram(profiles, plan.shape, plan.schedule)
+    simulate(
+        plan, program, build_system("free", mapping=plan.shape.mapping), executor=NumpyExecutor(plan.shape, workload)
+    )
+
+
+@pytest.mark.parametrize(("schedule", "shape"), PLANS, ids=str)
+def test_every_swap_is_noticed(schedule, shape):
+    plan = find(schedule).plan(shape)
+    machine(plan)
+    harmless = stopped = 0
+    for first, second in combinations(range(len(plan.table)), 2):
+        table = plan.table.copy()
+        table[[first, second], 2:] = table[[second, first], 2:]
+        swapped = plan.replace_table(table)
+        found = {violation.rule for violation in violations(swapped)}
+        label = f"rows {first} and {second}"
+        if found & {"dependency", "placement"}:
+            stopped += 1
+            with pytest.raises(PlanError):
+                check(swapped)
+            with pytest.raises(MissingTensorError):
+                machine(swapped)
+        else:
+            harmless += 1
+            machine(swapped)
+            assert order_violations(swapped), label
+    assert stopped > 0, "no swap of this plan breaks a dependency: the test shows nothing"
+    assert schedule != "grouped" or not shape.training or harmless > 0

@@ -1,0 +1,241 @@
+"""Time on the machine: closed forms on the free system, lock-step, links, host streams, deadlock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ipusim.errors import DeadlockError
+from ipusim.hardware.build import build_system
+from ipusim.machine.host import HostStream
+from ipusim.machine.simulate import simulate
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.schedules.registry import find
+from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
+
+
+def program(shape, schedule="grouped", forward=1, backward=2, **changes):
+    profiles = tuple(StageProfile(f"s{i}", forward, backward, 0) for i in range(shape.stages))
+    return PipelineProgram(profiles, shape, schedule, **changes)
+
+
+def run(shape, schedule, system="free", **changes):
+    prog = program(shape, schedule, **changes)
+    device = build_system(system, mapping=shape.mapping, pipelined=find(schedule).pipelined)
+    return simulate(find(schedule).plan(shape), prog, device)
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1, 2), (3, 3), (5, 2), (7, 0)])
+@pytest.mark.parametrize(("stages", "rounds"), [(2, 1), (3, 2), (4, 1), (4, 4), (8, 2)])
+def test_closed_forms_of_duration(stages, rounds, forward, backward):
+    f, b, n = forward, backward, stages
+    count = 2 * n * rounds
+    shape = PlanShape(tuple(range(n)), count)
+    right = {
+        "grouped": (count + n - 1) * (f + b),
+        "interleaved": n * (f + b) + (2 * count - 2) * max(f, b),
+        "sequential": n * count * (f + b),
+        "sharded": n * count * (f + b),
+    }
+    found = {name: run(shape, name, forward=f, backward=b).makespan_cycles for name in right}
+    assert found == right
+    single = run(PlanShape((0,) * n, count), "single", forward=f, backward=b)
+    assert single.makespan_cycles == n * count * (f + b)
+
+
+def test_the_four_stage_case():
+    shape = PlanShape((0, 1, 2, 3), 8)
+    assert [run(shape, name).makespan_cycles for name in ("grouped", "interleaved", "sequential")] == [33, 40, 96]
+
+
+def test_every_span_has_a_cause_that_ended_when_it_began():
+    shape = PlanShape((0, 1, 2, 3), 8)
+    timeline = run(
+        shape,
+        "grouped",
+        "m2000",
+        repeat_count=2,
+        infeed=Infeed(40_000),
+        outfeed=Outfeed(400),
+        forward=900,
+        backward=1700,
+    )
+    assert len(timeline) > 300
+    first = [span for span in timeline if span.cause == NONE]
+    assert all(span.start == 0 for span in first)
+    rows = list(timeline)
+    for span in rows:
+        if span.cause != NONE:
+            cause = rows[span.cause]
+            assert cause.end == span.start or (cause.end < span.start and span.kind == SpanKind.HOST)
+
+
+def test_spans_of_one_track_never_overlap():
+    shape = PlanShape((0, 1, 0, 2), 16)
+    timeline = run(shape, "grouped", "m2000", infeed=Infeed(9000), outfeed=Outfeed(64), forward=50, backward=70)
+    for ipu in range(3):
+        on = (timeline.ipu == ipu) | (
+            (timeline.ipu == ALL_IPUS) & np.isin(timeline.kind, (SpanKind.SYNC, SpanKind.EXCHANGE))
+        )
+        order = np.lexsort((timeline.end[on], timeline.start[on]))
+        start, end = timeline.start[on][order], timeline.end[on][order]
+        assert (start[1:] >= end[:-1]).all()
+        assert start[0] == 0
+        assert (start[1:] == end[:-1]).all(), "an IPU's track has a gap that no span explains"
+
+
+def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
+    shape = PlanShape((0, 1), 4)
+    profiles = (
+        StageProfile("a", 100, 10, 0, output_bytes=64_000),
+        StageProfile("b", 30, 500, 0, gradient_bytes=32_000),
+    )
+    prog = PipelineProgram(profiles, shape)
+    system = build_system("m2000", mapping=(0, 1))
+    timeline = simulate(find("grouped").plan(shape), prog, system)
+    cost = system.merged_copy({(0, 1): 64_000, (1, 0): 32_000})
+    slowest = [100, 100, 530, 530, 530, 500, 10, 0]
+    assert timeline.makespan_cycles == sum(slowest) + 8 * cost.total_cycles
+    syncs, exchanges = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.EXCHANGE)
+    assert len(syncs) == len(exchanges) == 8, "copies are never masked: the ramps and the empty time-step have them too"
+    assert (timeline.end[exchanges] - timeline.start[exchanges] == cost.transfer_cycles).all()
+    links = timeline.rows(SpanKind.LINK)
+    assert len(links) == 16
+    assert sorted(set(timeline.bytes[links].tolist())) == [32_000, 64_000]
+    waits = timeline.rows(SpanKind.SYNC_WAIT)
+    idle = sum(2 * slow for slow in slowest) - 4 * (100 + 10 + 30 + 500)
+    assert int((timeline.end[waits] - timeline.start[waits]).sum()) == idle
+
+
+def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_crosses():
+    shape = PlanShape((0, 1), 3)
+    profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
+    prog = PipelineProgram(profiles, shape)
+    system = build_system("m2000", mapping=(0, 1))
+    sequential, sharded = (simulate(find(name).plan(shape), prog, system) for name in ("sequential", "sharded"))
+    assert len(sequential.rows(SpanKind.SYNC)) == 4 * 3
+    assert len(sharded.rows(SpanKind.SYNC)) == 2 * 3
+    assert len(sequential.rows(SpanKind.EXCHANGE)) == len(sharded.rows(SpanKind.EXCHANGE)) == 2 * 3
+    alone = simulate(find("single").plan(PlanShape((0, 0), 3)), replace(prog, shape=PlanShape((0, 0), 3)), system)
+    assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
+    assert alone.makespan_cycles == 3 * 60
+
+
+def test_weight_update_follows_every_execution_and_none_overlap():
+    shape = PlanShape((0, 1), 4)
+    profiles = (StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, 40))
+    prog = PipelineProgram(profiles, shape, repeat_count=3)
+    timeline = simulate(find("grouped").plan(shape), prog, build_system("m2000", mapping=(0, 1)))
+    updates = timeline.rows(SpanKind.WEIGHT_UPDATE)
+    assert (timeline.end[updates] - timeline.start[updates]).tolist() == [7, 40] * 3
+    for execution in range(3):
+        own = timeline.execution == execution
+        assert timeline.start[own].min() >= timeline.end[(timeline.execution == execution - 1)].max(initial=0)
+    free = simulate(find("grouped").plan(shape), prog, build_system("free", mapping=(0, 1)))
+    assert free.makespan_cycles == 3 * 5 * 20, "on the free system the update costs nothing"
+
+
+def test_infeed_waits_only_when_the_host_is_behind():
+    shape = PlanShape((0, 1), 32)
+    slow, fast = (
+        run(shape, "grouped", "m2000", infeed=Infeed(50_000), forward=cycles, backward=cycles)
+        for cycles in (10, 30_000)
+    )
+    assert len(slow.rows(SpanKind.INFEED)) == len(fast.rows(SpanKind.INFEED)) == 32
+    fills = fast.rows(SpanKind.HOST)
+    assert len(fills) == 32
+    fill = int(fast.end[fills[0]] - fast.start[fills[0]])
+    assert fill == build_system("m2000", mapping=(0, 1)).host_fill_cycles(50_000)
+    waits = fast.rows(SpanKind.HOST_WAIT)
+    assert fast.end[waits].tolist() == [fill], "with prefetching only the first element is waited for"
+    first = slow.rows(SpanKind.HOST_WAIT)
+    assert slow.start[first[0]] == 0
+
+
+def test_prefetch_depth_bounds_how_far_the_host_runs_ahead():
+    shape = PlanShape((0, 1), 32)
+    for depth in (1, 3, 8):
+        timeline = run(
+            shape, "sequential", "m2000", infeed=Infeed(1000, prefetch_depth=depth), forward=50_000, backward=50_000
+        )
+        fills = timeline.end[timeline.rows(SpanKind.HOST)]
+        taken = timeline.end[timeline.rows(SpanKind.INFEED)]
+        ahead = [int((fills <= time).sum() - (taken <= time).sum()) for time in fills.tolist()]
+        assert max(ahead) == depth
+
+
+@pytest.mark.parametrize(("mode", "sent"), [("ALL", list(range(8))), ("LAST", [7])])
+def test_outfeed_modes(mode, sent):
+    shape = PlanShape((0, 1, 2, 3), 8)
+    timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(4, mode), repeat_count=2)
+    rows = timeline.rows(SpanKind.OUTFEED)
+    assert timeline.micro_batch[rows].tolist() == sent * 2
+    assert set(timeline.ipu[rows].tolist()) == {3}
+
+
+def test_full_outfeed_holds_the_ipu_up():
+    shape = PlanShape((0, 1), 16)
+    timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(500_000, buffer_depth=1))
+    waits = timeline.rows(SpanKind.HOST_WAIT)
+    assert len(waits) > 0
+    assert set(timeline.ipu[waits].tolist()) == {1}
+
+
+def test_executions_continue_the_time():
+    shape = PlanShape((0, 1), 4)
+    once = run(shape, "grouped", "m2000")
+    thrice = run(shape, "grouped", "m2000", repeat_count=3)
+    assert thrice.makespan_cycles == 3 * once.makespan_cycles
+    assert set(thrice.execution.tolist()) == {0, 1, 2}
+
+
+def test_progress_is_told_every_time_step():
+    shape = PlanShape((0, 1), 4)
+    told = []
+    simulate(
+        find("grouped").plan(shape),
+        program(shape, repeat_count=2),
+        build_system("free", mapping=(0, 1)),
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told[0] == (1, 18)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert len(told) == 16
+
+
+def test_deadlock_names_who_waits_for_what(monkeypatch):
+    shape = PlanShape((0, 1), 4)
+    monkeypatch.setattr(HostStream, "_host", lambda self: iter_once(self))
+
+    def iter_once(stream):
+        yield stream._env.timeout(1)
+
+    with pytest.raises(DeadlockError) as caught:
+        run(shape, "grouped", "m2000", infeed=Infeed(100))
+    assert str(caught.value) == (
+        "nothing is left to happen, but the pipeline is not done:\n"
+        "  IPU 0 waits for the next element of the infeed\n"
+        "  IPU 1 waits for the inter-IPU copy, which waits for IPU 0"
+    )
+
+
+def test_compute_is_recorded_once_for_every_operation_and_execution():
+    shape = PlanShape((0, 1, 2), 6, recompute=True)
+    plan = find("grouped").plan(shape)
+    timeline = run(shape, "grouped", "m2000", repeat_count=2)
+    rows = timeline.rows(*COMPUTE_KINDS[:3])
+    assert len(rows) == 2 * len(plan.table)
+    found = {
+        (
+            int(timeline.execution[row]),
+            *(
+                int(column[row])
+                for column in (timeline.time_step, timeline.ipu, timeline.kind, timeline.stage, timeline.micro_batch)
+            ),
+        )
+        for row in rows
+    }
+    assert found == {(execution, *row) for execution in range(2) for row in map(tuple, plan.table.tolist())}

@@ -1,0 +1,268 @@
+import builtins
+import gzip
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.dataset_files import digits, idx, npz, read_idx
+from ipusim.model.datasets import Dataset, constant_predictor_loss
+from ipusim.model.feed import Feed
+from ipusim.model.layers import Dense, Flatten
+from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.optimizers import SGD
+from ipusim.model.python_layer import PythonLoss
+from ipusim.model.stage import build_stages
+from ipusim.model.synthetic import synthetic_classes, synthetic_targets
+
+
+def counting(samples=10):
+    return Dataset(np.arange(samples * 2.0).reshape(samples, 2), np.arange(samples, dtype=np.int32), samples)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "classes", "message"),
+    [
+        (np.ones((0, 2)), np.ones(0, int), 2, "dataset: no samples"),
+        (np.ones((3, 2)), np.ones(2, int), 2, "3 samples but 2 labels"),
+        (np.full((1, 2), np.nan), np.ones(1, int), 2, "inputs hold values that are not finite"),
+        (np.ones((1, 2)), np.full(1, np.inf), None, "labels hold values that are not finite"),
+        (np.ones((1, 2)), np.array(["a"]), None, "expected numbers as labels, got <U1"),
+        (np.ones((2, 2)), np.array([0, 2]), 2, "class numbers from 0 to 1, got 0 to 2"),
+    ],
+)
+def test_dataset_checks_its_arrays(x, y, classes, message):
+    with pytest.raises(ModelError, match=message):
+        Dataset(x, y, classes)
+
+
+def test_astype_leaves_whole_numbers():
+    dataset = counting().astype(np.float32)
+    assert (dataset.x.dtype, dataset.y.dtype) == (np.float32, np.int32)
+
+
+@pytest.mark.parametrize(("hold_out", "held"), [(0.3, 3), (4, 4), (0.25, 2), (9, 9)])
+def test_split_parts_the_samples(hold_out, held):
+    train, test = counting().split(hold_out, seed=1)
+    assert len(test) == held
+    assert sorted([*train.y, *test.y]) == list(range(10))
+    np.testing.assert_array_equal(train.x[:, 0], 2 * train.y)
+    again, _ = counting().split(hold_out, seed=1)
+    np.testing.assert_array_equal(train.y, again.y)
+
+
+@pytest.mark.parametrize("hold_out", [0, 0.01, 0.999, 10, -1, 1.5, float("nan"), float("inf")])
+def test_split_refuses_an_empty_part(hold_out):
+    with pytest.raises(ModelError, match=r"cannot hold out .* of 10 samples: expected a fraction between 0 and 1"):
+        counting().split(hold_out, seed=0)
+
+
+def test_feed_takes_every_sample_once_an_epoch_in_a_new_order():
+    feed = Feed(counting(), batch_size=3, seed=5)
+    assert feed.epoch_elements == 3
+    labels = [feed.element(i)[1] for i in range(6)]
+    epochs = [np.concatenate(labels[:3]).tolist(), np.concatenate(labels[3:]).tolist()]
+    assert all(len(set(epoch)) == 9 for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    for i in (4, 0, 5, 2):  # in any order, from any reader
+        x, y = Feed(counting(), 3, seed=5).element(i)
+        np.testing.assert_array_equal(y, labels[i])
+        np.testing.assert_array_equal(x[:, 0], 2 * y)
+        np.testing.assert_array_equal(feed.element(i)[1], labels[i])
+    assert Feed(counting(), 3, seed=6).element(0)[1].tolist() != labels[0].tolist()
+
+
+def test_feed_without_shuffling_takes_samples_as_they_lie():
+    feed = Feed(counting(), 4, shuffle=False)
+    assert [feed.element(i)[1].tolist() for i in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
+
+
+def test_feed_counts_bytes():
+    feed = Feed(counting().astype(np.float32), 4)
+    assert feed.label_bytes == 4 * 4
+    assert feed.element_bytes == 4 * (2 * 4 + 4)
+
+
+@pytest.mark.parametrize("size", [0, 11])
+def test_feed_refuses_a_batch_it_cannot_fill(size):
+    with pytest.raises(ModelError, match=f"micro-batch size from 1 to its 10 samples, got {size}"):
+        Feed(counting(), size)
+
+
+def train(dataset, layers, loss, rate, updates):
+    network = Network(tuple(NamedLayer(f"l{i}", layer) for i, layer in enumerate(layers)), dataset.sample_shape, loss)
+    (stage,) = build_stages(network, [network.names])
+    parameters = stage.initial_parameters(0, np.float32)
+    feed, losses = Feed(dataset, 32, seed=1), []
+    for i in range(updates):
+        value, saved = stage.forward(parameters, *feed.element(i))
+        _, gradients = stage.backward(parameters, saved, None, False)
+        SGD(rate).apply(parameters, gradients, {})
+        losses.append(float(value))
+    return np.mean(losses[-10:])
+
+
+@pytest.mark.parametrize(("shape", "classes"), [((28, 28), 10), ((8,), 4), ((2,), 2), ((3, 2, 2), 5)])
+def test_synthetic_classes_are_learnt_by_a_hidden_layer_and_by_no_linear_one(shape, classes):
+    dataset = synthetic_classes(shape, classes, 640, seed=3)
+    loss = NamedLayer("loss", SoftmaxCrossEntropy())
+    constant = constant_predictor_loss(dataset, loss.layer)
+    assert constant == pytest.approx(np.log(classes), rel=1e-6)
+    assert np.bincount(dataset.y).tolist() == [640 // classes] * classes
+    assert train(dataset, [Flatten(), Dense(64, "relu"), Dense(classes)], loss, 0.05, 300) < 0.05 * constant
+    if np.prod(shape) < 100:  # in many dimensions a linear layer can learn the noise by heart
+        assert train(dataset, [Flatten(), Dense(classes)], loss, 0.01, 300) > 0.6 * constant
+
+
+def test_synthetic_classes_may_outnumber_the_dimensions():
+    dataset = synthetic_classes((2,), 5, 200, noise=0.0, seed=0)
+    points = {tuple(np.round(np.abs(x), 3)) for x in dataset.x}
+    assert len(points) == 5
+    assert len({(tuple(np.round(np.abs(x), 3)), y) for x, y in zip(dataset.x, dataset.y, strict=True)}) == 5
+
+
+def test_synthetic_targets_are_learnt():
+    dataset = synthetic_targets((6,), (3,), 640, seed=3)
+    loss = NamedLayer("loss", MeanSquaredError())
+    assert train(dataset, [Dense(3, "tanh")], loss, 0.5, 400) < 0.02 * constant_predictor_loss(dataset, loss.layer)
+
+
+def test_synthetic_data_is_seeded():
+    first, same, other = (synthetic_classes((4,), 3, 30, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.x, same.x)
+    assert not np.array_equal(first.x, other.x)
+    np.testing.assert_array_equal(
+        synthetic_targets((2,), (1,), 5, 0.1, 4).y, synthetic_targets((2,), (1,), 5, 0.1, 4).y
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: synthetic_classes((4,), 1, 10), "at least 2 classes, got 1"),
+        (lambda: synthetic_classes((4,), 5, 4), "at least 5 samples, one a class, got 4"),
+        (lambda: synthetic_classes((0,), 2, 4), r"sizes from 1 upwards in a shape, got \(0,\)"),
+        (lambda: synthetic_classes((4,), 2, 4, noise=-1), "noise of 0 or more, got -1"),
+        (lambda: synthetic_targets((4,), (-1,), 4), r"sizes from 1 upwards in a shape, got \(-1,\)"),
+        (lambda: synthetic_targets((4,), (1,), 0), "at least 1 sample, got 0"),
+    ],
+)
+def test_synthetic_data_refuses(make, message):
+    with pytest.raises(ModelError, match=message):
+        make()
+
+
+def test_constant_predictor_loss_by_hand():
+    classes = Dataset(np.zeros((4, 1)), np.array([0, 0, 0, 1]), 2)
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    assert constant_predictor_loss(classes, SoftmaxCrossEntropy()) == pytest.approx(entropy, rel=1e-15)
+    targets = Dataset(np.zeros((2, 1)), np.array([[0.0, 5.0], [2.0, 5.0]]))
+    assert constant_predictor_loss(targets, MeanSquaredError()) == 0.5
+    assert constant_predictor_loss(targets, PythonLoss(lambda x, labels: x)) is None
+
+
+def test_digits_are_scikit_learns():
+    dataset = digits()
+    assert dataset.x.shape == (1797, 8, 8)
+    assert (dataset.x.dtype, dataset.y.dtype, dataset.classes) == (np.float32, np.int32, 10)
+    assert (dataset.x.min(), dataset.x.max()) == (0, 1)
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ModelError, match=r"pip install ipusim\[digits\]"):
+        digits()
+
+
+def idx_bytes(array, code):
+    header = bytes([0, 0, code, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return header + array.tobytes()
+
+
+IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4) * 10
+LABELS = np.array([3, 1], np.uint8)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_idx_round_trip(tmp_path, pack):
+    (tmp_path / "images").write_bytes(pack(idx_bytes(IMAGES, 8)))
+    (tmp_path / "labels").write_bytes(pack(idx_bytes(LABELS, 8)))
+    dataset = idx(tmp_path / "images", tmp_path / "labels")
+    np.testing.assert_array_equal(dataset.x, IMAGES.astype(np.float32) / np.float32(255))
+    assert (dataset.y.tolist(), dataset.y.dtype, dataset.classes) == ([3, 1], np.int32, 4)
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(0x09, ">i1"), (0x0B, ">i2"), (0x0C, ">i4"), (0x0D, ">f4"), (0x0E, ">f8")])
+def test_idx_reads_every_type(tmp_path, code, dtype):
+    array = np.array([[-1, 2, 100]], dtype)
+    (tmp_path / "f").write_bytes(idx_bytes(array, code))
+    read = read_idx(tmp_path / "f")
+    np.testing.assert_array_equal(read, array)
+    assert read.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not an IDX file: .* got nothing"),
+        (b"PNG....", "not an IDX file: .* got 50 4e 47 2e"),
+        (bytes([0, 0, 7, 1, 0, 0, 0, 0]), "not an IDX file"),
+        (bytes([0, 0, 8, 3, 0, 0]), "header of 3 axes needs 16 bytes, the file has 6"),
+        (idx_bytes(IMAGES, 8)[:-1], r"shape \(2, 3, 4\), 40 bytes in all, the file has 39"),
+        (idx_bytes(IMAGES, 8) + b"!", "the file has 41"),
+        (gzip.compress(idx_bytes(IMAGES, 8))[:-9], "the gzip data is damaged"),
+        (b"\x1f\x8b\x08" + b"\0" * 30, "gzip|cannot be read"),
+    ],
+)
+def test_idx_refuses_damaged_files(tmp_path, data, message):
+    (tmp_path / "f").write_bytes(data)
+    with pytest.raises(ModelError, match=message):
+        read_idx(tmp_path / "f")
+
+
+def test_idx_refuses_files_that_do_not_belong_together(tmp_path):
+    for name, array in (("images", IMAGES), ("labels", LABELS), ("one", LABELS[:1]), ("none", IMAGES[:0])):
+        (tmp_path / name).write_bytes(idx_bytes(array, 8))
+    with pytest.raises(ModelError, match=r"holds 2 images but .* 1 labels"):
+        idx(tmp_path / "images", tmp_path / "one")
+    with pytest.raises(ModelError, match="one whole-number label for each image"):
+        idx(tmp_path / "images", tmp_path / "images")
+    with pytest.raises(ModelError, match="at least one axis each"):
+        idx(tmp_path / "labels", tmp_path / "labels")
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        idx(tmp_path / "nowhere", tmp_path / "labels")
+
+
+def test_npz_gives_classes_or_targets(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.ones((3, 2), np.uint8), y=np.array([0, 4, 2], np.int64), t=np.ones((3, 1)))
+    classes, targets = npz(tmp_path / "d.npz"), npz(tmp_path / "d.npz", y="t")
+    assert (classes.x.dtype, classes.y.dtype, classes.classes) == (np.float32, np.int32, 5)
+    assert (targets.y.dtype, targets.y.shape, targets.classes) == (np.float32, (3, 1), None)
+
+
+def test_npz_says_what_is_wrong(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.ones((3, 2)), o=np.array([{}, {}, {}], object), y=np.zeros(0))
+    np.save(tmp_path / "d.npy", np.ones(3))
+    (tmp_path / "t.npz").write_text("hello")
+    (tmp_path / "e.npz").write_bytes(b"")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "d.npz").read_bytes()[:-40])
+    for name, y, message in (
+        ("d.npz", "z", "no array 'z'; it holds x, o, y"),
+        ("d.npz", "o", "not a NumPy archive of plain arrays"),
+        ("d.npz", "y", "expected array 'y' to hold numbers, got float64 of"),
+        ("d.npy", "y", "expected an npz archive, got a single array"),
+        ("t.npz", "y", "not a NumPy archive"),
+        ("e.npz", "y", "not a NumPy archive"),
+        ("cut.npz", "y", "not a NumPy archive"),
+        ("none.npz", "y", "cannot be read: No such file"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            npz(tmp_path / name, y=y)

@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.layer import LayerCost, glorot_uniform, parameter_count
+from ipusim.model.layers import Dense, Flatten
+from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.profile import Work
+
+
+def test_dense_forward_by_hand():
+    W, b = np.array([[1.0, -1.0], [2.0, 0.5]]), np.array([0.5, -4.0])
+    y, _ = Dense(2, "relu").forward({"W": W, "b": b}, np.array([[1.0, 2.0]]))
+    np.testing.assert_array_equal(y, [[5.5, 0.0]])
+
+
+def test_dense_refuses_what_it_cannot_be():
+    with pytest.raises(ModelError, match="at least 1 unit, got 0"):
+        Dense(0)
+    with pytest.raises(ModelError, match="unknown activation 'gelu': expected one of identity, relu, tanh"):
+        Dense(3, "gelu")
+    with pytest.raises(ModelError, match="got a scalar for each sample"):
+        Dense(3).output_shape(())
+
+
+def test_dense_starts_glorot_uniform_with_zero_bias():
+    parameters = Dense(300).initial_parameters((200,), np.random.default_rng(0), np.float32)
+    limit = np.sqrt(6 / 500)
+    W = parameters["W"]
+    assert W.shape == (200, 300)
+    assert W.dtype == np.float32
+    assert limit * 0.999 < np.abs(W).max() <= np.float32(limit)
+    assert W.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)  # of a uniform distribution
+    np.testing.assert_array_equal(parameters["b"], np.zeros(300, np.float32))
+
+
+def test_glorot_counts_a_receptive_field_in_both_fans():
+    W = glorot_uniform((3, 3, 16, 32), np.random.default_rng(0), np.float64)
+    limit = np.sqrt(6 / (9 * 16 + 9 * 32))
+    assert 0.99 * limit < np.abs(W).max() <= limit
+
+
+def test_float32_and_float64_start_from_the_same_draws():
+    single = Dense(7).initial_parameters((5,), np.random.default_rng(3), np.float32)["W"]
+    double = Dense(7).initial_parameters((5,), np.random.default_rng(3), np.float64)["W"]
+    np.testing.assert_array_equal(single, double.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("activation", ["identity", "relu", "tanh"])
+def test_dtype_is_preserved(dtype, activation):
+    layer, rng = Dense(4, activation), np.random.default_rng(0)
+    parameters = layer.initial_parameters((3,), rng, dtype)
+    x = rng.standard_normal((5, 3)).astype(dtype)
+    y, saved = layer.forward(parameters, x)
+    for loss, labels in ((SoftmaxCrossEntropy(), np.zeros(5, np.int32)), (MeanSquaredError(), np.zeros((5, 4)))):
+        value, kept = loss.forward({}, y, labels)
+        grad, _ = loss.backward({}, kept, scale=0.5)
+        grad_x, gradients = layer.backward(parameters, saved, grad)
+        assert {a.dtype for a in (y, value, grad, grad_x, *gradients.values())} == {np.dtype(dtype)}
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu", "tanh"])
+def test_passes_change_neither_their_inputs_nor_what_was_saved(activation):
+    layer, rng = Dense(4, activation), np.random.default_rng(0)
+    parameters = layer.initial_parameters((3,), rng, np.float64)
+    x, grad = rng.standard_normal((5, 3)), rng.standard_normal((5, 4))
+    arrays = [x, grad, *parameters.values()]
+    for array in arrays:
+        array.flags.writeable = False
+    y, saved = layer.forward(parameters, x)
+    for array in (y, *saved):
+        array.flags.writeable = False
+    once = layer.backward(parameters, saved, grad)
+    again = layer.backward(parameters, saved, grad)
+    np.testing.assert_array_equal(once[0], again[0])
+    np.testing.assert_array_equal(once[1]["W"], again[1]["W"])
+
+
+def test_loss_backward_can_run_twice():
+    loss, x = SoftmaxCrossEntropy(), np.array([[1.0, 2.0, 3.0]])
+    _, saved = loss.forward({}, x, np.array([1]))
+    np.testing.assert_array_equal(loss.backward({}, saved)[0], loss.backward({}, saved)[0])
+
+
+def test_flatten_keeps_the_batch_and_gives_the_shape_back():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    y, saved = Flatten().forward({}, x)
+    assert y.shape == (2, 12)
+    assert Flatten().output_shape((3, 4)) == (12,)
+    np.testing.assert_array_equal(Flatten().backward({}, saved, y)[0], x)
+    assert Flatten().cost((3, 4), 2, 4) == LayerCost(Work(), Work())
+
+
+def test_cross_entropy_is_stable_for_huge_logits():
+    value, saved = SoftmaxCrossEntropy().forward({}, np.array([[1e4, 0.0], [-1e4, 0.0]]), np.array([0, 0]))
+    assert float(value) == 5000.0
+    np.testing.assert_array_equal(SoftmaxCrossEntropy().backward({}, saved)[0], [[0, 0], [-0.5, 0.5]])
+
+
+def test_cross_entropy_of_equal_logits_is_log_of_the_classes():
+    value, _ = SoftmaxCrossEntropy().forward({}, np.zeros((3, 10)), np.array([0, 4, 9]))
+    assert float(value) == pytest.approx(np.log(10), rel=1e-15)
+
+
+def test_accuracy_counts_largest_logits():
+    logits = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
+    assert SoftmaxCrossEntropy().accuracy(logits, np.array([1, 0, 0, 0])) == 0.75
+    assert MeanSquaredError().accuracy(logits, logits) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(4), "needs whole-number labels, got float64"),
+        (np.zeros((4, 3), int), r"needs labels of shape \(\) for each sample, got \(3,\)"),
+        (np.array([0, 1, 3]), "needs labels from 0 to 2, got label 3"),
+        (np.array([0, -1, 2]), "needs labels from 0 to 2, got label -1"),
+    ],
+)
+def test_cross_entropy_refuses_labels(labels, message):
+    with pytest.raises(ModelError, match=message):
+        SoftmaxCrossEntropy().check_labels((3,), labels)
+
+
+def test_mean_squared_error_refuses_labels():
+    with pytest.raises(ModelError, match="needs floating-point targets, got int64"):
+        MeanSquaredError().check_labels((3,), np.zeros((4, 3), np.int64))
+    with pytest.raises(ModelError, match=r"outputs of shape \(3,\).* got \(2,\)"):
+        MeanSquaredError().check_labels((3,), np.zeros((4, 2)))
+
+
+def test_dense_cost_by_hand():
+    cost = Dense(10, "relu").cost((20,), batch=32, itemsize=4)
+    assert cost.forward == Work(
+        macs=32 * 20 * 10,
+        flops=32 * 10 * 2,
+        sram_bytes=4 * (32 * 20 + 20 * 10 + 10 + 32 * 10),
+        exchange_bytes=4 * 32 * 20,
+    )
+    assert cost.backward == Work(
+        macs=2 * 32 * 20 * 10,
+        flops=32 * 10 * 3,
+        sram_bytes=4 * (2 * 32 * 10 + 32 * 20 + 200 + 10 + 200 + 32 * 20),
+        exchange_bytes=4 * (32 * 10 + 32 * 20 + 200),
+    )
+    first = Dense(10, "relu").cost((20,), batch=32, itemsize=4, need_input_gradient=False)
+    assert first.forward == cost.forward
+    assert first.backward.macs == 32 * 20 * 10
+    assert first.backward.exchange_bytes == 4 * (32 * 10 + 32 * 20)
+
+
+def test_parameter_count_needs_no_draw():
+    assert parameter_count(Dense(10), (20,)) == 210
+    assert parameter_count(Dense(10, use_bias=False), (4, 20)) == 200
+    assert parameter_count(Flatten(), (4, 20)) == 0

@@ -1,0 +1,249 @@
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.hardware.generations import BOW, GC2, GC200
+from ipusim.model.cost import MeasuredWork, pass_cycles, work_cycles
+from ipusim.model.datasets import Dataset
+from ipusim.model.evaluate import evaluate
+from ipusim.model.feed import Feed
+from ipusim.model.layers import Dense, Flatten
+from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.network import NamedLayer, Network, split
+from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.profile import Work
+from ipusim.model.python_layer import PythonLoss
+from ipusim.model.stage import build_stages
+from ipusim.model.workload import Workload
+
+NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
+
+
+def network(loss=True):
+    layers = (Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10))
+    named = tuple(NamedLayer(name, layer) for name, layer in zip(NAMES, layers, strict=False))
+    return Network(named, (4, 5), NamedLayer("cel", SoftmaxCrossEntropy()) if loss else None)
+
+
+def test_shapes_and_names():
+    assert network().shapes == ((4, 5), (20,), (64,), (32,), (10,))
+    assert network().names == NAMES
+    assert network(loss=False).names == NAMES[:-1]
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "message"),
+    [
+        ((), (3,), "at least one layer"),
+        ((NamedLayer("a", Flatten()), NamedLayer("a", Flatten())), (3,), "two layers are named 'a'"),
+        ((NamedLayer("a/b", Flatten()),), (3,), "a layer name without '/', got 'a/b'"),
+        ((NamedLayer("", Flatten()),), (3,), "a layer name without '/', got ''"),
+        ((NamedLayer("d", Dense(2)),), (), r"layer 'd' on an input of shape \(\): a dense layer needs"),
+        ((NamedLayer("f", Flatten()),), (3, 0), r"sizes from 1 upwards, got \(3, 0\)"),
+    ],
+)
+def test_network_refuses(layers, shape, message):
+    with pytest.raises(ModelError, match=message):
+        Network(layers, shape)
+
+
+def test_split_cuts_before_each_named_layer():
+    assert split(network(), []) == (NAMES,)
+    assert split(network(), ["dense32"]) == (NAMES[:2], NAMES[2:])
+    assert split(network(), ["dense64", "cel"]) == (NAMES[:1], NAMES[1:4], NAMES[4:])
+
+
+@pytest.mark.parametrize(
+    ("splits", "text"),
+    [
+        (
+            ["dense23"],
+            "split at 'dense23': no layer has that name; did you mean 'dense32'? "
+            "(the layers are flatten, dense64, dense32, logits, cel)",
+        ),
+        (
+            ["zzz"],
+            "split at 'zzz': no layer has that name (the layers are flatten, dense64, dense32, logits, cel)",
+        ),
+        (["flatten"], "split at 'flatten', the first layer, would leave the first stage empty: start later"),
+        (["cel", "cel"], "split at 'cel' is listed twice and would leave a stage empty: name it once"),
+        (
+            ["logits", "dense64"],
+            "split at 'dense64' is listed after 'logits' but stands before it in the network: "
+            "list splits in the order of the layers, flatten, dense64, dense32, logits, cel",
+        ),
+    ],
+)
+def test_split_errors_by_their_text(splits, text):
+    with pytest.raises(ModelError) as caught:
+        split(network(), splits)
+    assert str(caught.value) == text
+
+
+def test_build_stages_wants_all_layers_in_order():
+    with pytest.raises(ModelError, match=r"list all layers in order, flatten, .*; got \['flatten', 'logits'\]"):
+        build_stages(network(), [["flatten"], ["logits"]])
+    with pytest.raises(ModelError, match="stage 1 has no layers"):
+        build_stages(network(), [NAMES, []])
+
+
+def test_profile_of_two_stages():
+    first, last = build_stages(network(), split(network(), ["dense32"]), names=["a", "b"])
+    a, b = (s.profile(8, 4, label_bytes=32, training=True, optimizer=SGD(0.1)) for s in (first, last))
+    assert (a.name, b.name) == ("a", "b")
+    assert a.output_bytes == 8 * 64 * 4 + 32  # activations, and labels on their way to the loss
+    assert b.output_bytes == 0
+    assert last.result_bytes(8, 4) == 4
+    assert (a.gradient_bytes, b.gradient_bytes) == (0, 8 * 64 * 4)
+    count = 20 * 64 + 64
+    assert a.parameter_bytes == 4 * count
+    assert a.update == (Work(flops=2 * count, sram_bytes=12 * count),)
+    # Nothing needs the gradient of the images: dense64 takes half the products, flatten does not run at all.
+    assert [work.macs for work in a.backward] == [8 * 20 * 64, 0]
+    assert a.backward[-1] == Work(flops=count, sram_bytes=12 * count)
+    assert [work.macs for work in b.forward] == [8 * 64 * 32, 8 * 32 * 10, 0]
+    assert [work.macs for work in b.backward] == [0, 2 * 8 * 32 * 10, 2 * 8 * 64 * 32, 0]
+
+
+def test_profile_of_inference_has_no_way_back():
+    first, last = build_stages(network(loss=False), split(network(loss=False), ["dense32"]))
+    a, b = (s.profile(8, 2, training=False) for s in (first, last))
+    assert (a.backward, a.update, a.gradient_bytes, b.gradient_bytes) == ((), (), 0, 0)
+    assert a.output_bytes == 8 * 64 * 2
+    assert last.result_bytes(8, 2) == 8 * 10 * 2
+
+
+def test_stage_gradients_equal_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    x, labels = rng.standard_normal((6, 4, 5)), rng.integers(0, 10, 6)
+    (whole,) = build_stages(network(), [NAMES])
+    parameters = whole.initial_parameters(3, np.float64)
+    loss, saved = whole.forward(parameters, x, labels)
+    grad_x, gradients = whole.backward(parameters, saved, None, True)
+    assert grad_x.shape == x.shape
+    none, trimmed = whole.backward(parameters, saved, None, False)
+    assert none is None
+    assert trimmed.keys() == gradients.keys() == parameters.keys()
+    for key in gradients:
+        np.testing.assert_array_equal(trimmed[key], gradients[key])
+    assert loss.shape == ()
+
+
+def test_loss_parameters_train_too():
+    loss = PythonLoss(lambda x, labels, s: ((x * s - labels) ** 2).mean(), {"s": (2,)}, {"s": 2.0}, label_shape=(2,))
+    net = Network((NamedLayer("d", Dense(2)),), (3,), NamedLayer("scaled", loss))
+    _, last = build_stages(net, [["d"], ["scaled"]])
+    assert last.layers == ("scaled",)
+    parameters = last.initial_parameters(0, np.float64)
+    assert parameters["scaled/s"].tolist() == [2.0, 2.0]
+    value, saved = last.forward(parameters, np.ones((4, 2)), np.ones((4, 2)))
+    assert float(value) == 1.0
+    grad, gradients = last.backward(parameters, saved, None, True)
+    np.testing.assert_allclose(gradients["scaled/s"], [1.0, 1.0])
+    np.testing.assert_allclose(grad, np.full((4, 2), 2 * 2 / 8))
+
+
+def test_missing_labels_and_gradients_are_named():
+    first, last = build_stages(network(), split(network(), ["logits"]), names=["a", "b"])
+    with pytest.raises(ModelError, match="stage 'b': the loss 'cel' needs labels, got none"):
+        last.forward(last.initial_parameters(0, np.float32), np.ones((1, 32), np.float32), None)
+    parameters = first.initial_parameters(0, np.float32)
+    _, saved = first.forward(parameters, np.ones((1, 4, 5), np.float32), None)
+    with pytest.raises(ModelError, match="stage 'a': layer 'dense32' got no gradient"):
+        first.backward(parameters, saved, None, False)
+
+
+def test_momentum_by_hand():
+    parameters, state = {"w": np.array([1.0], np.float32)}, {}
+    optimizer = Momentum(0.5, 0.9)
+    state = optimizer.initial_state(parameters)
+    kept = parameters["w"]
+    for gradient, accumulator, weight in ((2.0, 2.0, 0.0), (1.0, 2.8, -1.4)):
+        optimizer.apply(parameters, {"w": np.array([gradient], np.float32)}, state)
+        assert state["w"][0] == np.float32(accumulator)
+        assert parameters["w"][0] == pytest.approx(weight, rel=1e-6)
+    assert parameters["w"] is kept
+    assert optimizer.work(10, 4) == Work(flops=40, sram_bytes=200)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Momentum(0.1, 0.9)])
+@pytest.mark.parametrize("gradient_dtype", [np.float16, np.float32])
+def test_optimizers_keep_the_dtype_of_the_variable(optimizer, gradient_dtype):
+    parameters = {"w": np.ones(3, np.float16)}
+    state = optimizer.initial_state(parameters)
+    optimizer.apply(parameters, {"w": np.ones(3, gradient_dtype)}, state)
+    assert parameters["w"].dtype == np.float16
+    np.testing.assert_allclose(parameters["w"], 0.9, rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [SGD, lambda r: Momentum(r, 0.5), lambda r: Momentum(0.1, r)])
+@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
+def test_optimizers_refuse_rates(make, rate):
+    with pytest.raises(ModelError, match=rf"of 0 or more, got {rate}"):
+        make(rate)
+
+
+def test_cost_formula_by_hand():
+    work = Work(macs=10**6, flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
+    # GC200: 1472 tiles, 16 MACs, 2 vector lanes, 24 bytes of memory and 4 of exchange a cycle and tile.
+    exchange, matrix, vector, memory = 17, 85, 34, 29  # ceil of 16.98, 84.9 (half the peak), 33.97, 28.3
+    assert work_cycles(work, GC200) == 150 + exchange + max(matrix + vector, memory)
+    half = Work(macs=10**6, flops=10**5, sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
+    assert work_cycles(half, GC200) == 150 + 17 + 284  # memory-bound: 10^7 / 35328
+    assert work_cycles(half, BOW) == work_cycles(half, GC200)
+    assert work_cycles(work, GC2) > work_cycles(work, GC200)
+    double = Work(macs=10**6, flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=8)
+    assert work_cycles(double, GC200) == work_cycles(work, GC200)
+
+
+def test_cost_of_measured_and_of_nothing():
+    assert pass_cycles(12345, GC200) == 12345
+    assert pass_cycles((), GC200) == 0
+    assert work_cycles(Work(), GC200) == 0
+    one = Work(flops=1)
+    assert pass_cycles((one, MeasuredWork(cycles=7), Work()), GC200) == (150 + 1) + 7
+
+
+def test_cost_is_exact_for_numbers_beyond_floating_point():
+    peak = GC200.macs_per_cycle(4)
+    macs = peak * 10**17
+    assert work_cycles(Work(macs=macs), GC200) == 150 + 2 * 10**17
+    assert work_cycles(Work(macs=macs + 1), GC200) == 150 + 2 * 10**17 + 1
+
+
+def test_evaluate_equals_one_pass_over_everything():
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.standard_normal((25, 4, 5)), rng.integers(0, 10, 25).astype(np.int32), 10)
+    (whole,) = build_stages(network(), [NAMES])
+    parameters = whole.initial_parameters(0, np.float64)
+    stages = build_stages(network(), split(network(), ["dense32", "cel"]))
+    own = [s.initial_parameters(0, np.float64) for s in stages]
+    result = evaluate(stages, own, data, batch_size=8)
+    logits = whole.predict(parameters, data.x)
+    assert result.samples == 25
+    assert result.loss == pytest.approx(float(whole.forward(parameters, data.x, data.y)[0]), rel=1e-13)
+    assert result.accuracy == pytest.approx(np.mean(logits.argmax(axis=1) == data.y), rel=1e-13)
+
+
+def test_evaluate_without_loss_or_classes():
+    net = Network((NamedLayer("d", Dense(1)),), (2,), NamedLayer("mse", MeanSquaredError()))
+    stages = build_stages(net, [net.names])
+    data = Dataset(np.zeros((3, 2)), np.full((3, 1), 2.0))
+    result = evaluate(stages, [stages[0].initial_parameters(0, np.float64)], data)
+    assert (result.loss, result.accuracy) == (4.0, None)
+    bare = build_stages(network(loss=False), [NAMES[:-1]])
+    with pytest.raises(ModelError, match="cannot evaluate a network without a loss"):
+        evaluate(bare, [{}], data)
+
+
+def test_workload_checks_itself():
+    stages = build_stages(network(), [NAMES])
+    data = Dataset(np.zeros((4, 4, 5)), np.zeros(4, np.int32), 10)
+    with pytest.raises(ModelError, match="the dataset is float64 but the workload computes in float32"):
+        Workload(stages, Feed(data, 2))
+    with pytest.raises(ModelError, match="at least one stage"):
+        Workload((), Feed(data, 2))
+    with pytest.raises(ModelError, match="floating-point dtype such as float32, got int32"):
+        Workload(stages, Feed(data, 2), dtype=np.dtype(np.int32))
+    drawn = Workload(stages, Feed(data.astype(np.float32), 2), seed=3).initial_parameters(0)
+    np.testing.assert_array_equal(drawn["logits/W"], stages[0].initial_parameters(3, np.float32)["logits/W"])

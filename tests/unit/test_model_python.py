@@ -1,0 +1,249 @@
+import sys
+import textwrap
+import warnings
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.cost import MeasuredWork
+from ipusim.model.layer import LayerCost
+from ipusim.model.layers import Dense
+from ipusim.model.losses import MeanSquaredError
+from ipusim.model.python_file import load_function
+from ipusim.model.python_layer import PythonLayer, PythonLoss
+
+
+def affine(x, W, b):
+    return anp.matmul(x, W) + b
+
+
+def tanh_affine(x, W, b):
+    return anp.tanh(anp.dot(x, W) + b)
+
+
+def shift(x, a, b):
+    return anp.tanh(x + a + b)
+
+
+def squared(x, labels):
+    return anp.mean((x - labels) ** 2)
+
+
+AFFINE = {"W": (20, 7), "b": (7,)}
+
+
+def test_python_layer_equals_dense_and_keeps_dtype():
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        ours, dense = PythonLayer(tanh_affine, AFFINE), Dense(7, "tanh")
+        assert ours.parameter_shapes((20,)) == dense.parameter_shapes((20,))
+        parameters = dense.initial_parameters((20,), np.random.default_rng(1), dtype)
+        drawn = ours.initial_parameters((20,), np.random.default_rng(1), dtype)
+        np.testing.assert_array_equal(drawn["W"], parameters["W"])
+        x, grad = rng.standard_normal((5, 20)).astype(dtype), rng.standard_normal((5, 7)).astype(dtype)
+        y, saved = ours.forward(parameters, x)
+        right, right_saved = dense.forward(parameters, x)
+        grad_x, gradients = ours.backward(parameters, saved, grad)
+        right_x, right_gradients = dense.backward(parameters, right_saved, grad)
+        tolerance = 100 * np.finfo(dtype).eps
+        for a, b in ((y, right), (grad_x, right_x), *((gradients[k], right_gradients[k]) for k in AFFINE)):
+            assert a.dtype == dtype
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_tanh_far_out_has_gradient_zero_without_a_warning():
+    x = np.full((1, 1), 500.0, np.float32)
+    layer = PythonLayer(anp.tanh)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grad, _ = layer.backward({}, layer.forward({}, x)[1], np.ones_like(x))
+    assert grad == 0
+
+
+def test_gradients_never_share_memory():
+    layer = PythonLayer(shift, {"a": (2, 3), "b": (2, 3)})
+    parameters = layer.initial_parameters((3,), np.random.default_rng(0), np.float64)
+    grad = np.ones((2, 3))
+    grad_x, gradients = layer.backward(parameters, layer.forward(parameters, np.ones((2, 3)))[1], grad)
+    arrays = [grad, grad_x, gradients["a"], gradients["b"]]
+    for i in (2, 3):
+        assert not any(np.shares_memory(arrays[i], other) for j, other in enumerate(arrays) if j != i)
+
+
+def test_parameter_that_the_function_ignores_has_gradient_zero():
+    layer = PythonLayer(lambda x, a: x * 2.0, {"a": (3,)})
+    parameters = {"a": np.ones(3)}
+    grad_x, gradients = layer.backward(parameters, layer.forward(parameters, np.ones((2, 3)))[1], np.ones((2, 3)))
+    np.testing.assert_array_equal(gradients["a"], np.zeros(3))
+    np.testing.assert_array_equal(grad_x, np.full((2, 3), 2.0))
+
+
+def test_parameters_start_as_declared():
+    layer = PythonLayer(lambda x, g, W, b: x, {"g": (3,), "W": (3, 3), "b": (3,)}, {"g": 1.0})
+    drawn = layer.initial_parameters((3,), np.random.default_rng(0), np.float32)
+    np.testing.assert_array_equal(drawn["g"], np.ones(3, np.float32))
+    np.testing.assert_array_equal(drawn["b"], np.zeros(3, np.float32))
+    assert 0.5 < np.abs(drawn["W"]).max() <= 1.0
+    with pytest.raises(ModelError, match="cannot fill 'h', which is no parameter; the parameters are g"):
+        PythonLayer(lambda x, g: x, {"g": (3,)}, {"h": 1.0})
+
+
+def test_shapes_that_do_not_fit_name_function_line_and_shapes():
+    with pytest.raises(ModelError, match=r"'affine' \(.*test_model_python.py:\d+\) on \(2, 3\): ValueError: matmul"):
+        PythonLayer(affine, AFFINE).output_shape((3,))
+
+
+def test_output_must_keep_the_batch():
+    with pytest.raises(ModelError, match=r"batch as its first axis: 2 samples of shape \(3,\) gave shape \(\)"):
+        PythonLayer(anp.sum).output_shape((3,))
+
+
+def test_function_without_gradient_is_refused_at_once():
+    with pytest.raises(ModelError, match="NotImplementedError: VJP of ldexp"):
+        PythonLayer(lambda x: anp.ldexp(x, 2)).output_shape((3,))
+
+
+def test_python_loss_equals_mean_squared_error():
+    rng = np.random.default_rng(0)
+    x, labels = (rng.standard_normal((4, 3)).astype(np.float32) for _ in range(2))
+    ours, plain = PythonLoss(squared, label_shape=(3,), label_dtype="float32"), MeanSquaredError()
+    value, saved = ours.forward({}, x, labels)
+    right, right_saved = plain.forward({}, x, labels)
+    assert value.dtype == np.float32
+    assert float(value) == pytest.approx(float(right), rel=1e-6)
+    np.testing.assert_allclose(ours.backward({}, saved, 2.0)[0], plain.backward({}, right_saved, 2.0)[0], rtol=1e-5)
+    ours.check_labels((3,), labels)
+
+
+def test_python_loss_checks_labels_and_result():
+    with pytest.raises(ModelError, match=r"declared for labels of shape \(\) .* got \(3,\)"):
+        PythonLoss(squared).check_labels((3,), np.zeros((4, 3)))
+    with pytest.raises(ModelError, match=r"must return a scalar.* gave shape \(2,\)"):
+        PythonLoss(lambda x, labels: x[:, 0] * labels).check_labels((3,), np.zeros(4))
+
+
+def test_counted_matmul_equals_the_formula():
+    cost = PythonLayer(affine, AFFINE).cost((20,), 32, 4)
+    assert cost.forward.macs == 32 * 20 * 7
+    assert cost.forward.flops == 32 * 7
+    assert cost.forward.exchange_bytes == 4 * 32 * 20
+    # The product reads x and W and writes z; the sum reads z and b and writes y.
+    assert cost.forward.sram_bytes == 4 * (32 * 20 + 20 * 7 + 32 * 7 + 32 * 7 + 7 + 32 * 7)
+    assert cost.backward.macs == 2 * 32 * 20 * 7
+    assert cost.backward.flops == 32 * 7  # the bias gradient is a sum over the batch
+    assert cost.backward.exchange_bytes == 4 * (32 * 7 + 32 * 20 + 20 * 7 + 7)
+    first = PythonLayer(affine, AFFINE).cost((20,), 32, 4, need_input_gradient=False)
+    assert first.backward.macs == 32 * 20 * 7
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        anp.dot,
+        anp.matmul,
+        lambda a, b: a @ b,
+        lambda a, b: anp.tensordot(a, b, axes=([1], [0])),
+        lambda a, b: anp.einsum("bi,ij->bj", a, b),
+        lambda a, b: anp.einsum(a, [0, 1], b, [1, 2], [0, 2]),
+        lambda a, b: anp.inner(a, b.T),
+    ],
+)
+def test_every_way_to_write_a_product_counts_the_same(product):
+    def function(x, W):
+        return product(x, W)
+
+    cost = PythonLayer(function, {"W": (20, 7)}).cost((20,), 32, 4)
+    assert cost.forward.macs == 32 * 20 * 7
+    assert cost.backward.macs == 2 * 32 * 20 * 7
+    assert cost.forward.flops == 0
+
+
+def test_batched_products_count_every_matrix():
+    cost = PythonLayer(lambda x: anp.matmul(x, anp.swapaxes(x, 1, 2))).cost((6, 5), 3, 4)
+    assert cost.forward.macs == 3 * 6 * 5 * 6
+    assert cost.backward.macs == 2 * 3 * 6 * 5 * 6
+
+
+def test_elementwise_reductions_and_views_by_hand():
+    cost = PythonLayer(lambda x: anp.reshape(x, (-1, 6)) * anp.sum(x, axis=(1, 2))[:, None]).cost((2, 3), 4, 2)
+    assert (cost.forward.macs, cost.forward.flops) == (0, 24 + 24)  # a sum of 24, a product of 24
+    assert PythonLayer(anp.exp).cost((10,), 2, 4).forward.flops == 20 * 4
+    assert cost.forward.itemsize == 2
+
+
+def test_loss_is_counted_too():
+    cost = PythonLoss(squared, label_shape=(3,), label_dtype="float32").cost((3,), 4, 4)
+    assert cost.forward.flops == 12 + 12 * 4 + 12  # difference, power, mean
+    assert cost.forward.exchange_bytes == 4 * 24
+    assert cost.backward.flops > 12
+
+
+def test_what_cannot_be_counted_asks_for_the_cost():
+    layer = PythonLayer(lambda x: x + anp.linalg.inv(anp.matmul(x.T, x) + anp.eye(3))[:1])
+    with pytest.raises(ModelError, match="work of 'inv' cannot be counted: give the layer's cost"):
+        layer.cost((3,), 4, 4)
+
+
+def test_errors_while_counting_are_explained():
+    def even_batches_only(x):
+        return anp.reshape(x, (2, -1, 3)).reshape((-1, 3))
+
+    layer = PythonLayer(even_batches_only)
+    assert layer.output_shape((3,)) == (3,)
+    with pytest.raises(ModelError, match=r"'even_batches_only' \(.*py:\d+\) on \(5, 3\): ValueError: cannot reshape"):
+        layer.cost((3,), 5, 4)
+
+
+def test_given_cost_is_taken():
+    given = LayerCost(MeasuredWork(cycles=10), MeasuredWork(cycles=20))
+    assert PythonLayer(affine, AFFINE, given_cost=given).cost((20,), 32, 4) is given
+
+
+def write(tmp_path, text, name="mine.py"):
+    (tmp_path / name).write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
+    base = write(
+        tmp_path,
+        """
+        from __future__ import annotations
+        from dataclasses import dataclass
+
+        @dataclass
+        class Scale:
+            by: float = 3.0
+
+        def triple(x):
+            return Scale().by * x
+        """,
+    )
+    before = set(sys.modules)
+    assert load_function("mine.py:triple", base)(2.0) == 6.0
+    assert load_function(f"{base}/mine.py:triple", base / "elsewhere")(1.0) == 3.0
+    assert not [name for name in set(sys.modules) - before if "mine" in name]
+    assert [path.name for path in base.iterdir()] == ["mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "message"),
+    [
+        ("x = 1", "mine.py", "form 'file.py:function', got 'mine.py'"),
+        ("x = 1", "other.py:f", "cannot read .*other.py: No such file"),
+        ("def f(): pass\ndef g(): pass", "mine.py:h", "mine.py has no function 'h'; it has f, g"),
+        ("f = 3", "mine.py:f", "'f' in .*mine.py is a int, not a function"),
+        ("def f(:\n  pass", "mine.py:f", "mine.py:1: SyntaxError"),
+        ("x = 1\ny = x / 0", "mine.py:f", "mine.py:2: ZeroDivisionError: division by zero"),
+        ("\nimport no_such_module_at_all", "mine.py:f", "mine.py:2: ModuleNotFoundError: No module named"),
+        ("raise SystemExit(3)", "mine.py:f", "mine.py:1: SystemExit: 3"),
+        ("x = 1\n\0", "mine.py:f", "mine.py:.*null bytes"),
+        ("x = 1", "mi\0ne.py:f", "no file can be named so: embedded null"),
+    ],
+)
+def test_load_function_says_what_is_wrong(tmp_path, text, reference, message):
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ModelError, match=message):
+        load_function(reference, tmp_path)

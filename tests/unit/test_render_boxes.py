@@ -1,0 +1,121 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.errors import OutputError
+from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
+from ipusim.render.content import content
+from ipusim.render.style import LOOKS
+from ipusim.render.window import Window, execution_window, phase_window, run_end, window
+
+
+def areas(boxes, ipus):
+    """Cycles of each IPU and look, by the area of its boxes."""
+    table = np.zeros((ipus, len(LOOKS)))
+    np.add.at(table, (boxes.ipu, boxes.look), (boxes.end - boxes.start) * (boxes.top - boxes.bottom))
+    return table
+
+
+def by_look(timeline):
+    table = cycles_by_kind(timeline)
+    return np.stack([table[:, list(look.kinds)].sum(axis=1) for look in LOOKS], axis=1)
+
+
+def test_every_span_on_an_ipu_has_its_box(lock_step):
+    timeline = lock_step("interleaved", mapping=(0, 1, 2, 3), count=8, infeed=30, host_wait=5, outfeed=9)
+    boxes = span_boxes(timeline, window(timeline))
+    assert np.array_equal(areas(boxes, 4), by_look(timeline))
+
+
+@pytest.mark.parametrize("narrowest", [1.0, 700.0, 5000.0])
+def test_shares_keep_the_area_of_every_look(lock_step, narrowest):
+    timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=40, infeed=30, host_wait=5, outfeed=9, executions=2)
+    shown = window(timeline)
+    edges = bin_edges(timeline.start[timeline.rows(0)], shown, narrowest)
+    assert np.diff(edges).min() >= narrowest
+    boxes = share_boxes(span_boxes(timeline, shown), 4, edges)
+    assert areas(boxes, 4) == pytest.approx(by_look(timeline), rel=1e-9)
+    assert boxes.bottom.min() >= 0
+    assert boxes.top.max() <= 1 + 1e-12
+
+
+def test_equal_bins_melt_into_one_box(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1), count=400, sync=0, exchange=0)
+    main = phase_window(timeline, "main")
+    inside = Window(main.start + 2000 - main.start % 300, main.start + 2000 - main.start % 300 + 90_000)
+    edges = np.arange(inside.start, inside.end + 1, 300)
+    boxes = share_boxes(span_boxes(timeline, inside), 2, edges)
+    assert len(boxes) == 4  # forward and backward of two IPUs
+    assert sorted(boxes.top - boxes.bottom) == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
+
+
+def test_a_run_too_dense_for_boxes_becomes_shares_with_few_boxes(lock_step):
+    timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
+    shown = content(timeline, window(timeline), 9.0)
+    assert shown.shares
+    assert len(timeline) > 30_000
+    assert len(shown.boxes) < 5_000
+    assert not len(shown.syncs)
+
+
+def test_a_zoom_into_it_has_a_box_for_every_span_again(lock_step):
+    timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
+    shown = content(timeline, phase_window(timeline, "ramp-up"), 9.0)
+    assert not shown.shares
+    assert len(shown.syncs) == 15
+
+
+def test_boxes_end_at_the_window(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    boxes = span_boxes(timeline, Window(50, 620))
+    assert (boxes.start.min(), boxes.end.max()) == (50, 620)
+
+
+@pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update", "weight update"])
+def test_windows_of_phases_hold_them_with_a_little_around(lock_step, phase):
+    timeline = lock_step("grouped", mapping=(0, 1), count=16, executions=2)
+    bounds = {
+        "ramp-up": (590, 920 - 330),
+        "main": (590, 4880),
+        "ramp-down": (4880, 5700),
+        "weight-update": (5700, 5850),
+        "weight update": (5700, 5850),
+    }
+    start, end = bounds[phase] if phase != "ramp-up" else (0, 590)
+    step = execution_window(timeline, 1).start
+    assert step == 5850
+    shown = phase_window(timeline, phase, execution=1)
+    margin = round((end - start) * 0.04)
+    assert (shown.start, shown.end) == (start + step - margin, min(end + step + margin, run_end(timeline)))
+
+
+def test_a_phase_that_is_not_there(lock_step):
+    timeline = lock_step("sequential", mapping=(0, 1), count=2)
+    with pytest.raises(OutputError, match=r"'sequential' \(main, weight update\), got 'ramp-up'"):
+        phase_window(timeline, "ramp-up")
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (-1, 10), (10_000, None), (400, 300)])
+def test_a_window_outside_the_run(lock_step, start, end):
+    with pytest.raises(OutputError, match="expected a window of cycles within the run"):
+        window(lock_step(), start, end)
+
+
+def lightness(colour):
+    """CIE L* of an sRGB colour, D65."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+
+
+def test_looks_differ_in_grey_or_by_their_hatching():
+    for one, other in itertools.combinations(LOOKS, 2):
+        assert abs(lightness(one.face) - lightness(other.face)) >= 8 or one.hatch != other.hatch, (one, other)
+
+
+def test_numbers_stand_out_from_their_boxes():
+    for look in LOOKS[:3]:
+        assert abs(lightness(look.face) - lightness(look.number)) >= 45

@@ -1,0 +1,177 @@
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from ipusim.errors import OutputError
+from ipusim.render.comparison import comparison
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.figures import to_png, to_svg
+from ipusim.render.window import phase_window
+
+FOUR = {"mapping": (0, 1, 2, 3)}
+HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
+
+
+def texts(figure, monkeypatch):
+    """Every text that is really drawn, with its extent in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    drawn = []
+    draw = Text.draw
+
+    def record(self, renderer):
+        if self.get_visible() and self.get_text().strip():
+            drawn.append(self)
+        draw(self, renderer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Text, "draw", record)
+        canvas.draw()
+    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
+
+
+def words(figure):
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+PICTURES = {
+    "two IPUs": lambda build: execution_trace(build("grouped", mapping=(0, 1), count=16, **HOST)),
+    "grouped": lambda build: execution_trace(build("grouped", **FOUR, count=16, ipus=(0, 1, 3, 2))),
+    "interleaved": lambda build: execution_trace(build("interleaved", **FOUR, count=8, recompute=True)),
+    "sequential": lambda build: execution_trace(build("sequential", **FOUR, count=4)),
+    "one IPU": lambda build: execution_trace(build("single", mapping=(0, 0), count=8)),
+    "an idle IPU": lambda build: execution_trace(build("grouped", mapping=(0, 1, 0), count=6, ipus=(0, 1, 2, 3))),
+    "short ramps": lambda build: execution_trace(build("grouped", mapping=(0, 1), count=128, update=1)),
+    "ten executions": lambda build: execution_trace(build("grouped", mapping=(0, 1), count=16, executions=10)),
+    "very many executions": lambda build: execution_trace(build("grouped", mapping=(0, 1), count=4, executions=70)),
+    "narrow": lambda build: execution_trace(build("grouped", **FOUR, count=8), width_in=3.2),
+    "64 IPUs": lambda build: execution_trace(build("grouped", mapping=tuple(range(64)), count=128)),
+    "comparison": lambda build: comparison(
+        [build(name, **FOUR, count=8) for name in ("grouped", "interleaved", "sequential")]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
+    figure = PICTURES[name](lock_step)
+    found = texts(figure, monkeypatch)
+    assert len(found) > 5
+    for text, box in found:
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert box.y1 <= figure.bbox.y1, text
+    for (one, here), (other, there) in itertools.combinations(found, 2):
+        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
+        assert apart, (one, other)
+
+
+@pytest.mark.parametrize("name", ["two IPUs", "one IPU", "an idle IPU", "interleaved"])
+def test_numbers_lie_within_their_boxes(lock_step, name):
+    figure = PICTURES[name](lock_step)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = max(figure.axes, key=lambda axes: len(axes.texts))
+    numbers = [text for text in axes.texts if re.fullmatch(r"[\d.]+", text.get_text())]
+    assert len(numbers) > 20
+    rectangles = [
+        axes.transData.transform_bbox(path.get_extents())
+        for patch in axes.patches
+        if patch.get_facecolor()[3]
+        for path in (mpl.path.Path(polygon) for polygon in patch.get_path().to_polygons())
+    ]
+    for number in numbers:
+        box = number.get_window_extent(canvas.get_renderer())
+        assert any(one.x0 <= box.x0 and box.x1 <= one.x1 and one.y0 <= box.y0 and box.y1 <= one.y1 for one in rectangles)
+
+
+def test_a_trace_names_its_phases_ipus_and_what_it_shows(lock_step):
+    found = words(execution_trace(lock_step("grouped", **FOUR, count=16, ipus=(0, 1, 3, 2), **HOST)))
+    for text in ("ramp-up", "main", "ramp-down", "weight update", "IPU 0", "IPU 2 (on 3)", "time in µs", "forward"):
+        assert text in found
+    assert "grouped by hand: grouped, 4 IPUs, 4 stages, 16 micro-batches" in found
+    assert "recomputation" not in found
+    assert found.count("15") == 8  # forward and backward on four IPUs
+
+
+def test_stages_that_share_an_ipu_are_told_apart(lock_step):
+    found = words(execution_trace(lock_step("grouped", mapping=(0, 1, 0), count=6)))
+    assert {"0.3", "2.3", "3"} <= set(found)
+
+
+def test_short_phases_still_have_their_names(lock_step):
+    found = words(PICTURES["short ramps"](lock_step))
+    assert {"ramp-up", "main", "ramp-down"} <= set(found)
+
+
+def test_where_names_have_no_room_they_are_short_then_executions(lock_step):
+    narrow = words(execution_trace(lock_step("grouped", **FOUR, count=8), width_in=2.6, title=""))
+    assert {"up", "down", "update"} <= set(narrow)
+    assert "execution 9" in words(PICTURES["ten executions"](lock_step))
+
+
+def test_zoom_shows_only_the_window(lock_step):
+    timeline = lock_step("grouped", **FOUR, count=64)
+    shown = phase_window(timeline, "ramp-down")
+    figure = execution_trace(timeline, shown.start, shown.end)
+    found = words(figure)
+    assert "ramp-down" in found
+    assert "ramp-up" not in found
+    assert "0" not in [text for text in found if text.isdigit()]
+    assert figure.axes[-1].get_xlim() == (shown.start, shown.end)
+
+
+def test_comparison_heads_each_schedule_with_its_makespan(lock_step):
+    found = words(PICTURES["comparison"](lock_step))
+    assert "grouped: 3,780 cycles, 2.362 µs" in found
+    assert "sequential: 11,520 cycles, 7.2 µs" in found
+
+
+def test_comparison_refuses_what_has_no_common_axis(lock_step):
+    with pytest.raises(OutputError, match="one tile clock, got 1000000 Hz, 2000000 Hz"):
+        comparison([lock_step(clock_hz=1_000_000), lock_step(clock_hz=2_000_000)])
+    with pytest.raises(OutputError, match="at least one Timeline"):
+        comparison([])
+
+
+def test_a_figure_too_small_for_its_text(lock_step):
+    with pytest.raises(OutputError, match="inches wide, got 1"):
+        execution_trace(lock_step(), width_in=1)
+    with pytest.raises(OutputError, match="inches high for this trace, got 0.5"):
+        execution_trace(lock_step(), height_in=0.5)
+
+
+def test_height_is_as_asked(lock_step):
+    assert execution_trace(lock_step(), height_in=5).get_size_inches().tolist() == [10, 5]
+
+
+@pytest.mark.parametrize("to_bytes", [to_png, to_svg])
+@pytest.mark.parametrize("name", ["grouped", "comparison"])
+def test_equal_figures_are_equal_bytes_under_any_settings(lock_step, to_bytes, name):
+    first = to_bytes(PICTURES[name](lock_step))
+    with mpl.rc_context({"font.size": 20, "lines.linewidth": 7, "svg.fonttype": "none", "axes.facecolor": "red"}):
+        before = dict(mpl.rcParams)
+        assert to_bytes(PICTURES[name](lock_step)) == first
+        assert dict(mpl.rcParams) == before
+
+
+def test_svg_is_well_formed_and_holds_no_date(lock_step):
+    svg = to_svg(PICTURES["grouped"](lock_step))
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert b"<dc:date>" not in svg
+
+
+def test_a_dense_run_stays_small_as_svg(lock_step):
+    assert len(to_svg(PICTURES["64 IPUs"](lock_step))) < 1_000_000
+
+
+def test_no_figure_is_left_open(lock_step):
+    to_png(PICTURES["two IPUs"](lock_step))
+    import matplotlib._pylab_helpers as helpers  # noqa: PLC0415
+
+    assert not helpers.Gcf.figs

@@ -1,0 +1,161 @@
+"""Scenarios as YAML 1.2: values, places, and what is refused before any key is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipusim.scenario import ScenarioError
+from ipusim.scenario.problems import Place
+from ipusim.scenario.source import parse_source, read_source
+
+
+def problem(text: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse_source(text, Path("s.yaml"))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("off", "off"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("No", "No"),
+        ("true", True),
+        ("False", False),
+        ("017", 17),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("1e3", 1000.0),
+        ("-.inf", float("-inf")),
+        ("12:30", "12:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("1.325 GHz", "1.325 GHz"),
+        ("'5'", "5"),
+        ("<<", "<<"),
+        ("=", "="),
+        ("~", None),
+        ("", None),
+        ("[1, [a, 2.5]]", [1, ["a", 2.5]]),
+        ("{b: {c: 1}}", {"b": {"c": 1}}),
+    ],
+)
+def test_values_are_those_of_yaml_1_2(written: str, value: object) -> None:
+    data = parse_source(f"a: {written}\n", Path("s.yaml")).data
+    assert data == {"a": value}
+    assert type(data["a"]) is type(value)
+
+
+def test_keys_are_texts_whatever_they_look_like() -> None:
+    assert parse_source("1: a\ntrue: b\n~: c\n<<: d\n", Path("s.yaml")).data == {
+        "1": "a",
+        "true": "b",
+        "~": "c",
+        "<<": "d",
+    }
+
+
+def test_places_of_keys_and_values_count_from_1() -> None:
+    source = parse_source("a: 1\nb:\n  c: [x, {d: 2}]\n  e:\n", Path("s.yaml"))
+    assert source.place(()) == Place("s.yaml", 1, 1)
+    assert source.key_place(("a",)) == Place("s.yaml", 1, 1)
+    assert source.place(("a",)) == Place("s.yaml", 1, 4)
+    assert source.place(("b",)) == Place("s.yaml", 3, 3)
+    assert source.place(("b", "c", 0)) == Place("s.yaml", 3, 7)
+    assert source.key_place(("b", "c", 1, "d")) == Place("s.yaml", 3, 11)
+    assert source.place(("b", "c", 1, "d")) == Place("s.yaml", 3, 14)
+
+
+def test_an_empty_value_stands_where_its_key_does() -> None:
+    assert parse_source("b:\n  e:\n\n\nf: 1\n", Path("s.yaml")).place(("b", "e")) == Place("s.yaml", 2, 3)
+
+
+def test_a_value_that_is_not_written_stands_where_the_enclosing_one_does() -> None:
+    source = parse_source("a: 1\nb:\n  c: 2\n", Path("s.yaml"))
+    assert source.place(("b", "x", 3, "y")) == Place("s.yaml", 3, 3)
+    assert source.place(("x",)) == Place("s.yaml", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        ("# One idea.\n#  Two lines. \na: 1\n", "One idea. Two lines."),
+        ("# Idea.\n#\n# Sources.\na: 1\n", "Idea."),
+        ("\ufeff# Idea.\na: 1\n", "Idea."),
+        ("a: 1\n# Late.\n", ""),
+    ],
+)
+def test_description_is_the_comment_at_the_head(text: str, description: str) -> None:
+    assert parse_source(text, Path("s.yaml")).description == description
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "s.yaml: expected a mapping of keys such as 'system' and 'pipeline', got an empty file"),
+        ("# only this\n", "s.yaml: expected a mapping of keys such as 'system' and 'pipeline', got an empty file"),
+        ("- 1\n- 2\n", "s.yaml:1:1: expected a mapping of keys such as 'system' and 'pipeline', got [1, 2]"),
+        ("a: 1\n\tb: 2\n", "s.yaml:2:1: expected spaces, got a tab: YAML indents with spaces"),
+        (
+            "a: b: c\n",
+            "s.yaml:1:5: expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes",
+        ),
+        ("a: 1\nb\n", "s.yaml:3:1: expected 'key: value', got a line without a colon"),
+        ("a: 1\n---\nb: 2\n", "s.yaml:2:1: expected one scenario in a file, got a second document after '---'"),
+        ("a: [1, 2\n", "s.yaml:2:1: this is not YAML: expected ',' or ']', but got '<stream end>' (while parsing a flow sequence)"),
+        ("a: *b\n", "s.yaml:1:4: expected the value itself, got alias 'b': write it out"),
+        ("a: &b 1\n", "s.yaml:1:4: a: expected the value itself, got an anchor or alias (b): write it out"),
+        ("a: !thing 1\n", "s.yaml:1:4: a: expected a plain value, got one with the tag !thing"),
+        ("a: !!int x\n", "s.yaml:1:4: a: expected a number of ordinary length, got 'x'"),
+        ("? [1]\n: 2\n", "s.yaml:1:3: expected a name as key, got a list or a mapping"),
+        ("a: 1\nb: 2\na: 3\n", "s.yaml:3:1: a: expected each key once, got it a second time (first at s.yaml:1:1)"),
+        ("a: \x07\n", "s.yaml:1:4: expected text, got the control character 7"),
+        ("[" * 5000, "s.yaml: expected mappings and lists a few levels deep, got hundreds of levels"),
+        (
+            "a: " + "[" * 40 + "]" * 40,
+            "s.yaml:1:20: a: expected at most 16 levels of mappings and lists, got more",
+        ),
+    ],
+)
+def test_texts_that_are_no_scenario(text: str, line: str) -> None:
+    assert problem(text) == line
+
+
+def test_a_number_of_absurd_length_is_shown_shortened() -> None:
+    line = problem(f"a: {'9' * 5000}\n")
+    assert line == f"s.yaml:1:4: a: expected a number of ordinary length, got '{'9' * 56}..."
+
+
+def test_every_duplicate_and_anchor_is_reported_at_once() -> None:
+    assert len(problem("a: &x 1\nb: *x\nc: 1\nc: 2\n").splitlines()) == 3
+
+
+def test_aliases_of_themselves_and_of_many_end() -> None:
+    assert "anchor" in problem("a: &a [*a]\n")
+    layers = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 30))
+    assert "anchor" in problem("l0: &l0 [x]\n" + layers)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("inferense.yaml", "inferense.yaml: expected a scenario file, got no such file; did you mean inference.yaml?"),
+        ("zzz.txt", "zzz.txt: expected a scenario file, got no such file"),
+        ("folder", "folder: expected a scenario file, got a folder"),
+        ("binary.yaml", "binary.yaml: expected UTF-8 text, got the byte 0xff at offset 3"),
+        ("large.yaml", "large.yaml: expected a scenario of at most 1 MiB, got a larger file"),
+        ("a\0b", "a\0b: expected a file that can be read, got: embedded null byte"),
+    ],
+)
+def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("inference.yaml").write_text("a: 1\n")
+    Path("folder").mkdir()
+    Path("binary.yaml").write_bytes(b"a: \xff\xfe")
+    Path("large.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
+    with pytest.raises(ScenarioError) as caught:
+        read_source(Path(name))
+    assert str(caught.value) == line
