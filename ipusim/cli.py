@@ -6,6 +6,8 @@ Every import that costs time stands inside the command that needs it, so that
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -18,8 +20,8 @@ import typer
 from ipusim.errors import IpusimError, OutputError
 
 if TYPE_CHECKING:
-    from ipusim.render.tables import Table
     from ipusim.machine.simulate import Progress
+    from ipusim.render.tables import Table
 
 app = typer.Typer(
     name="ipusim",
@@ -31,6 +33,10 @@ app = typer.Typer(
 
 #: Seconds of a run after which a terminal gets a progress bar.
 _PATIENCE_S: Final = 1.0
+#: Columns of a table that goes to a file or a pipe.
+_PIPE_WIDTH: Final = 140
+#: A number with its unit, as cells of tables have them; a column of such cells is flush right.
+_NUMBER: Final = re.compile(r"-|[\d,.]+([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
 Overrides = Annotated[
@@ -79,11 +85,9 @@ def run(
     _print_table(ipu_table(result.summary))
     if result.learning is not None:
         _print_table(tables.learning_table(result.learning))
-    used = next(report for report in result.orders if report.used)
-    if used.routes:
+    if result.orders[0].routes:
         _print_table(tables.order_table(result.orders))
-        for report in result.orders if len(used.routes) <= tables.FEW_ROUTES else (used,):
-            _print_table(tables.route_table(report))
+        _print_table(tables.route_table(result.orders))
     advice = tables.order_advice(result.orders)
     if advice:
         typer.echo(advice)
@@ -200,13 +204,13 @@ def _print_table(table: Table) -> None:
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.header)
     )
     for column, name in enumerate(table.header):
-        numbers = all(row[column][:1].isdigit() for row in table.rows if row[column])
-        drawn.add_column(name, justify="right" if numbers and column else "left", overflow="fold")
+        numbers = column and all(_NUMBER.fullmatch(row[column]) for row in table.rows if row[column])
+        drawn.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*map(Text, row))
-    console = Console()
-    width = max(console.width, 120) if not console.is_terminal else None  # a pipe has no width to keep to
-    console.print(drawn, width=width)
+    # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    Console(width=_PIPE_WIDTH if piped else None).print(drawn)
 
 
 @contextmanager

@@ -47,5 +47,9 @@ class DeadlockError(IpusimError):
     """Nothing is left to happen while processes still wait; the message names each and what it waits for."""
 
 
+class TimelineError(IpusimError):
+    """A file that is no Timeline, or a part of a run that the run has not."""
+
+
 class OutputError(IpusimError):
     """A result that cannot be written where it was asked for."""

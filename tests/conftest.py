@@ -13,7 +13,7 @@ from ipusim.schedules import registry
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
 
 
-def lay_out_timeline(  # noqa: PLR0912
+def lay_out_timeline(
     schedule: str = "grouped",
     *,
     mapping: Sequence[int] = (0, 1),
@@ -47,7 +47,7 @@ def lay_out_timeline(  # noqa: PLR0912
     cells = plan.cells()
     spans: list[tuple[int, ...]] = []
 
-    def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):  # type: ignore[no-untyped-def]
+    def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
         if length:
             spans.append((start, start + length, int(kind), ipu, stage, batch, step, run, link, size, NONE))
         return start + length
@@ -114,8 +114,8 @@ def lay_out_timeline(  # noqa: PLR0912
 def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
     steps = shape.ipu_of_step
     for ipu, op in ops:
-        step = op.stage if op.kind == SpanKind.FORWARD else 2 * shape.stages - 1 - op.stage  # type: ignore[attr-defined]
-        if op.kind != SpanKind.RECOMPUTE and step + 1 < len(steps) and steps[step + 1] != ipu:  # type: ignore[attr-defined]
+        step = op.stage if op.kind == SpanKind.FORWARD else 2 * shape.stages - 1 - op.stage
+        if op.kind != SpanKind.RECOMPUTE and step + 1 < len(steps) and steps[step + 1] != ipu:
             return True
     return False
 

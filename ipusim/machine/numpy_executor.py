@@ -172,12 +172,12 @@ class NumpyExecutor:
         saved = self._take(memory.saved, (stage, micro_batch), ipu, op, "what its forward keeps for it")
         payload: Payload = self._take(memory.arrived, (step, micro_batch), ipu, op, "the gradient of its output")
         home = memory.stages[stage]
-        gradient, gradients = self._workload.stages[stage].backward(
-            home.parameters, saved, payload.tensor, need_input_gradient=stage > 0
-        )
-        for name, accumulator in home.accumulators.items():
-            addend = gradients[name] if self._scale is None else gradients[name] * self._scale
-            np.add(accumulator, addend, out=accumulator)
+
+        def accumulate(name: str, gradient: Array) -> None:
+            accumulator = home.accumulators[name]
+            np.add(accumulator, gradient if self._scale is None else gradient * self._scale, out=accumulator)
+
+        gradient = self._workload.stages[stage].backward(home.parameters, saved, payload.tensor, stage > 0, accumulate)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
     def _take(self, store: dict[tuple[int, int], Any], key: tuple[int, int], ipu: int, op: Op, what: str) -> Any:

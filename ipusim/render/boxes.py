@@ -8,6 +8,8 @@ and equal bins melt into one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,19 +132,25 @@ def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
     )
 
 
-def bin_edges(steps: Integers, window: Window, narrowest: float) -> Integers:
+def bin_edges(steps: Integers, window: Window, narrowest: float, cuts: Sequence[int] = ()) -> Integers:
     """Return bounds of bins of whole time-steps, each at least ``narrowest`` cycles wide if the window is.
 
-    ``steps`` are the starts of time-steps, rising. A window without any is cut into bins of equal width.
+    ``steps`` are the starts of time-steps, rising. A bin ends early, at no less
+    than a quarter of that width, at one of ``cuts``, rising, so that it does not
+    mix phases. A window without time-steps is cut into bins of equal width.
     """
     inner = steps[(steps > window.start) & (steps < window.end)]
     if not len(inner):
         count = max(int(window.cycles / max(narrowest, 1.0)), 1)
         return np.unique(np.linspace(window.start, window.end, count + 1).astype(np.int64))
     edges = [window.start]
-    while True:
-        place = int(np.searchsorted(inner, edges[-1] + narrowest))
-        if place == len(inner) or window.end - inner[place] < narrowest:
-            break
-        edges.append(int(inner[place]))
-    return np.array([*edges, window.end], dtype=np.int64)
+    while edges[-1] < window.end:
+        place = bisect_left(inner, edges[-1] + narrowest)
+        end = int(inner[place]) if place < len(inner) else window.end
+        if window.end - end < narrowest:
+            end = window.end
+        cut = bisect_left(cuts, edges[-1] + narrowest / 4)
+        if cut < len(cuts) and cuts[cut] < end + narrowest / 4:
+            end = min(cuts[cut], window.end)
+        edges.append(end)
+    return np.array(edges, dtype=np.int64)

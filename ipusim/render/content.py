@@ -16,8 +16,8 @@ from ipusim.timeline.timeline import SpanKind, Timeline
 #: Every span has its own box up to this many boxes, and while time-steps are on average this wide, in pixels.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
-#: Sync points are drawn while nine of ten are at least this far from the next, in points.
-_NARROWEST_SYNC: Final = 6.0
+#: Sync points are drawn where they are at least this far from their neighbours, in points, if most are.
+_NARROWEST_SYNC: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Content:
         points: points of the figure to a cycle.
         boxes: the rectangles.
         shares: whether heights of boxes are shares of time, as there is no room for each span.
-        syncs: the cycles of the synchronisation points to draw, none where they are too dense.
+        syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
         phases: the phases that lie in the window.
     """
 
@@ -46,16 +46,18 @@ def content(timeline: Timeline, window: Window, width_in: float) -> Content:
     """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches."""
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
+    found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
     steps = time_steps(timeline).start
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
-        boxes = share_boxes(
-            boxes, len(timeline.info.ipus), bin_edges(steps, window, _NARROWEST_STEP * 72 / DPI / points)
-        )
+        edges = bin_edges(steps, window, _NARROWEST_STEP * 72 / DPI / points, [phase.end for phase in found])
+        boxes = share_boxes(boxes, len(timeline.info.ipus), edges)
     syncs = timeline.start[timeline.rows(SpanKind.SYNC)]
     syncs = syncs[(syncs > window.start) & (syncs < window.end)]
-    if len(syncs) > 1 and float(np.quantile(np.diff(syncs), 0.1)) * points < _NARROWEST_SYNC:
-        syncs = syncs[:0]
-    found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
+    gaps = np.diff(syncs, prepend=window.start, append=window.end) * points
+    # The first and the last have no neighbour on their outer side.
+    gaps[0] = gaps[-1] = np.inf
+    apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
+    syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
     return Content(timeline, window, points, boxes, shares, syncs, found)

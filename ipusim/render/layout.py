@@ -15,7 +15,7 @@ from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
 from ipusim.render.figures import own_settings
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
-from ipusim.render.lettering import text_width
+from ipusim.render.lettering import text_width, wrap
 from ipusim.render.panel import draw_panel, row_names
 from ipusim.render.style import LINE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
@@ -24,7 +24,9 @@ from ipusim.timeline.timeline import Timeline
 #: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
 _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
 #: Inches from the top down: title, seconds axis, heading and brackets of each panel, between panels, cycles axis.
-_TITLE, _SECONDS, _HEADING, _BAND, _BETWEEN, _CYCLES = 0.25, 0.40, 0.26, 0.32, 0.14, 0.44
+_TITLE_LINE, _BELOW_TITLE, _SECONDS = 0.19, 0.06, 0.40
+_ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.08, 0.18, 0.32, 0.14, 0.44
+_HEADING_SIZE: Final = TEXT_SIZE + 1
 _LEGEND_LINE: Final = 0.20
 #: All rows together take this height, each row between these bounds; less than the last is refused.
 _ALL_ROWS: Final = 7.0
@@ -57,8 +59,18 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     contents = [content(panel.timeline, window, width) for panel in panels]
     legend = legend_lines(legend_entries(contents), width_in - 2 * _EDGE)
 
-    fixed = 2 * _EDGE + (_TITLE if title else 0) + _SECONDS + _CYCLES + _LEGEND_LINE * len(legend)
-    fixed += sum(_BAND + (_HEADING if panel.heading else 0) for panel in panels) + _BETWEEN * (len(panels) - 1)
+    titles = wrap(title, TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
+    headings = [wrap(panel.heading, _HEADING_SIZE, (width_in - left - _EDGE) * 72) for panel in panels]
+
+    fixed = (
+        2 * _EDGE
+        + (_TITLE_LINE * len(titles) + _BELOW_TITLE if titles else 0)
+        + _SECONDS
+        + _CYCLES
+        + _LEGEND_LINE * len(legend)
+    )
+    fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
+    fixed += _BETWEEN * (len(panels) - 1)
     row = min(max(_ALL_ROWS / len(names), _LOWEST_ROW), _HIGHEST_ROW)
     if height_in is not None:
         row = (height_in - fixed) / len(names)
@@ -74,20 +86,20 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         return axes
 
     top = _EDGE
-    if title:
+    for line in titles:
         figure.text(
-            _EDGE / width_in, 1 - top / height, title, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE
+            _EDGE / width_in, 1 - top / height, line, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE
         )
-        top += _TITLE
+        top += _TITLE_LINE
+    top += _BELOW_TITLE if titles else 0
     top += _SECONDS
     clock_hz = panels[0].timeline.info.clock_hz
     second_axis(place(top, 0.01), window, clock_hz, width)
-    for index, (panel, shown) in enumerate(zip(panels, contents, strict=True)):
-        if panel.heading:
-            figure.text(
-                left / width_in, 1 - (top + 0.09) / height, panel.heading, fontsize=TEXT_SIZE + 1, va="top", color=LINE
-            )
-            top += _HEADING
+    for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
+        top += _ABOVE_HEADING if lines else 0
+        for line in lines:
+            figure.text(left / width_in, 1 - top / height, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
+            top += _HEADING_LINE
         draw_brackets(place(top, _BAND), shown)
         tall = row * len(panel.timeline.info.ipus)
         axes = place(top + _BAND, tall)

@@ -42,7 +42,7 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
     if any(len(content.syncs) for content in contents):
         entries.append(Entry("sync point", dashed=True))
     if any(content.shares for content in contents):
-        entries.append(Entry("too narrow to draw one by one: heights are shares of time"))
+        entries.append(Entry("heights are shares of time"))
     return entries
 
 

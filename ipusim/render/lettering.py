@@ -6,14 +6,35 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
 
 @lru_cache(maxsize=65536)
-def text_width(text: str, size: float) -> float:
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """Return the width of ``text`` in points at a font size of ``size`` points, in matplotlib's own font."""
-    from matplotlib.textpath import TextPath  # noqa: PLC0415 - tables and trace files need no matplotlib
-
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
     # Spaces at the ends have no outline; none of the labels has any.
-    return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0
+    return float(TextPath((0, 0), text, prop=font).get_extents().width) if text else 0.0
+
+
+def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
+    """Return ``text`` broken into lines no wider than ``width`` points, a word that is wider by itself cut short."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size, bold) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(_cut(word, size, width, bold))
+    return lines
+
+
+def _cut(word: str, size: float, width: float, bold: bool) -> str:
+    if text_width(word, size, bold) <= width:
+        return word
+    kept = next((end for end in range(len(word), 0, -1) if text_width(word[:end] + "…", size, bold) <= width), 0)
+    return word[:kept] + "…"
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:

@@ -36,11 +36,11 @@ class Look:
 
 #: Every look, in the order of the legend, and from the bottom up where boxes are stacked.
 LOOKS: Final = (
-    Look("forward", (SpanKind.FORWARD,), "#6fbdec", "#000000"),
+    Look("forward", (SpanKind.FORWARD,), "#56b4e9", "#000000"),
     Look("backward", (SpanKind.BACKWARD,), "#c44e00", "#ffffff", number="#ffffff"),
     Look("recomputation", (SpanKind.RECOMPUTE,), "#f0e442", "#6b6400", "////"),
     Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "\\\\\\\\"),
-    Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#262626", "#ffffff"),
+    Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#3d4459", "#ffffff"),
     Look("exchange", (SpanKind.EXCHANGE,), "#00674b", "#ffffff"),
     Look("sync", (SpanKind.SYNC,), "#c9c9c9", "#000000"),
     Look("host wait", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),

@@ -21,7 +21,7 @@ _UNITS_PER_S: Final = UNITS * 10**6
 
 
 def to_units(cycles: Units, clock_hz: int) -> Units:
-    """Return times in cycles as whole units of the file, rounded to the nearest; exact up to 10^9 s."""
+    """Return times in cycles as whole units of the file, rounded to the nearest, for clocks below 9 GHz."""
     seconds, rest = np.divmod(cycles, clock_hz)
     units: Units = seconds * _UNITS_PER_S + (rest * _UNITS_PER_S + clock_hz // 2) // clock_hz
     return units

@@ -37,8 +37,8 @@ class Experiment:
         scenario: the scenario as written.
         system: the device.
         program: the pipeline.
-        workload: the arithmetic; None when only time is simulated.
         steps: session runs, each of ``program.repeat_count`` executions.
+        workload: the arithmetic; None when only time is simulated.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: loss of the best predictor that ignores its input, on the training data;
             None without arithmetic, or when the loss does not say.
@@ -49,10 +49,10 @@ class Experiment:
     scenario: Scenario
     system: System
     program: PipelineProgram
-    workload: Workload | None
     steps: int
-    held_out: HeldOut | None
-    constant_loss: float | None
+    workload: Workload | None = None
+    held_out: HeldOut | None = None
+    constant_loss: float | None = None
 
     @property
     def executions(self) -> int:

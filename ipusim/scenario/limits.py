@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ipusim.errors import IpusimError
 from ipusim.hardware.system import System
 from ipusim.machine.durations import durations
 from ipusim.model.network import Network
@@ -81,15 +80,12 @@ def check_operations(scenario: Scenario, shape: PlanShape, findings: Findings) -
 
 def check_cycles(scenario: Scenario, plan: Plan, program: PipelineProgram, system: System, findings: Findings) -> None:
     """Note a run that could last longer than a Timeline can say."""
-    try:
+    with findings.at(("pipeline",)):
         cost = durations(plan, program, system)
-    except IpusimError as error:
-        findings.add(("pipeline",), str(error))
-        return
-    copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
-    host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
-    step = sum(cost.passes.values()) + copies
-    execution = plan.emitted * step + host * plan.shape.count + sum(cost.update.values())
-    longest = execution * program.repeat_count * scenario.steps
-    if longest > MAX_CYCLES:
-        findings.add(("pipeline",), f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}")
+        copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
+        host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
+        step = sum(cost.passes.values()) + copies
+        execution = plan.emitted * step + host * plan.shape.count + sum(cost.update.values())
+        longest = execution * program.repeat_count * scenario.steps
+        if longest > MAX_CYCLES:
+            findings.add(("pipeline",), f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}")

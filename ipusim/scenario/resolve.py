@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from ipusim.hardware.system import System
 from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
-from ipusim.model.optimizers import SGD, Momentum, Optimizer
-from ipusim.model.profile import StageProfile
-from ipusim.model.stage import LayerStage, build_stages
-from ipusim.model.workload import Workload
+from ipusim.model.stage import build_stages
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PlanShape
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_cycles, check_network
 from ipusim.scenario.load import load_source
-from ipusim.scenario.model_spec import MomentumSpec
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_network import is_loss, resolve_network
+from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
 from ipusim.scenario.resolve_system import resolve_mapping, resolve_plan, resolve_system
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.source import Source
@@ -50,38 +45,58 @@ def resolve(scenario: Scenario, source: Source) -> Experiment:
     system, plan = _place(scenario, planned, training, findings)
     network = _network(scenario, planned, data, plan, findings)
     findings.raise_if_any()
-    assert planned is not None  # a None without a finding would be a mistake of this package
+    assert planned is not None  # a None that left no finding would be a mistake of this package
     assert system is not None
     assert plan is not None
-    stages: tuple[LayerStage, ...] = ()
-    feed: Feed | None = None
-    if network is not None and data is not None and scenario.data is not None:
-        names = [[layer.spec.name for layer in stage.layers] for stage in planned]
-        stages = build_stages(network, names, [stage.name for stage in planned])
-        feed = Feed(data.train, scenario.pipeline.micro_batch_size, scenario.seed, scenario.data.shuffle)
-    name = scenario.name or source.path.stem
-    profiles = _timed_profiles(planned, training)
-    if stages:
-        profiles = _counted_profiles(scenario, stages, feed, training, findings)
-        findings.raise_if_any()
-    program = _program(scenario, name, profiles, plan, stages, feed)
-    check_cycles(scenario, plan, program, system, findings)
+    parts = _Parts(planned, training, system, plan)
+    if network is None or data is None:
+        return _timing_alone(scenario, parts, findings)
+    return _computing(scenario, parts, network, data, findings)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What every Experiment is made of."""
+
+    planned: tuple[PlannedStage, ...]
+    training: bool
+    system: System
+    plan: Plan
+
+
+def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
+    """Assemble an Experiment of stages known by their cost alone."""
+    name, description = scenario.name or findings.source.path.stem, findings.source.description
+    profiles = timed_profiles(parts.planned, parts.training)
+    program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
+    check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
-    loss = network and network.loss and network.loss.layer
-    computes = feed is not None and scenario.numerics != "off"
+    return Experiment(name, description, scenario, parts.system, program, scenario.steps)
+
+
+def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, findings: Findings) -> Experiment:
+    """Assemble an Experiment of layers; with numerics off it keeps their cost and leaves the arithmetic out."""
+    layers = [[layer.spec.name for layer in stage.layers] for stage in parts.planned]
+    stages = build_stages(network, layers, [stage.name for stage in parts.planned])
+    shuffle = scenario.data is None or scenario.data.shuffle
+    feed = Feed(data.train, scenario.pipeline.micro_batch_size, scenario.seed, shuffle)
+    profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
+    findings.raise_if_any()
+    name, description = scenario.name or findings.source.path.stem, findings.source.description
+    program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
+    check_cycles(scenario, parts.plan, program, parts.system, findings)
+    findings.raise_if_any()
+    experiment = Experiment(name, description, scenario, parts.system, program, scenario.steps)
+    if scenario.numerics == "off":
+        return experiment
     held_out = None
-    if data is not None and data.held_out is not None and loss is not None:
+    if data.held_out is not None and network.loss is not None:
         held_out = HeldOut(data.held_out, stages, scenario.evaluate.every if scenario.evaluate else None)
-    return Experiment(
-        name=name,
-        description=source.description,
-        scenario=scenario,
-        system=system,
-        program=program,
-        workload=_workload(scenario, stages, feed, training) if feed is not None and computes else None,
-        steps=scenario.steps,
-        held_out=held_out if computes else None,
-        constant_loss=constant_predictor_loss(data.train, loss) if computes and data and loss else None,
+    return replace(
+        experiment,
+        workload=build_workload(scenario, stages, feed, parts.training),
+        held_out=held_out,
+        constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),
     )
 
 
@@ -153,90 +168,3 @@ def _network(
         alive = max(plan.fifo_depths, default=0) + 1
         check_network(network, [layer.path for layer in layers], alive, scenario, findings)
     return network
-
-
-def _timed_profiles(planned: tuple[PlannedStage, ...], training: bool) -> tuple[StageProfile, ...]:
-    return tuple(
-        StageProfile(
-            name=spec.name,
-            forward=spec.forward,
-            backward=spec.backward if training else 0,
-            update=spec.update if training else 0,
-            output_bytes=spec.output_bytes,
-            gradient_bytes=spec.gradient_bytes if training else 0,
-            parameter_bytes=spec.parameter_bytes,
-        )
-        for spec in (stage.timed for stage in planned)
-        if spec is not None
-    )
-
-
-def _counted_profiles(
-    scenario: Scenario, stages: tuple[LayerStage, ...], feed: Feed | None, training: bool, findings: Findings
-) -> tuple[StageProfile, ...]:
-    """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
-    batch, itemsize = scenario.pipeline.micro_batch_size, np.dtype(scenario.precision).itemsize
-    optimizer = _optimizer(scenario) if training else None
-    profiles = []
-    for stage in stages:
-        with findings.at(("model",)):
-            profiles.append(stage.profile(batch, itemsize, feed.label_bytes if feed else 0, training, optimizer))
-    if scenario.pipeline.cycles is None:
-        return tuple(profiles)
-    return tuple(
-        replace(
-            profile,
-            forward=cycles.forward,
-            backward=cycles.backward if training else 0,
-            update=cycles.update if training else 0,
-        )
-        for profile, cycles in zip(profiles, scenario.pipeline.cycles, strict=False)
-    )
-
-
-def _program(
-    scenario: Scenario,
-    name: str,
-    profiles: tuple[StageProfile, ...],
-    plan: Plan,
-    stages: tuple[LayerStage, ...],
-    feed: Feed | None,
-) -> PipelineProgram:
-    pipeline, infeed, outfeed = scenario.pipeline, scenario.infeed, scenario.outfeed
-    in_bytes, out_bytes = infeed.element_bytes, outfeed.element_bytes
-    if in_bytes is None:
-        in_bytes = feed.element_bytes if feed else 0
-    if out_bytes is None:
-        itemsize = np.dtype(scenario.precision).itemsize
-        out_bytes = stages[-1].result_bytes(pipeline.micro_batch_size, itemsize) if stages else 0
-    return PipelineProgram(
-        stages=profiles,
-        shape=plan.shape,
-        schedule=plan.schedule,
-        repeat_count=pipeline.repeat_count,
-        reduction=pipeline.reduction_method,
-        infeed=Infeed(in_bytes, infeed.prefetch_depth),
-        outfeed=Outfeed(out_bytes, outfeed.mode, outfeed.buffer_depth),
-        micro_batch_size=pipeline.micro_batch_size,
-        name=name,
-    )
-
-
-def _optimizer(scenario: Scenario) -> Optimizer | None:
-    spec = scenario.optimizer
-    if spec is None:
-        return None
-    if isinstance(spec, MomentumSpec):
-        return Momentum(spec.learning_rate, spec.momentum)
-    return SGD(spec.learning_rate)
-
-
-def _workload(scenario: Scenario, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
-    return Workload(
-        stages=stages,
-        feed=feed,
-        optimizer=_optimizer(scenario) if training else None,
-        reduction=scenario.pipeline.reduction_method,
-        dtype=np.dtype(scenario.precision),
-        seed=scenario.seed,
-    )

@@ -77,8 +77,7 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
 
 
 def _rates(scenario: Scenario) -> Mapping[str, Fraction]:
-    rates = {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
-    return rates  # noqa: RET504 - the name says what they are
+    return {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
 
 
 def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Plan | None:

@@ -153,6 +153,10 @@ class Scenario(Node, title="scenario"):
     numerics: Annotated[Literal["on", "off"], Choice(("on", "off"))] | None = Field(
         default=None, description="off simulates time alone; default: on if there are data"
     )
+    use_synthetic_data: bool = Field(
+        default=False,
+        description="whether the feeds cost no time, as with Graphcore's flag of that name; losses stay real",
+    )
     infeed: InfeedSpec = Field(default_factory=InfeedSpec, description="the queue from the host")
     outfeed: OutfeedSpec = Field(default_factory=OutfeedSpec, description="the queue to the host")
     evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")

@@ -15,8 +15,8 @@ from ruamel.yaml.reader import ReaderError
 
 from ipusim.scenario.problems import KeyPath, Place, Problem, ScenarioError, did_you_mean, dotted, show
 
-#: Largest scenario file, in bytes: far beyond any written by hand, small enough to parse at once.
-_MAX_BYTES: Final = 1 << 20
+#: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
+_MAX_BYTES: Final = 1 << 17
 #: Deepest nesting; the schema needs five levels.
 _MAX_DEPTH: Final = 16
 _TAG: Final = "tag:yaml.org,2002:"
@@ -66,6 +66,7 @@ class Located:
         self._source = source
         self._fixed = fixed
         self._yaml = YAML(typ="safe", pure=True)
+        self._yaml.max_depth = _MAX_DEPTH
 
     def read(self, text: str, path: KeyPath = ()) -> Any:
         """Return the data of ``text``, which stands at ``path``; None when there is none or it is wrong."""
@@ -74,8 +75,6 @@ class Located:
                 warnings.simplefilter("ignore")  # of anchors used twice: every anchor is a problem below
                 node = self._yaml.compose(text)
             return None if node is None else self._value(node, path)
-        except RecursionError:
-            self._problem(None, path, "expected mappings and lists a few levels deep, got hundreds of levels")
         except ReaderError as error:
             position = error.position if isinstance(error.position, int) else 0
             before = text[:position]
@@ -100,9 +99,6 @@ class Located:
         empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
         place = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
         self.values[path] = place
-        if len(path) > _MAX_DEPTH:
-            self._problem(place, path[:1], f"expected at most {_MAX_DEPTH} levels of mappings and lists, got more")
-            return None
         if node.anchor is not None:
             self._problem(
                 place, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
@@ -149,19 +145,26 @@ class Located:
             return None
 
 
+#: What the YAML reader says of the mistakes that people make, and what a person is told.
+_PLAINLY: Final = {
+    "maximum depth": f"expected at most {_MAX_DEPTH} levels of mappings and lists, got more",
+    "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
+    "mapping values are not allowed": (
+        "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
+    ),
+    "another document": "expected one scenario in a file, got a second document after '---'",
+    "could not find expected ':'": "expected 'key: value', got a line without a colon",
+}
+
+
 def _syntax(error: MarkedYAMLError) -> str:
-    """Say what is wrong with the syntax, for the mistakes that people make; else as the YAML reader says it."""
+    """Say what is wrong with the syntax."""
     problem = str(error.problem)
-    if "\\t" in problem:
-        return "expected spaces, got a tab: YAML indents with spaces"
-    if "mapping values are not allowed" in problem:
-        return "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
-    if "another document" in problem:
-        return "expected one scenario in a file, got a second document after '---'"
+    for said, plainly in _PLAINLY.items():
+        if said in problem:
+            return plainly
     if "undefined alias" in problem:
         return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
-    if "could not find expected ':'" in problem:
-        return "expected 'key: value', got a line without a colon"
     context = f" ({error.context})" if error.context else ""
     return f"this is not YAML: {problem}{context}"
 
@@ -207,7 +210,7 @@ def read_source(path: Path) -> Source:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refuse(f"expected a file that can be read, got: {reason}") from None
     if len(content) > _MAX_BYTES:
-        raise refuse(f"expected a scenario of at most {_MAX_BYTES >> 20} MiB, got a larger file")
+        raise refuse(f"expected a scenario of at most {_MAX_BYTES >> 10} KiB, got a larger file")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,9 +11,7 @@ from ipusim.study.run import Learning
 from ipusim.units import format_bytes
 
 #: Routes that a table of copies lists before it says how many more there are.
-_MOST_ROUTES: Final = 32
-#: Routes up to which the command line shows them for every selection order, not only for the one in use.
-FEW_ROUTES: Final = 14
+_MOST_ROUTES: Final = 40
 
 
 def learning_table(learning: Learning) -> Table:
@@ -47,21 +45,21 @@ def order_table(reports: Sequence[OrderReport]) -> Table:
     return Table("Selection orders", ("order", "IPUs", "direct copies", "longest route", "merged copy"), rows)
 
 
-def route_table(report: OrderReport) -> Table:
-    """Return the way of every tensor that crosses IPUs."""
+def route_table(reports: Sequence[OrderReport]) -> Table:
+    """Return the way of every tensor that crosses IPUs, under each selection order."""
     rows = [
         (
-            f"{route.source}→{route.target}",
-            "gradient" if route.backward else "activations",
-            "→".join(map(str, route.ipus)),
-            f"{route.links}",
-            format_bytes(route.bytes),
+            f"{routes[0].source}→{routes[0].target}",
+            "gradient" if routes[0].backward else "activations",
+            format_bytes(routes[0].bytes),
+            *("→".join(map(str, route.ipus)) for route in routes),
         )
-        for route in report.routes
+        for routes in zip(*(report.routes for report in reports), strict=True)
     ]
     if len(rows) > _MOST_ROUTES:
-        rows = [*rows[:_MOST_ROUTES], (f"and {len(rows) - _MOST_ROUTES} more", "", "", "", "")]
-    return Table(f"Copies under {report.order}", ("stages", "tensor", "IPUs", "links", "bytes"), tuple(rows))
+        rows = [*rows[:_MOST_ROUTES], (f"and {len(rows) - _MOST_ROUTES} more", *("" for _ in range(2 + len(reports))))]
+    header = ("stages", "tensor", "bytes", *(f"{report.order}{' (used)' * report.used}" for report in reports))
+    return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
 
 
 def order_advice(reports: tuple[OrderReport, ...]) -> str | None:

@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
+
+from ipusim.errors import TimelineError
 
 Column = npt.NDArray[np.int64]
 
@@ -178,8 +181,15 @@ class Timeline:
 
     @classmethod
     def load(cls, file: Path | BinaryIO) -> Timeline:
-        """Read back what :meth:`save` wrote."""
-        with np.load(file) as archive:
-            loaded = json.loads(archive["info"].tobytes().decode())
-            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in loaded.items()}
-            return cls(TimelineInfo(**fields), np.stack([archive[name] for name in Span._fields], axis=1))
+        """Read back what :meth:`save` wrote.
+
+        Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
+        """
+        try:
+            with np.load(file) as archive:
+                loaded = json.loads(archive["info"].tobytes().decode())
+                fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in loaded.items()}
+                return cls(TimelineInfo(**fields), np.stack([archive[name] for name in Span._fields], axis=1))
+        except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+            name = file if isinstance(file, Path) else getattr(file, "name", "the file")
+            raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found something else") from error

@@ -41,7 +41,8 @@ def accumulate(stages, parameters, X, Y):
         total += float(x) / COUNT
         grad = None
         for i in reversed(range(len(stages))):
-            grad, gradients = stages[i].backward(parameters[i], kept[i], grad, i > 0)
+            gradients = {}
+            grad = stages[i].backward(parameters[i], kept[i], grad, i > 0, gradients.__setitem__)
             for key, value in gradients.items():
                 sums[i][key] += value / COUNT
     return total, sums

@@ -70,14 +70,16 @@ def test_any_split_gives_identical_weights_losses_and_gradients(case, seed):
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((2, *network.input_shape)), rng.integers(0, 3, 2)
     right_loss, saved = whole.forward(right, x, labels)
-    _, right_gradients = whole.backward(right, saved, None, False)
+    right_gradients = {}
+    _ = whole.backward(right, saved, None, False, right_gradients.__setitem__)
     kept, gradients, grad = [], {}, None
     for stage, own in zip(stages, parameters, strict=True):
         x, saved = stage.forward(own, x, labels)
         kept.append(saved)
     assert x == right_loss
     for i in reversed(range(len(stages))):
-        grad, more = stages[i].backward(parameters[i], kept[i], grad, i > 0)
+        more = {}
+        grad = stages[i].backward(parameters[i], kept[i], grad, i > 0, more.__setitem__)
         gradients |= more
     assert gradients.keys() == right_gradients.keys()
     for key, value in right_gradients.items():

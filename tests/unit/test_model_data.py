@@ -97,7 +97,8 @@ def train(dataset, layers, loss, rate, updates):
     feed, losses = Feed(dataset, 32, seed=1), []
     for i in range(updates):
         value, saved = stage.forward(parameters, *feed.element(i))
-        _, gradients = stage.backward(parameters, saved, None, False)
+        gradients = {}
+        _ = stage.backward(parameters, saved, None, False, gradients.__setitem__)
         SGD(rate).apply(parameters, gradients, {})
         losses.append(float(value))
     return np.mean(losses[-10:])

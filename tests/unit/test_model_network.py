@@ -119,9 +119,11 @@ def test_stage_gradients_equal_those_of_the_whole():
     (whole,) = build_stages(network(), [NAMES])
     parameters = whole.initial_parameters(3, np.float64)
     loss, saved = whole.forward(parameters, x, labels)
-    grad_x, gradients = whole.backward(parameters, saved, None, True)
+    gradients = {}
+    grad_x = whole.backward(parameters, saved, None, True, gradients.__setitem__)
     assert grad_x.shape == x.shape
-    none, trimmed = whole.backward(parameters, saved, None, False)
+    trimmed = {}
+    none = whole.backward(parameters, saved, None, False, trimmed.__setitem__)
     assert none is None
     assert trimmed.keys() == gradients.keys() == parameters.keys()
     for key in gradients:
@@ -138,7 +140,8 @@ def test_loss_parameters_train_too():
     assert parameters["scaled/s"].tolist() == [2.0, 2.0]
     value, saved = last.forward(parameters, np.ones((4, 2)), np.ones((4, 2)))
     assert float(value) == 1.0
-    grad, gradients = last.backward(parameters, saved, None, True)
+    gradients = {}
+    grad = last.backward(parameters, saved, None, True, gradients.__setitem__)
     np.testing.assert_allclose(gradients["scaled/s"], [1.0, 1.0])
     np.testing.assert_allclose(grad, np.full((4, 2), 2 * 2 / 8))
 
@@ -150,7 +153,7 @@ def test_missing_labels_and_gradients_are_named():
     parameters = first.initial_parameters(0, np.float32)
     _, saved = first.forward(parameters, np.ones((1, 4, 5), np.float32), None)
     with pytest.raises(ModelError, match="stage 'a': layer 'dense32' got no gradient"):
-        first.backward(parameters, saved, None, False)
+        first.backward(parameters, saved, None, False, {}.__setitem__)
 
 
 def test_momentum_by_hand():

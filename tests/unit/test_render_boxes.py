@@ -41,6 +41,13 @@ def test_shares_keep_the_area_of_every_look(lock_step, narrowest):
     assert boxes.top.max() <= 1 + 1e-12
 
 
+def test_bins_do_not_mix_phases():
+    edges = bin_edges(np.arange(0, 10_000, 10), Window(0, 10_000), 400.0, [1130, 1140, 9990])
+    assert {1130, 9990} <= set(edges.tolist())
+    assert 1140 not in edges
+    assert np.diff(edges)[:-1].min() >= 100
+
+
 def test_equal_bins_melt_into_one_box(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=400, sync=0, exchange=0)
     main = phase_window(timeline, "main")

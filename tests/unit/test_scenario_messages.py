@@ -64,7 +64,8 @@ CASES = {
     "missing key": (
         "  gradient_accumulation_count: 8\n",
         "",
-        "bad.yaml:11:3: pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got nothing "
+        "bad.yaml:11:3: pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got "
+        "nothing "
         "(micro-batches of one execution of the pipeline)",
     ),
     "empty value": (
@@ -122,7 +123,8 @@ CASES = {
     "unknown schedule": (
         "grouped",
         "groupd",
-        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded or single, got 'groupd'; "
+        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded or single, got "
+        "'groupd'; "
         "did you mean grouped?",
     ),
     "unknown type of layer": (
@@ -215,7 +217,8 @@ CASES = {
     "stage mapped nowhere": (
         GROUPED,
         GROUPED + "\n  device_mapping: [0, 2]",
-        "bad.yaml:13:23: pipeline.device_mapping.1: expected an IPU from 0 to 1 of the device's 2, got 2; take a larger "
+        "bad.yaml:13:23: pipeline.device_mapping.1: expected an IPU from 0 to 1 of the device's 2, got 2; take a "
+        "larger "
         "device, or another IPU",
     ),
     "mapping of another length": (
@@ -244,7 +247,8 @@ CASES = {
     "one stage, grouped": (
         GROUPED,
         "schedule: grouped",
-        "bad.yaml:11:13: pipeline.schedule: Pipeline requires at least two computational stages. Name layers in splits, "
+        "bad.yaml:11:13: pipeline.schedule: Pipeline requires at least two computational stages. Name layers in "
+        "splits, "
         "or use the schedule single.",
     ),
     "recomputation, sequential": (
@@ -306,7 +310,8 @@ CASES = {
     "stage that computes nothing beside others": (
         "splits: [logits]",
         "stages: [[flatten, hidden], [logits, cel], {name: idle, forward: 3}]",
-        "bad.yaml:12:46: pipeline.stages.2: expected a stage that computes, as the others do, got one known by its cost "
+        "bad.yaml:12:46: pipeline.stages.2: expected a stage that computes, as the others do, got one known by "
+        "its cost "
         "alone",
     ),
     "cycles of another number of stages": (
@@ -385,7 +390,8 @@ CASES = {
     "data file of another format": (
         DATA,
         "{type: npz, file: f.py}",
-        "bad.yaml:3:25: data.file: f.py: not a NumPy archive of plain arrays: This file contains pickled (object) data. "
+        "bad.yaml:3:25: data.file: f.py: not a NumPy archive of plain arrays: This file contains pickled (object) "
+        "data. "
         "If you trust the file you can load it unsafely using the `allow_pickle=` keyword argument or "
         "`pickle.load()`.",
     ),
@@ -397,7 +403,8 @@ CASES = {
     "micro-batch larger than the data": (
         "micro_batch_size: 8",
         "micro_batch_size: 65",
-        "bad.yaml:13:21: pipeline.micro_batch_size: expected a micro-batch of at most the 64 samples of the data, got 65",
+        "bad.yaml:13:21: pipeline.micro_batch_size: expected a micro-batch of at most the 64 samples of the data, "
+        "got 65",
     ),
     "too few samples": (
         "samples: 64",

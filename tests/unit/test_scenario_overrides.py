@@ -88,7 +88,10 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
             "--set model.layers.hiden.units: expected an index of model.layers or the name of an item in it, "
             "got 'hiden'; did you mean hidden?",
         ),
-        ("data.shape.-1=3", "--set data.shape.-1: expected an index of data.shape or the name of an item in it, got '-1'"),
+        (
+            "data.shape.-1=3",
+            "--set data.shape.-1: expected an index of data.shape or the name of an item in it, got '-1'",
+        ),
         (
             "pipeline.splits=[",
             "--set pipeline.splits: this is not YAML: expected the node content, but found '<stream end>' "
@@ -98,8 +101,9 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
         ("seed=-1", "--set seed: expected a whole number from 0 to 4294967295, got -1"),
         (
             "sed=1",
-            "--set sed: expected one of the keys name, system, data, model, pipeline, optimizer, training, steps, seed, "
-            "precision, numerics, infeed, outfeed, evaluate, got 'sed'; did you mean seed?",
+            "--set sed: expected one of the keys name, system, data, model, pipeline, optimizer, training, steps, "
+            "seed, "
+            "precision, numerics, use_synthetic_data, infeed, outfeed, evaluate, got 'sed'; did you mean seed?",
         ),
         (
             "model.layers.hidden={name: hidden, type: dense}",

@@ -1,0 +1,29 @@
+"""Ratios of times measured in one run, for machines of any speed: run with ``pytest tests/bench -s``."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import pytest
+
+#: Runs of each side, taken in turn; the fastest counts, which is what the machine's other work disturbs least.
+ROUNDS = 5
+
+
+@pytest.fixture()
+def ratio() -> Callable[[str, Callable[[], object], Callable[[], object]], float]:
+    def measure(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> float:
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for _ in range(ROUNDS):
+            for is_ours, function in ((False, bare), (True, ours)):
+                gc.collect()
+                start = time.perf_counter()
+                function()
+                times[is_ours].append(time.perf_counter() - start)
+        found = min(times[True]) / min(times[False])
+        print(f"\n{name}: {min(times[True]):.3f} s against {min(times[False]):.3f} s bare: {found:.2f} x")
+        return found
+
+    return measure

@@ -1,0 +1,234 @@
+"""The command line as a person meets it: output, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import find
+from ipusim.timeline.timeline import Timeline
+
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
+FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
+
+
+def ipusim(*words, seed="0", **options):
+    command = [sys.executable, "-W", "error", "-m", "ipusim.cli", *map(str, words)]
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "COLUMNS": "120"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
+
+
+def test_run_writes_every_file_and_prints_a_summary(tmp_path):
+    done = ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / "a" / "b")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "a" / "b"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "losses.csv",
+        "summary.json",
+        "timeline.npz",
+        "trace.json",
+        "trace.png",
+        "trace.svg",
+        "weights.npz",
+    ]
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+    assert list((tmp_path / "a").iterdir()) == [folder]
+    for word in (
+        "ramp-up",
+        "main",
+        "ramp-down",
+        "weight update",
+        "utilisation",
+        "mean loss",
+        "best constant predictor",
+    ):
+        assert word in done.stdout
+    summary = json.loads((folder / "summary.json").read_text())
+    timeline = Timeline.load(folder / "timeline.npz")
+    assert summary["step_cycles"] * 2 >= timeline.makespan_cycles > summary["step_cycles"]
+    losses = (folder / "losses.csv").read_text().splitlines()
+    assert losses[0] == "step,execution,micro_batch,loss"
+    assert len(losses) == 1 + 2 * 16
+    with np.load(folder / "weights.npz") as weights:
+        assert weights["dense256/W"].shape == (784, 256)
+    assert (folder / "trace.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+
+
+def test_run_goes_to_reports_by_default(tmp_path):
+    assert ipusim("run", SMALL, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()
+
+
+def test_same_bytes_under_two_hash_seeds(tmp_path):
+    for seed in ("1", "2"):
+        assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / seed, seed=seed).returncode == 0
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert len(names) == 7
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+def test_numerics_off_gives_the_same_timeline_and_no_losses(tmp_path):
+    assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / "on").returncode == 0
+    assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", tmp_path / "off").returncode == 0
+    assert (tmp_path / "on" / "timeline.npz").read_bytes() == (tmp_path / "off" / "timeline.npz").read_bytes()
+    assert not (tmp_path / "off" / "losses.csv").exists()
+    assert not (tmp_path / "off" / "weights.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "zoom", [("--phase", "ramp-up"), ("--phase", "ramp-down"), ("--from", "3", "--to", "20"), ("--phase", "main")]
+)
+def test_zoomed_pictures_differ_from_the_whole(tmp_path, zoom):
+    assert ipusim("run", SMALL, "--out", tmp_path / "whole").returncode == 0
+    assert ipusim("run", SMALL, "--out", tmp_path / "zoomed", *zoom).returncode == 0
+    whole, zoomed = ((tmp_path / name / "trace.png").read_bytes() for name in ("whole", "zoomed"))
+    assert whole != zoomed
+    drawn = ipusim("trace", tmp_path / "whole" / "timeline.npz", "--out", tmp_path / "again.png", *zoom)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "again.png").read_bytes() == zoomed
+
+
+def test_compare_runs_all_and_says_who_refuses(tmp_path):
+    done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=12", "--out", tmp_path / "c")
+    assert done.returncode == 0, done.stderr
+    rows = {row["schedule"]: row for row in json.loads((tmp_path / "c" / "comparison.json").read_text())}
+    assert list(rows) == ["grouped", "interleaved", "sequential", "sharded"]
+    assert rows["grouped"]["summary"] is None
+    assert "must be a multiple of 8, but it is 12" in rows["grouped"]["refusal"]
+    assert "8 or 16" in rows["grouped"]["refusal"]
+    assert "8 or 16" in " ".join(done.stdout.split())
+    times = [rows[name]["summary"]["makespan_cycles"] for name in ("interleaved", "sequential", "sharded")]
+    assert times[0] < times[1]
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {"comparison.json", "comparison.png", "comparison.svg"}
+
+
+def test_compare_that_no_schedule_can_run(tmp_path):
+    done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=-4", "--out", tmp_path / "c")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "name"),
+    [
+        (("grouped", "--stages", 4, "--count", 8), PlanShape((0, 1, 2, 3), 8), "grouped"),
+        (("interleaved", "--stages", 3, "--inference"), PlanShape((0, 1, 2), 3, False), "interleaved"),
+        (("grouped", "--mapping", "0,1,0", "--count", 6), PlanShape((0, 1, 0), 6), "grouped"),
+        (("Grouped", "--recompute"), PlanShape((0, 1), 4, recompute=True), "grouped"),
+        (("single", "--stages", 2), PlanShape((0, 0), 1), "single"),
+    ],
+)
+def test_schedule_prints_a_grid_that_parses_back(words, shape, name):
+    done = ipusim("schedule", *words)
+    plan = find(name).plan(shape)
+    assert done.stdout == format_grid(plan)
+    assert parse_grid(done.stdout) == plan
+
+
+def test_schedule_with_an_illegal_count_names_legal_ones():
+    done = ipusim("schedule", "grouped", "--stages", 4, "--count", 12)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("The number of iterations of the pipeline must be a multiple of 8, but it is 12.")
+    assert done.stderr.endswith("Nearest legal counts: 8 or 16.\n")
+
+
+def test_devices_lists_the_c2_server():
+    done = ipusim("devices")
+    assert done.stdout == (ROOT / "tests" / "golden" / "c2_server_devices.txt").read_text().rstrip("\n") + "\n"
+    assert ipusim("devices", "pod61").stderr.rstrip().endswith("did you mean 'pod64'?")
+
+
+def test_schema_accepts_every_scenario():
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
+    schema = json.loads(ipusim("schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    files = sorted((ROOT / "scenarios").glob("*.yaml"))
+    assert len(files) >= 9
+    for path in files:
+        jsonschema.validate(YAML(typ="safe").load(path), schema)
+
+
+def test_check_says_what_a_scenario_is(tmp_path):
+    done = ipusim("check", TUTORIAL, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "2 stages, grouped, 100 executions of 16 micro-batches" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("run", "missing.yaml"), "missing.yaml"),
+        (("trace", "missing.npz", "--out", "a.png"), "cannot use missing.npz: No such file or directory"),
+        (("run", SMALL, "--phase", "main", "--from", "3"), "expected either a phase or cycles from and to, got both"),
+        (("run", SMALL, "--phase", "middle"), "got 'middle'"),
+        (("run", SMALL, "--execution", "5"), "expected an execution from 0 to 0, got 5"),
+        (("run", SMALL, "--from", "999999999"), "expected a window of cycles within the run"),
+        (("run", SMALL, "--set", "steps"), "--set"),
+        (("schedule", "groupd"), "did you mean 'grouped'?"),
+        (("schedule", "grouped", "--mapping", "0,x"), "expected IPUs below 1024, separated by commas"),
+        (("schedule", "grouped", "--mapping", "0,1", "--stages", "3"), "Each stage must be mapped to an IPU"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
+    done = ipusim(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "something was written"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = ipusim("run", SMALL, "--out", tmp_path / "file" / "out")
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_damaged_timeline(tmp_path):
+    (tmp_path / "t.npz").write_bytes(b"no archive")
+    done = ipusim("trace", tmp_path / "t.npz", "--out", tmp_path / "a.png")
+    assert done.returncode == 2
+    assert "t.npz" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_files_of_ones_own_in_the_folder_stay(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_help_answers_at_once():
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert ipusim("--help").returncode == 0
+        times.append(time.perf_counter() - start)
+    imported = ipusim("--help").stdout
+    assert "compare" in imported
+    heavy = subprocess.run(
+        [sys.executable, "-c", "import ipusim.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert not any(f"'{name}'" in heavy for name in ("numpy", "matplotlib", "simpy", "pydantic", "networkx", "ruamel"))

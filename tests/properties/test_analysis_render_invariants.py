@@ -1,0 +1,149 @@
+"""What holds of every Timeline, and of labels wherever they want to be."""
+
+import io
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipusim.analysis.executions import executions
+from ipusim.analysis.phases import PHASES, phases
+from ipusim.analysis.summary import summarise
+from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
+from ipusim.render.chrome_trace import write_trace
+from ipusim.render.lettering import spread
+from ipusim.render.window import window
+
+
+@st.composite
+def arguments(draw):
+    """Arguments of the builder of hand-made Timelines."""
+    stages = draw(st.integers(2, 4))
+    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded"]))
+    training = draw(st.booleans())
+    overlap = {"grouped": 2 * stages if training else stages, "interleaved": stages}.get(schedule, 1)
+    cycles = st.lists(st.integers(1, 900), min_size=stages, max_size=stages)
+    return {
+        "schedule": schedule,
+        "mapping": tuple(draw(st.permutations(range(stages)))),
+        "count": overlap * draw(st.integers(1, 3)),
+        "training": training,
+        "recompute": training and schedule in ("grouped", "interleaved") and draw(st.booleans()),
+        "forward": draw(cycles),
+        "backward": draw(cycles),
+        "update": draw(st.integers(0, 400)),
+        "sync": draw(st.integers(0, 50)),
+        "exchange": draw(st.integers(0, 300)),
+        "infeed": draw(st.integers(0, 80)),
+        "host_wait": draw(st.integers(0, 80)),
+        "outfeed": draw(st.integers(0, 80)),
+        "executions": draw(st.integers(1, 3)),
+        "ipus": tuple(range(4)) if stages == 3 else None,
+        "clock_hz": draw(st.sampled_from([1_330_000_000, 1_600_000_000, 1_850_000_000])),
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(arguments())
+def test_phases_tile_every_execution(lock_step, chosen):
+    timeline = lock_step(**chosen)
+    for execution in executions(timeline):
+        own = [phase for phase in phases(timeline) if phase.execution == execution.index]
+        assert own[0].start == execution.start
+        assert own[-1].end == execution.end
+        assert all(one.end == other.start for one, other in pairwise(own))
+        places = [PHASES.index(phase.name) for phase in own]
+        assert places == sorted(set(places))
+    assert executions(timeline)[-1].end == max(timeline.end[timeline.kind != 11])
+
+
+@settings(max_examples=60, deadline=None)
+@given(arguments())
+def test_bubbles_agree_with_each_other(lock_step, chosen):
+    found = summarise(lock_step(**chosen))
+    bubble, stages = found.bubble, len(chosen["mapping"])
+    assert 0 <= bubble.span_idle_fraction <= bubble.idle_fraction + 1e-12
+    assert bubble.idle_fraction < 1
+    assert bubble.idle_fraction + found.utilisation == pytest.approx(1)
+    assert bubble.ideal_cycles <= bubble.rank_cost_cycles <= found.makespan_cycles
+    assert bubble.overhead >= bubble.rank_cost_rate >= 0
+    assert bubble.idle_cycles >= stages * (found.makespan_cycles - bubble.ideal_cycles)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arguments(), st.floats(1, 3000), st.floats(0, 0.9), st.floats(0.05, 1))
+def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, from_part, length):
+    timeline = lock_step(**chosen)
+    whole = window(timeline)
+    start = int(whole.end * from_part)
+    shown = window(timeline, start, start + max(int((whole.end - start) * length), 1))
+    spans = span_boxes(timeline, shown)
+    boxes = share_boxes(spans, len(timeline.info.ipus), bin_edges(np.unique(timeline.start), shown, narrowest))
+    for ipu in range(len(timeline.info.ipus)):
+        for look in range(9):
+            exact = (spans.end - spans.start)[(spans.ipu == ipu) & (spans.look == look)].sum()
+            mine = (boxes.ipu == ipu) & (boxes.look == look)
+            area = ((boxes.end - boxes.start) * (boxes.top - boxes.bottom))[mine].sum()
+            assert area == pytest.approx(exact, rel=1e-9, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arguments())
+def test_trace_files_hold_every_cycle_once(lock_step, chosen):
+    timeline = lock_step(**chosen)
+    file = io.BytesIO()
+    write_trace(timeline, file)
+    events = json.loads(file.getvalue())["traceEvents"]
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    assert times == sorted(times)
+    total, reached = 0, {}
+    for event in (event for event in events if event["ph"] == "X"):
+        track = event["pid"], event["tid"]
+        assert event["ts"] >= reached.get(track, 0.0)
+        reached[track] = event["ts"] + event["dur"]
+        if event["pid"] == 1:
+            total += event["args"]["end_cycles"] - event["args"]["start_cycles"]
+    assert total == cycles_by_kind(timeline).sum()
+    flows = [[event["id"] for event in events if event["ph"] == phase] for phase in "sf"]
+    assert sorted(flows[0]) == sorted(flows[1]) == sorted(set(flows[0]))
+    stages = len(chosen["mapping"])
+    assert len(flows[0]) == (stages - 1) * chosen["count"] * chosen["executions"] * (1 + chosen["training"])
+
+
+labels = st.lists(st.tuples(st.floats(0, 1000), st.floats(1, 200)), min_size=1, max_size=8)
+
+
+@given(labels)
+def test_labels_keep_apart_and_inside(wanted):
+    wanted.sort()
+    centres, widths = zip(*wanted, strict=True)
+    placed = spread(centres, widths, 0.0, 1000.0)
+    if placed is None:
+        assert sum(widths) > 1000
+        return
+    left = [at - width / 2 for at, width in zip(placed, widths, strict=True)]
+    right = [at + width / 2 for at, width in zip(placed, widths, strict=True)]
+    assert left[0] >= -1e-6
+    assert right[-1] <= 1000 + 1e-6
+    assert all(end <= start + 1e-6 for end, start in zip(right, left[1:], strict=False))
+
+
+@given(labels, st.lists(st.floats(0, 1), min_size=8, max_size=8))
+def test_no_other_place_is_nearer(wanted, parts):
+    wanted.sort()
+    centres, widths = zip(*wanted, strict=True)
+    placed = spread(centres, widths, 0.0, 1000.0)
+    if placed is None:
+        return
+    # Any other way to share the free room out: gaps before each label.
+    gaps = sorted(part * (1000 - sum(widths)) for part in parts[: len(widths)])
+    other, behind = [], 0.0
+    for gap, width in zip(gaps, widths, strict=True):
+        other.append(behind + gap + width / 2)
+        behind += width
+    cost = sum((at - centre) ** 2 for at, centre in zip(placed, centres, strict=True))
+    assert cost <= sum((at - centre) ** 2 for at, centre in zip(other, centres, strict=True)) + 1e-3

@@ -1,0 +1,363 @@
+"""Whatever is done to any key of a scenario, it ends as an Experiment or as problems with places; nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ipusim.scenario import Experiment, Place, ScenarioError, json_schema, load_experiment
+from ipusim.scenario.load import load_source, validate
+from ipusim.scenario.resolve import resolve
+from ipusim.scenario.source import Source
+
+KeyPath = tuple[str | int, ...]
+
+#: Good scenarios that together use every key of the schema; small, so that each resolves in a millisecond.
+SAMPLES: dict[str, dict[str, Any]] = {
+    "training": {
+        "name": "training",
+        "system": {
+            "name": "m2000",
+            "auto_select_ipus": 2,
+            "selection_order": "SNAKE",
+            "clock": "1.5 GHz",
+            "overhead": "3 us",
+            "host": {"infeed": "4 GB/s", "host_fill": 4e9, "outfeed": "3.5 GB/s", "host_drain": "3 GB/s"},
+        },
+        "data": {
+            "type": "synthetic",
+            "shape": [3, 2],
+            "classes": 3,
+            "samples": 40,
+            "noise": 0.1,
+            "seed": 1,
+            "hold_out": 0.2,
+            "shuffle": False,
+        },
+        "model": {
+            "layers": [
+                {"name": "flatten", "type": "flatten"},
+                {"name": "hidden", "type": "dense", "units": 4, "activation": "tanh", "use_bias": False},
+                {"name": "logits", "type": "dense", "units": 3},
+                {"name": "cel", "type": "softmax_cross_entropy"},
+            ]
+        },
+        "pipeline": {
+            "schedule": "grouped",
+            "splits": ["logits"],
+            "cycles": [{"forward": 10, "backward": 20, "update": 5}, {"forward": 10}],
+            "device_mapping": [1, 0],
+            "micro_batch_size": 4,
+            "gradient_accumulation_count": 4,
+            "repeat_count": 2,
+            "allow_recompute": True,
+            "reduction_method": "MEAN",
+        },
+        "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
+        "training": True,
+        "steps": 2,
+        "seed": 7,
+        "precision": "float64",
+        "numerics": "on",
+        "use_synthetic_data": True,
+        "infeed": {"prefetch_depth": 2, "element_bytes": "1 KiB"},
+        "outfeed": {"mode": "LAST", "buffer_depth": 2, "element_bytes": 8},
+        "evaluate": {"every": 1},
+    },
+    "python": {
+        "system": {"name": "c2_server", "select_ipus": 17},
+        "data": {
+            "type": "synthetic_targets",
+            "shape": [4],
+            "target_shape": [2],
+            "samples": 20,
+            "noise": 0.1,
+            "seed": 3,
+            "hold_out": 5,
+            "shuffle": True,
+        },
+        "model": {
+            "layers": [
+                {
+                    "name": "mine",
+                    "python": "f.py:block",
+                    "parameters": {"W": [4, 2]},
+                    "fill": {"W": 0.5},
+                    "cost": {"forward": 100, "backward": 200},
+                },
+                {"name": "mse", "type": "mean_squared_error"},
+            ]
+        },
+        "pipeline": {
+            "schedule": "Sharded",
+            "stages": [
+                {"name": "s0", "python": "f.py:double", "cost": "counted", "loss": False},
+                ["mine", "mse"],
+            ],
+            "gradient_accumulation_count": 2,
+        },
+        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+    },
+    "timed": {
+        "system": {"name": "free"},
+        "pipeline": {
+            "stages": [
+                {
+                    "name": "s0",
+                    "forward": 10,
+                    "backward": 20,
+                    "update": 3,
+                    "output_bytes": "4 KiB",
+                    "gradient_bytes": 0,
+                    "parameter_bytes": "1 MB",
+                },
+                {"name": "s1", "forward": 10},
+            ],
+            "gradient_accumulation_count": 4,
+        },
+    },
+    "digits": {
+        "system": {"name": "bow2000"},
+        "data": {"type": "digits", "hold_out": 100, "shuffle": False},
+        "model": {"layers": [{"name": "flatten", "type": "flatten"}]},
+        "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
+    },
+    "idx": {
+        "system": {"name": "pod16"},
+        "data": {"type": "idx", "images": "images.idx", "labels": "labels.idx", "hold_out": 1, "shuffle": False},
+        "model": {"layers": [{"name": "flatten", "type": "flatten"}]},
+        "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
+    },
+    "npz": {
+        "system": {"name": "pod64"},
+        "data": {"type": "npz", "file": "data.npz", "x": "inputs", "y": "targets", "hold_out": 1, "shuffle": False},
+        "model": {"layers": [{"name": "flatten", "type": "flatten"}]},
+        "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
+    },
+}
+
+#: Values of every kind, ordinary and extreme.
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    3,
+    65_536,
+    2**31,
+    2**63,
+    10**30,
+    -(10**30),
+    0.5,
+    -0.5,
+    1e-300,
+    1e308,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    "x",
+    "off",
+    "flatten",
+    "cel",
+    "single",
+    "interleaved",
+    "float32",
+    "3 GB",
+    "-1 us",
+    "1e99 GHz",
+    "9" * 3000,
+    "a/b:c",
+    "f.py:broken",
+    "f.py:missing",
+    "a\nb",
+    "\x00",
+    "é→",
+    [],
+    [[]],
+    [1],
+    [0, 0],
+    [0, 63],
+    [1] * 2000,
+    ["logits", "logits"],
+    [["flatten"], ["hidden"]],
+    [{}],
+    {},
+    {"name": "x"},
+    {"type": "dense"},
+    {"forward": 1},
+    {"python": "f.py:block"},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "f.py").write_text(
+        "import autograd.numpy as np\n"
+        "def block(x, W): return np.tanh(x @ W)\n"
+        "def double(x): return 2.0 * x\n"
+        "def broken(x): return x.nothing\n"
+    )
+    np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
+    (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")
+    (folder / "labels.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x03\0\1\0")
+    return folder
+
+
+def places(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield the path of every value below ``value``."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in items:
+        yield (*path, step)
+        yield from places(inner, (*path, step))
+
+
+def parent(data: Any, path: KeyPath) -> Any:
+    for step in path[:-1]:
+        data = data[step]
+    return data
+
+
+def experiment(data: dict[str, Any], folder: Path) -> Experiment | ScenarioError:
+    """Resolve ``data`` without the detour over YAML; return the error instead of raising it."""
+    source = Source(folder / "fuzz.yaml", data, {(): Place("fuzz.yaml", 1, 1)}, {})
+    result = outcome(lambda: resolve(validate(source), source))
+    if isinstance(result, ScenarioError):
+        assert_plain(result, "fuzz.yaml:1:1: ")
+    return result
+
+
+def outcome(action: Callable[[], Experiment]) -> Experiment | ScenarioError:
+    try:
+        return action()
+    except ScenarioError as error:
+        return error
+
+
+def assert_plain(error: ScenarioError, start: str) -> None:
+    """Every line begins with a place, and holds no word of the validator's own, nor a tag of a union."""
+    lines = str(error).splitlines()
+    assert lines
+    for line in lines:
+        assert line.startswith(start)
+        for jargon in (
+            "Input should",
+            "value_error",
+            "Field required",
+            "Extra inputs",
+            "tuple",
+            "union",
+            "[key]",
+            ".<",
+        ):
+            assert jargon not in line
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_samples_are_good(name: str, folder: Path) -> None:
+    result = experiment(SAMPLES[name], folder)
+    assert isinstance(result, Experiment), result
+    jsonschema.validate(SAMPLES[name], json_schema(), jsonschema.Draft202012Validator)
+
+
+def test_the_samples_use_every_key_of_the_schema() -> None:
+    schema = json_schema()
+    nodes = {"Scenario": schema, **schema["$defs"]}
+    keys = {key for node in nodes.values() for key in node.get("properties", {})}
+    used = {path[-1] for sample in SAMPLES.values() for path in places(sample)}
+    assert keys - used == set()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
+    for path in places(SAMPLES[name]):
+        missing, misspelt = copy.deepcopy(SAMPLES[name]), copy.deepcopy(SAMPLES[name])
+        value = parent(missing, path).pop(path[-1])
+        experiment(missing, folder)
+        if isinstance(path[-1], str) and path[-2:-1] not in (("parameters",), ("fill",)):
+            where = parent(misspelt, path)
+            del where[path[-1]]
+            wrong = path[-1][:-1] + "_" + path[-1][-1]
+            where[wrong] = value
+            error = experiment(misspelt, folder)
+            assert isinstance(error, ScenarioError)
+            assert repr(wrong) in str(error) or "got nothing" in str(error)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_any_value_replaced(name: str, folder: Path) -> None:
+    schema = jsonschema.Draft202012Validator(json_schema())
+    draw = random.Random(name)
+    for path in places(SAMPLES[name]):
+        for value in draw.sample(VALUES, 20):
+            data = copy.deepcopy(SAMPLES[name])
+            parent(data, path)[path[-1]] = copy.deepcopy(value)
+            result = experiment(data, folder)
+            if isinstance(result, Experiment) and "type" not in path:
+                assert schema.is_valid(data)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_several_changes_at_once_through_yaml(folder: Path, draw: st.DataObject) -> None:
+    data = copy.deepcopy(SAMPLES[draw.draw(st.sampled_from(sorted(SAMPLES)))])
+    for _ in range(draw.draw(st.integers(1, 4))):
+        paths = list(places(data))
+        if paths:
+            path = draw.draw(st.sampled_from(paths))
+            value = draw.draw(st.sampled_from([*VALUES, ...]))
+            if value is ...:
+                parent(data, path).pop(path[-1])
+            else:
+                parent(data, path)[path[-1]] = copy.deepcopy(value)
+    file = folder / "drawn.yaml"
+    file.write_text(flow(data), encoding="utf-8")
+    result = outcome(lambda: resolved(file, data))
+    if isinstance(result, ScenarioError):
+        assert_plain(result, f"{file}:")
+
+
+def resolved(file: Path, data: dict[str, Any]) -> Experiment:
+    source, scenario = load_source(file)
+    assert flow(source.data) == flow(data)
+    return resolve(scenario, source)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=80) | st.binary(max_size=80) | st.text("-:#{}[],&*!|>'\"%@` \n\tab1", max_size=40))
+def test_any_text_as_a_scenario_and_as_an_override(folder: Path, text: str | bytes) -> None:
+    file = folder / "text.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ScenarioError):
+        load_source(file)
+    if isinstance(text, str):
+        good = folder / "good.yaml"
+        good.write_text(flow(SAMPLES["timed"]))
+        for override in (text, f"seed={text}", f"pipeline.stages.{text}"):
+            result = outcome(lambda given=override: load_experiment(good, [given]))
+            assert isinstance(result, Experiment) or str(result).startswith("--set ")
+
+
+def flow(value: Any) -> str:
+    """Return YAML for plain data."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return json.dumps(value)

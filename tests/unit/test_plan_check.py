@@ -1,0 +1,134 @@
+"""The rules that every Plan keeps, each broken once, and grids that do not parse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import PlanError
+from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.order import order_violations
+from ipusim.schedules.registry import find
+
+PLAN = find("grouped").plan(PlanShape((0, 1), 4))
+
+
+def edited(change):
+    """The Plan's grid with one text replaced, read back."""
+    before, after = change
+    text = format_grid(PLAN)
+    assert text.count(before) == 1
+    return parse_grid(text.replace(before, after))
+
+
+BROKEN = {
+    "once": ("B1.3", "B1.2", "time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"),
+    "missing": ("F0.3 ", "", "F0.3 never runs; each runs exactly once"),
+    "stranger": ("F0.3 ", "F0.9 ", "time-step 3, IPU 0: F0.9 is no operation of this pipeline"),
+    "placement": (
+        "F0.0      | .",
+        ".         | F0.0",
+        "time-step 0, IPU 1: F0.0 runs on IPU 1, but its stage lives on IPU 0",
+    ),
+    "dependency": (
+        "  0  F0.0      | .",
+        "  0  F0.0      | F1.0",
+        "time-step 0, IPU 1: F1.0 needs F0.0, which runs in time-step 0; it must run in an earlier one",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_rule(name):
+    before, after, text = BROKEN[name]
+    plan = edited((before, after))
+    assert text in [str(violation) for violation in violations(plan)]
+    with pytest.raises(PlanError):
+        check(plan)
+
+
+def test_message_shows_the_bad_row():
+    with pytest.raises(PlanError) as caught:
+        check(edited(("B1.3", "B1.2")))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == (
+        "the plan breaks 3 rules; the first: time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"
+    )
+    assert [line for line in lines if "<--" in line] == [
+        "  5  B0.2      | B1.2  <-- ERROR HERE: B1.2 runs a second time; each runs exactly once"
+    ]
+
+
+def test_a_stage_program_runs_once_in_a_time_step():
+    table = PLAN.table.copy()
+    first = np.flatnonzero((PLAN.kind == Pass.FORWARD) & (PLAN.stage == 0))[0]
+    table[first, 0] = 1
+    rules = {violation.rule for violation in violations(PLAN.replace_table(table))}
+    assert "repeat" in rules
+
+
+def test_more_micro_batches_than_the_fifo_holds():
+    plan = find("interleaved").plan(PlanShape((0, 1), 4))
+    table = plan.table.copy()
+    table[(plan.kind == Pass.FORWARD) & (plan.stage == 0), 0] = np.arange(4)
+    rules = {violation.rule for violation in violations(plan.replace_table(table))}
+    assert rules == {"memory"}
+
+
+def test_outside_the_emitted_time_steps():
+    table = PLAN.table.copy()
+    table[-1, 0] = PLAN.emitted
+    assert "range" in {violation.rule for violation in violations(PLAN.replace_table(table))}
+
+
+@pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "sharded"])
+@pytest.mark.parametrize("training", [True, False])
+def test_every_schedule_keeps_the_rules_and_the_compilers_order(name, training):
+    plan = find(name).plan(PlanShape((0, 1, 2), 12, training))
+    check(plan)
+    assert order_violations(plan) == []
+
+
+def test_order_within_a_time_step():
+    table = PLAN.table.copy()
+    cell = np.flatnonzero((PLAN.time_step == 3) & (PLAN.ipu == 0))
+    table[cell] = table[cell[::-1]]
+    swapped = PLAN.replace_table(table)
+    assert {violation.rule for violation in violations(swapped)} == {"memory"}
+    assert [str(violation) for violation in order_violations(swapped)] == [
+        "time-step 3, IPU 0: B0.0 runs too late in its time-step: backward goes before forward, recomputation last"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a grid that begins with its three header lines"),
+        ("hello\nworld\nagain\n", "expected a grid that begins with its three header lines"),
+        (format_grid(PLAN).replace("F0.0      |", "F0.0"), "expected a row of 2 cells behind a time-step"),
+        (format_grid(PLAN).replace("F0.0", "X0.0"), "expected an operation such as F1.3, B0.0 or R2.5, got 'X0.0'"),
+    ],
+)
+def test_text_that_is_no_grid(text, message):
+    with pytest.raises(PlanError) as caught:
+        parse_grid(text)
+    assert message in str(caught.value)
+
+
+def test_op_notation():
+    assert str(Op(Pass.RECOMPUTE, 2, 5)) == "R2.5"
+    assert Op.parse("B10.3") == Op(Pass.BACKWARD, 10, 3)
+    with pytest.raises(ValueError, match=r"expected an operation such as F1\.3"):
+        Op.parse("F1")
+
+
+def test_plans_compare_and_print():
+    assert find("grouped").plan(PlanShape((0, 1), 4)) == PLAN
+    assert find("interleaved").plan(PlanShape((0, 1), 4)) != PLAN
+    assert PLAN != "a plan"
+    assert repr(PLAN) == "<Plan grouped: 16 operations in 8 time-steps>"
+    with pytest.raises(ValueError, match="read-only"):
+        PLAN.stage[0] = 1

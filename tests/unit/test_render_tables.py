@@ -1,0 +1,39 @@
+from ipusim.analysis.summary import summarise
+from ipusim.render.tables import comparison_table, ipu_table, summary_table
+
+
+def cells(table):
+    assert all(len(row) == len(table.header) for row in table.rows)
+    return {row[0].strip(): row[1:] for row in table.rows}
+
+
+def test_summary_table(lock_step):
+    found = cells(summary_table(summarise(lock_step("grouped", mapping=(0, 1), count=4, sync=0, exchange=0))))
+    assert found["makespan"] == ("1,500 cycles, 937.5 ns",)
+    assert found["main"] == ("300 cycles, 187.5 ns",)
+    assert found["bubble: idle / (IPUs x makespan)"] == ("20.0%",)
+    assert found["effective batch size"] == ("16 x 4 = 64 samples",)
+    assert found["whole step"] == ("1,650 cycles, 1.031 us",)
+    assert "IPUs without a stage" not in found
+
+
+def test_summary_table_says_which_execution_and_which_ipus_idle(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, ipus=(0, 1, 3, 2), executions=3)
+    found = cells(summary_table(summarise(timeline, execution=1)))
+    assert "makespan (execution 1 of 3)" in found
+    assert found["IPUs without a stage"] == ("3",)
+
+
+def test_ipu_table(lock_step):
+    table = ipu_table(summarise(lock_step("sequential", mapping=(0, 1), count=2, ipus=(1, 0), sync=0, exchange=0)))
+    assert table.rows[0] == ("0 (on 1)", "stage0", "50.0%", "0.0%", "0.0%", "0.0%", "0.0%", "50.0%")
+
+
+def test_comparison_table_has_a_row_for_the_refused(lock_step):
+    runs = [summarise(lock_step(name, mapping=(0, 1), count=4)) for name in ("grouped", "sequential")]
+    table = comparison_table(runs, [("interleaved", "must be a multiple of 2")])
+    assert [row[0] for row in table.rows] == ["grouped", "sequential", "interleaved"]
+    assert table.rows[0][1:4] == ("1,740", "1.087 us", "1 x")
+    # Sequential: 4 x 2 x 300 cycles and 16 copies of 30.
+    assert table.rows[1][1:4] == ("2,880", "1.8 us", "1.66 x")
+    assert table.rows[2][-1] == "must be a multiple of 2"

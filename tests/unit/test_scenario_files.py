@@ -1,0 +1,164 @@
+"""The scenario files that ship: each loads, says what it shows, and is what the tutorial and the sources say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.simulate import simulate
+from ipusim.model.cost import pass_cycles
+from ipusim.model.evaluate import evaluate
+from ipusim.scenario import Experiment, json_schema, load_experiment
+from ipusim.schedules import registry
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(FOLDER.glob("*.yaml"))
+TUTORIAL = [
+    "tutorial_step1_single_ipu",
+    "tutorial_step2_sharding",
+    "tutorial_step3_pipelining",
+    "tutorial_step4_configurable_stages",
+]
+LAYERS = ("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "cel")
+
+
+def load(name: str, *overrides: str) -> Experiment:
+    return load_experiment(FOLDER / f"{name}.yaml", overrides)
+
+
+def layers_of(experiment: Experiment) -> list[tuple[str, ...]]:
+    assert experiment.workload is not None
+    return [stage.layers for stage in experiment.workload.stages]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_file_loads_and_begins_with_two_lines_that_say_what_it_shows(file: Path) -> None:
+    first, second, *_ = file.read_text().splitlines()
+    assert re.fullmatch(r"# .{20,118}", first)
+    assert re.fullmatch(r"# .{20,118}", second)
+    experiment = load_experiment(file)
+    assert experiment.name == file.stem
+    assert experiment.description.startswith(f"{first[2:]} {second[2:]}")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_file_is_good_by_its_json_schema(file: Path) -> None:
+    data = YAML(typ="safe", pure=True).load(file.read_text())
+    jsonschema.validate(data, json_schema(), jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("name", TUTORIAL)
+def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
+    experiment = load(name)
+    assert sum(layers_of(experiment), ()) == LAYERS
+    program = experiment.program
+    assert program.micro_batch_size == 32
+    assert program.shape.count == 16
+    assert program.repeat_count == 10
+    assert program.reduction == "SUM"
+    assert program.shape.count * program.repeat_count * program.micro_batch_size == 5120
+    assert experiment.scenario.optimizer is not None
+    assert experiment.scenario.optimizer.learning_rate == 0.01
+    weights = experiment.workload and {
+        key: array.shape
+        for index in range(len(program.stages))
+        for key, array in experiment.workload.initial_parameters(index).items()
+    }
+    assert weights == {
+        f"{layer}/{key}": shape
+        for layer, inputs, units in [
+            ("dense256", 784, 256),
+            ("dense128", 256, 128),
+            ("dense64", 128, 64),
+            ("dense32", 64, 32),
+            ("logits", 32, 10),
+        ]
+        for key, shape in [("W", (inputs, units)), ("b", (units,))]
+    }
+
+
+def test_tutorial_steps_differ_in_what_the_tutorial_changes() -> None:
+    one, two, three, four = map(load, TUTORIAL)
+    assert [experiment.program.schedule for experiment in (one, two, three, four)] == [
+        "single",
+        "sharded",
+        "grouped",
+        "grouped",
+    ]
+    assert [experiment.system.count for experiment in (one, two, three, four)] == [1, 2, 2, 4]
+    assert layers_of(one) == [LAYERS]
+    assert layers_of(two) == layers_of(three) == [LAYERS[:4], LAYERS[4:]]
+    assert layers_of(four) == [LAYERS[:2], LAYERS[2:3], LAYERS[3:4], LAYERS[4:]]
+    assert [experiment.system.selection_order for experiment in (two, three)] == ["ZIGZAG", "SNAKE"]
+
+
+def test_step_4_with_the_tutorials_default_split_is_step_3() -> None:
+    overrides = ("pipeline.splits=[dense32]", "system.auto_select_ipus=2")
+    four = load("tutorial_step4_configurable_stages", *overrides)
+    assert layers_of(four) == layers_of(load("tutorial_step3_pipelining"))
+
+
+def test_schedules_four_ipus_is_the_seeds_figure() -> None:
+    experiment = load("schedules_four_ipus")
+    assert experiment.workload is None
+    assert experiment.program.shape.mapping == (0, 1, 2, 3)
+    assert experiment.program.shape.count == 8
+    assert experiment.program.shape.training
+    assert {(stage.forward, stage.backward) for stage in experiment.program.stages} == {(1000, 2000)}
+    assert experiment.system.free
+
+
+def test_selection_orders_hands_back_gradients_of_the_size_of_the_outputs() -> None:
+    stages = load("selection_orders").program.stages
+    assert len(stages) == 16
+    outputs = [stage.output_bytes for stage in stages]
+    assert [stage.gradient_bytes for stage in stages] == [0, *outputs[:-1]]
+    assert len(set(outputs)) > 4
+
+
+def test_inference_has_forward_passes_alone() -> None:
+    experiment = load("inference")
+    assert not experiment.program.shape.training
+    assert experiment.workload is not None
+    assert experiment.workload.optimizer is None
+    assert {stage.backward for stage in experiment.program.stages} == {()}
+    assert experiment.program.outfeed.element_bytes == 32 * 10 * 4
+
+
+def test_digits_training_holds_digits_out() -> None:
+    experiment = load("digits_training")
+    assert experiment.system.count == 4
+    assert experiment.workload is not None
+    assert experiment.held_out is not None
+    assert len(experiment.workload.feed.dataset) + len(experiment.held_out.dataset) == 1797
+
+
+def test_bert_large_is_as_published() -> None:
+    experiment = load("bert_large_pod16")
+    program, clock_hz = experiment.program, experiment.system.clock_hz
+    passes = [
+        pass_cycles(stage.forward, experiment.system.ipu) + pass_cycles(stage.backward, experiment.system.ipu)
+        for stage in program.stages
+    ]
+    assert max(passes) / clock_hz == pytest.approx(5.19e-3, rel=1e-3)
+    assert passes[0] == pytest.approx(passes[1] * 3 / 7, rel=1e-3)
+    assert {stage.output_bytes for stage in program.stages[:-1]} == {8 * 128 * 1024 * 2}
+    assert program.shape.mapping == (0, 1, 2, 3, 0)
+    assert abs(program.shape.count - 1712) < 2 * len(program.stages)
+
+
+def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
+    experiment = load("digits_training")
+    plan = registry.find(experiment.program.schedule).plan(experiment.program.shape)
+    assert experiment.workload is not None
+    assert experiment.held_out is not None
+    executor = NumpyExecutor(plan.shape, experiment.workload)
+    simulate(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
+    result = evaluate(experiment.held_out.stages, executor.stage_parameters(), experiment.held_out.dataset)
+    assert result.accuracy is not None
+    assert result.accuracy > 0.96

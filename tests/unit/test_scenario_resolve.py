@@ -1,0 +1,246 @@
+"""From a scenario to domain values: what each key becomes, and what it is when left out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.model.layer import LayerCost
+from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.workload import Workload
+from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
+from ipusim.scenario import Experiment, load_experiment
+from ipusim.schedules import registry
+from ipusim.schedules.registry import Schedule
+
+TRAINING = """\
+# Trains
+# a little.
+system: {name: m2000}
+data: {type: synthetic, shape: [4, 4], classes: 4, samples: 64}
+model:
+  layers:
+    - {name: flatten, type: flatten}
+    - {name: hidden, type: dense, units: 8, activation: relu}
+    - {name: logits, type: dense, units: 4}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  splits: [logits]
+  micro_batch_size: 8
+  gradient_accumulation_count: 8
+optimizer: {type: sgd, learning_rate: 0.1}
+"""
+
+TIMED = """\
+system: {name: free}
+pipeline:
+  stages:
+    - {name: a, forward: 10, backward: 20, update: 3, output_bytes: 4 KiB}
+    - {name: b, forward: 11, gradient_bytes: 5 KiB, parameter_bytes: 1 kB}
+  gradient_accumulation_count: 4
+"""
+
+FUNCTIONS = """\
+import autograd.numpy as np
+
+
+def block(x, W, b):
+    return np.tanh(np.reshape(x, (len(x), -1)) @ W) + b
+
+
+def squares(x, labels):
+    return np.mean((x - np.eye(4)[labels]) ** 2)
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path):  # type: ignore[no-untyped-def]
+    def load(text: str, *overrides: str) -> Experiment:
+        (tmp_path / "f.py").write_text(FUNCTIONS)
+        (tmp_path / "s.yaml").write_text(text)
+        return load_experiment(tmp_path / "s.yaml", overrides)
+
+    return load
+
+
+def workload(experiment: Experiment) -> Workload:
+    assert experiment.workload is not None
+    return experiment.workload
+
+
+def test_defaults(load) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TRAINING)
+    assert (experiment.name, experiment.description) == ("s", "Trains a little.")
+    assert experiment.system == build_system("m2000", mapping=(0, 1))
+    program = experiment.program
+    assert program.shape == PlanShape((0, 1), 8)
+    assert (program.schedule, program.repeat_count, program.reduction) == ("grouped", 1, "SUM")
+    assert program.infeed == Infeed(8 * (16 * 4 + 4), 3)
+    assert program.outfeed == Outfeed(4, "ALL", 3)
+    assert (experiment.steps, experiment.executions) == (1, 1)
+    assert experiment.held_out is None
+    assert experiment.constant_loss == pytest.approx(np.log(4))
+    assert workload(experiment).dtype == np.float32
+    assert workload(experiment).optimizer == SGD(0.1)
+    assert [stage.layers for stage in workload(experiment).stages] == [("flatten", "hidden"), ("logits", "cel")]
+
+
+def test_every_key_of_system_reaches_the_hardware(load) -> None:  # type: ignore[no-untyped-def]
+    overrides = [
+        "system.name=C2_Server",
+        "system.select_ipus=20",
+        "system.selection_order=hoof",
+        "system.clock=1.5 GHz",
+        "system.overhead=2.5 us",
+        "system.host={infeed: 1 GB/s, host_fill: 16 Gbit/s, outfeed: 3e9, host_drain: 4000000000}",
+    ]
+    assert load(TRAINING, *overrides).system == build_system(
+        "c2_server",
+        mapping=(0, 1),
+        select=20,
+        selection_order="HOOF",
+        clock_hz=1_500_000_000,
+        overhead_ns=Fraction(2500),
+        host_rates={
+            "infeed_bytes_per_s": Fraction(10**9),
+            "host_fill_bytes_per_s": Fraction(2 * 10**9),
+            "outfeed_bytes_per_s": Fraction(3 * 10**9),
+            "host_drain_bytes_per_s": Fraction(4 * 10**9),
+        },
+    )
+
+
+def test_sharding_is_no_pipeline_to_auto_selection(load) -> None:  # type: ignore[no-untyped-def]
+    orders = [load(TRAINING, f"pipeline.schedule={name}").system.selection_order for name in ("grouped", "sharded")]
+    assert orders == ["SNAKE", "ZIGZAG"]
+
+
+def test_single_puts_every_stage_on_one_ipu(load) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TRAINING, "pipeline.schedule=single")
+    assert experiment.program.shape.mapping == (0, 0)
+    assert experiment.system.count == 1
+
+
+def test_three_stages_take_a_device_of_four(load) -> None:  # type: ignore[no-untyped-def]
+    overrides = ["pipeline.splits=[hidden, logits]", "pipeline.gradient_accumulation_count=6"]
+    assert load(TRAINING, *overrides).system.count == 4
+
+
+def test_counts_feeds_and_repeats(load) -> None:  # type: ignore[no-untyped-def]
+    overrides = [
+        "name=other",
+        "pipeline.repeat_count=3",
+        "steps=2",
+        "pipeline.reduction_method=mean",
+        "pipeline.allow_recompute=true",
+        "pipeline.device_mapping=[1, 0]",
+        "infeed={prefetch_depth: 1, element_bytes: 2 KiB}",
+        "outfeed={mode: last, buffer_depth: 7, element_bytes: 12}",
+    ]
+    experiment = load(TRAINING, *overrides)
+    assert experiment.name == experiment.program.name == "other"
+    assert experiment.program.shape == PlanShape((1, 0), 8, recompute=True)
+    assert experiment.program.reduction == workload(experiment).reduction == "MEAN"
+    assert experiment.program.infeed == Infeed(2048, 1)
+    assert experiment.program.outfeed == Outfeed(12, "LAST", 7)
+    assert experiment.executions == 6
+
+
+def test_numerics_off_changes_nothing_but_the_arithmetic(load) -> None:  # type: ignore[no-untyped-def]
+    on, off = load(TRAINING), load(TRAINING, "numerics=off")
+    assert off.workload is None
+    assert off.constant_loss is None
+    assert off.program == on.program
+    assert off.system == on.system
+
+
+@pytest.mark.parametrize("override", ["optimizer=", "training=false"])
+def test_without_optimizer_or_with_training_off_it_is_inference(load, override: str) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TRAINING, override)
+    assert not experiment.program.shape.training
+    assert workload(experiment).optimizer is None
+    assert [(stage.backward, stage.update, stage.gradient_bytes) for stage in experiment.program.stages] == [
+        ((), (), 0),
+        ((), (), 0),
+    ]
+
+
+def test_optimizers_precision_and_seed(load) -> None:  # type: ignore[no-untyped-def]
+    overrides = ["optimizer={type: momentum, learning_rate: 1, momentum: 0.9}", "precision=float64", "seed=5"]
+    work = workload(load(TRAINING, *overrides))
+    assert work.optimizer == Momentum(1, 0.9)
+    assert (work.dtype, work.seed, work.feed.seed) == (np.float64, 5, 5)
+    assert work.feed.dataset.x.dtype == np.float64
+    assert work.initial_parameters(0)["hidden/W"].dtype == np.float64
+
+
+def test_held_out_samples_are_not_trained_on(load) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TRAINING, "data.hold_out=0.25", "evaluate.every=2")
+    assert experiment.held_out is not None
+    assert experiment.held_out.every == 2
+    assert experiment.held_out.stages == workload(experiment).stages
+    train, held_out = workload(experiment).feed.dataset.x, experiment.held_out.dataset.x
+    assert (len(train), len(held_out)) == (48, 16)
+    assert not {row.tobytes() for row in train} & {row.tobytes() for row in held_out}
+    assert load(TRAINING, "data.hold_out=16").held_out.every is None
+
+
+def test_measured_cycles_replace_the_counted_work_and_nothing_else(load) -> None:  # type: ignore[no-untyped-def]
+    cycles = "pipeline.cycles=[{forward: 1, backward: 2, update: 3}, {forward: 4}]"
+    counted, measured = load(TRAINING).program.stages, load(TRAINING, cycles).program.stages
+    assert [(stage.forward, stage.backward, stage.update) for stage in measured] == [(1, 2, 3), (4, 0, 0)]
+    assert [stage.output_bytes for stage in measured] == [stage.output_bytes for stage in counted]
+    assert [(s.backward, s.update) for s in load(TRAINING, cycles, "training=false").program.stages] == [(0, 0)] * 2
+
+
+def test_stages_known_by_their_cost(load) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TIMED)
+    a, b = experiment.program.stages
+    assert (a.name, a.forward, a.backward, a.update, a.output_bytes) == ("a", 10, 20, 3, 4096)
+    assert (b.name, b.forward, b.backward, b.gradient_bytes, b.parameter_bytes) == ("b", 11, 0, 5120, 1000)
+    assert experiment.workload is None
+    assert experiment.program.shape.training
+    assert experiment.program.infeed.element_bytes == 0
+
+
+def test_stages_without_backward_cycles_are_inference_unless_said(load) -> None:  # type: ignore[no-untyped-def]
+    timed = TIMED.replace("backward: 20, ", "")
+    assert not load(timed).program.shape.training
+    assert load(timed).program.stages[0].update == 0
+    assert load(timed, "training=true").program.shape.training
+    assert not load(TIMED, "training=false").program.shape.training
+
+
+def test_python_functions_as_layer_stage_and_loss(load) -> None:  # type: ignore[no-untyped-def]
+    spec = "{name: mine, python: f.py:block, parameters: {W: [16, 4], b: [4]}, fill: {b: 0.5}}"
+    stages = f"pipeline.stages=[{spec}, [cel]]"
+    loss = "{name: cel, python: f.py:squares, loss: true, cost: {forward: 7, backward: 9}}"
+    experiment = load(TRAINING, "pipeline.splits=", stages, f"model.layers=[{loss}]")
+    first, last = workload(experiment).stages
+    assert (first.name, first.layers, last.layers) == ("mine", ("mine",), ("cel",))
+    layer, function = first.named_layers[0].layer, last.loss.layer
+    assert isinstance(layer, PythonLayer)
+    assert isinstance(function, PythonLoss)
+    assert workload(experiment).initial_parameters(0)["mine/b"].tolist() == [0.5] * 4
+    assert isinstance(layer.cost((4, 4), 8, 4), LayerCost)
+    forward, backward = experiment.program.stages[1].forward, experiment.program.stages[1].backward
+    assert [work.cycles for work in (*forward, *backward)] == [7, 9]
+
+
+def test_a_schedule_registered_from_outside_is_a_choice(load) -> None:  # type: ignore[no-untyped-def]
+    grouped = registry.find("grouped")
+    registry.register(Schedule("mine", grouped.plan, grouped.offsets, True, "for a test"))
+    try:
+        assert load(TRAINING, "pipeline.schedule=Mine").program.schedule == "mine"
+    finally:
+        registry.unregister("mine")
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_schedule_takes_the_same_scenario(load, name: str) -> None:  # type: ignore[no-untyped-def]
+    assert load(TRAINING, f"pipeline.schedule={name.capitalize()}").program.schedule == name

@@ -1,0 +1,85 @@
+"""The recorder's columns become a Timeline, which saves and loads without loss."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from ipusim.pipeline.ops import Pass
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import NONE, Span, SpanKind, Timeline, TimelineInfo
+
+INFO = TimelineInfo(
+    name="a",
+    system="m2000",
+    clock_hz=1_325_000_000,
+    ipus=(0, 1),
+    selection_order="SNAKE",
+    schedule="grouped",
+    training=True,
+    stages=("s0", "s1"),
+    mapping=(0, 1),
+    count=4,
+    overlap=4,
+    time_steps=8,
+    executions=2,
+    executions_per_step=2,
+    micro_batch_size=32,
+    links=("0→1 rung", "1→0 rung"),
+)
+
+
+def recorded():
+    recorder = Recorder(9)
+    forward = recorder.describe(Description(SpanKind.FORWARD, 0, 0, 3), Description(SpanKind.FORWARD, 1, 1, 2))
+    host = recorder.describe(Description(SpanKind.HOST, link=1, bytes=7))
+    late = recorder.record(forward + 1, 10, 5, 9, NONE)
+    recorder.record(host, NONE, 0, 12, late)
+    recorder.record(forward, 9, 0, 3, NONE)
+    return recorder.timeline(INFO)
+
+
+def test_rows_are_sorted_by_start_and_causes_follow():
+    assert list(recorded()) == [
+        Span(0, 12, SpanKind.HOST, NONE, NONE, NONE, NONE, NONE, 1, 7, 2),
+        Span(0, 3, SpanKind.FORWARD, 0, 0, 3, 0, 1, NONE, 0, NONE),
+        Span(5, 9, SpanKind.FORWARD, 1, 1, 2, 1, 1, NONE, 0, NONE),
+    ]
+
+
+def test_saved_and_loaded_are_equal_and_so_are_the_bytes(tmp_path):
+    timeline = recorded()
+    buffers = io.BytesIO(), io.BytesIO()
+    for buffer in buffers:
+        timeline.save(buffer)
+    assert buffers[0].getvalue() == buffers[1].getvalue()
+    buffers[0].seek(0)
+    assert Timeline.load(buffers[0]) == timeline
+    path = tmp_path / "timeline.npz"
+    timeline.save(path)
+    loaded = Timeline.load(path)
+    assert loaded == timeline
+    assert loaded.info == INFO
+
+
+def test_a_timeline_is_read_only_and_compares():
+    timeline = recorded()
+    with pytest.raises(ValueError, match="read-only"):
+        timeline.start[0] = 4
+    other = np.array([tuple(span) for span in timeline])
+    other[0, 1] += 1
+    assert timeline != Timeline(INFO, other)
+    assert timeline != "a timeline"
+    assert repr(timeline) == "<Timeline of a: 3 spans, 12 cycles>"
+    assert len(Timeline(INFO, np.empty((0, 11)))) == Timeline(INFO, np.empty((0, 11))).makespan_cycles == 0
+
+
+def test_rows_of_kinds():
+    assert recorded().rows(SpanKind.FORWARD).tolist() == [1, 2]
+    assert recorded().rows(SpanKind.FORWARD, SpanKind.HOST).tolist() == [0, 1, 2]
+
+
+def test_passes_have_the_numbers_of_their_spans():
+    assert [SpanKind[each.name].value for each in Pass] == [each.value for each in Pass]
