@@ -32,13 +32,13 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
     return json_schema()
 
 
-def load_source(path: Path, overrides: Iterable[str] = ()) -> tuple[Source, Scenario]:
+def load_source(path: Path | str, overrides: Iterable[str] = ()) -> tuple[Source, Scenario]:
     """Read a scenario file and its overrides; return it as text with places and as a Scenario."""
-    source = apply_overrides(read_source(path), overrides)
+    source = apply_overrides(read_source(Path(path)), overrides)
     return source, validate(source)
 
 
-def load_scenario(path: Path, overrides: Iterable[str] = ()) -> Scenario:
+def load_scenario(path: Path | str, overrides: Iterable[str] = ()) -> Scenario:
     """Read and validate a scenario file, with overrides such as ``pipeline.repeat_count=10``.
 
     Raises ScenarioError with every problem found.

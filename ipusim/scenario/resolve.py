@@ -26,7 +26,7 @@ from ipusim.scenario.source import Source
 from ipusim.scenario.stages import PlannedStage, plan_stages
 
 
-def load_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:
+def load_experiment(path: Path | str, overrides: Iterable[str] = ()) -> Experiment:
     """Read a scenario file, with overrides such as ``pipeline.repeat_count=10``, into an Experiment.
 
     Raises ScenarioError with every problem found.

@@ -1,0 +1,56 @@
+"""Makes the figures and tables that the README shows: ``python -m reports`` from the top of the repository."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ipusim.render.tables import Table, comparison_table
+from ipusim.scenario import load_experiment
+from ipusim.study.compare import compare
+from ipusim.study.folder import write_folder
+from ipusim.study.report import comparison_files, picture, picture_window
+from ipusim.study.run import execute
+from ipusim.study.tables import order_table
+
+ROOT = Path(__file__).parent.parent
+SCENARIOS = ROOT / "scenarios"
+
+
+def markdown(table: Table) -> str:
+    """Return a table as Markdown."""
+    lines = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tutorial() -> dict[str, bytes]:
+    """Draw the tutorial's pipeline: one execution, and its ramp-up, main phase and ramp-down."""
+    experiment = load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1", "numerics=off"])
+    timeline = execute(experiment).timeline
+    files = {"tutorial.png": picture(timeline, picture_window(timeline), ".png")}
+    for phase in ("ramp-up", "main", "ramp-down"):
+        files[f"tutorial-{phase}.png"] = picture(timeline, picture_window(timeline, phase=phase), ".png")
+    return files
+
+
+def schedules() -> dict[str, bytes]:
+    """Compare the schedules of the tutorial's figures, drawn and as a table."""
+    names = ["grouped", "interleaved", "sequential"]
+    rows = compare(SCENARIOS / "schedules_four_ipus.yaml", names)
+    table = comparison_table([row.result.summary for row in rows if row.result])
+    return {"schedules.png": comparison_files(rows)["comparison.png"], "schedules.md": markdown(table).encode()}
+
+
+def orders() -> dict[str, bytes]:
+    """Compare the selection orders of a 16-IPU pipeline."""
+    result = execute(load_experiment(SCENARIOS / "selection_orders.yaml"))
+    return {"selection_orders.md": markdown(order_table(result.orders)).encode()}
+
+
+def main(folder: Path) -> None:
+    """Write every file into ``folder``."""
+    write_folder(folder, {**tutorial(), **schedules(), **orders()})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "reports")

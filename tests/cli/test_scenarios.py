@@ -1,0 +1,195 @@
+"""What each scenario promises in its first two lines, seen to hold."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.machine.durations import durations
+from ipusim.scenario import load_experiment
+from ipusim.study.compare import compare
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(SCENARIOS.glob("*.yaml"))
+#: Runs whose full size is another test's, or too long for this one.
+SHORTER = {
+    "tutorial_step1_single_ipu": ("steps=1",),
+    "tutorial_step2_sharding": ("steps=1",),
+    "tutorial_step4_configurable_stages": ("steps=1",),
+    "tutorial_step3_pipelining": ("steps=1",),  # in full below
+    "digits_training": ("steps=1",),
+    "bert_large_pod16": ("pipeline.gradient_accumulation_count=20",),
+}
+
+
+def run(name, *overrides):
+    return execute(load_experiment(SCENARIOS / f"{name}.yaml", overrides))
+
+
+def test_every_scenario_has_two_lines_that_say_what_it_shows():
+    assert len(FILES) >= 9
+    for path in FILES:
+        first, second = path.read_text().splitlines()[:2]
+        assert first.startswith("# "), path
+        assert second.startswith("# "), path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_scenario_runs(path):
+    result = run(path.stem, *SHORTER.get(path.stem, ()))
+    assert result.timeline.makespan_cycles > 0
+
+
+def test_step3_learns_what_no_constant_predictor_can():
+    learning = run("tutorial_step3_pipelining").learning
+    first, last = learning.losses[0].step, learning.losses[-1].step
+    assert learning.constant_loss == pytest.approx(math.log(10), abs=0.01)
+    assert learning.mean_loss(last) < 0.1 * learning.constant_loss < learning.mean_loss(first)
+    assert len(learning.losses) == 10 * 10 * 16
+
+
+def test_the_tutorials_steps_train_alike():
+    """Cut or not, pipelined or not: the same micro-batches in the same order give the same losses."""
+    steps = [
+        "tutorial_step1_single_ipu",
+        "tutorial_step2_sharding",
+        "tutorial_step3_pipelining",
+        "tutorial_step4_configurable_stages",
+    ]
+    losses = [[loss.loss for loss in run(step, "steps=1", "precision=float64").learning.losses] for step in steps]
+    assert len(losses[0]) == 160
+    for other in losses[1:]:
+        np.testing.assert_allclose(other, losses[0], rtol=1e-12)
+
+
+def test_pipelining_beats_sharding_and_one_ipu_beats_both():
+    """The tutorial's own remarks on a model that fits one IPU."""
+    one, sharded, pipelined = (
+        run(step, "steps=1", "numerics=off").summary.step_cycles
+        for step in ("tutorial_step1_single_ipu", "tutorial_step2_sharding", "tutorial_step3_pipelining")
+    )
+    assert one < pipelined < sharded
+
+
+@pytest.mark.parametrize("system", ["free", "m2000", "c2_server", "bow_pod16"])
+def test_grouped_beats_interleaved_beats_sequential(system):
+    rows = compare(
+        SCENARIOS / "schedules_four_ipus.yaml",
+        ["grouped", "interleaved", "sequential"],
+        [f"system.name={system}", "system.auto_select_ipus=4"],
+    )
+    cycles = [row.result.summary.makespan_cycles for row in rows]
+    assert cycles[0] < cycles[1] < cycles[2]
+    if system == "free":
+        stages, count, forward, backward = 4, 8, 1000, 2000
+        assert cycles == [
+            (count + stages - 1) * (forward + backward),
+            stages * (forward + backward) + (2 * count - 2) * max(forward, backward),
+            stages * count * (forward + backward),
+        ]
+
+
+def copy_cycles(order, sizes, clock_hz):
+    """The merged copy of a chain of 16 stages on the ladder, from the rules alone: no code of ipusim's."""
+    places = {
+        "ZIGZAG": list(range(16)),
+        "SNAKE": [0, 1, 3, 2, 4, 5, 7, 6, 8, 9, 11, 10, 12, 13, 15, 14],
+        "HOOF": [0, 2, 4, 6, 8, 10, 12, 14, 15, 13, 11, 9, 7, 5, 3, 1],
+    }[order]
+    link = Fraction(128 * 2**30 * 85, 8 * 100)  # bytes a second, one IPU-Link, one direction
+    load: dict[tuple[int, int, str], int] = {}
+    longest = 0
+    for stage, size in enumerate(sizes):
+        for source, target in ((places[stage], places[stage + 1]), (places[stage + 1], places[stage])):
+            at, hops = source, 0
+            if source % 2 != target % 2:
+                same_rung = source // 2 == target // 2
+                load[at, at ^ 1, "rung" if same_rung else "crossing"] = (
+                    load.get((at, at ^ 1, "rung" if same_rung else "crossing"), 0) + size
+                )
+                at, hops = at ^ 1, hops + 1
+            while at != target:
+                step = at + 2 if target > at else at - 2
+                load[at, step, "rail"] = load.get((at, step, "rail"), 0) + size
+                at, hops = step, hops + 1
+            longest = max(longest, hops)
+    transfer = max(
+        math.ceil(size * clock_hz / (link * (4 if channel == "rung" else 2))) for (_, _, channel), size in load.items()
+    )
+    nanosecond = Fraction(clock_hz, 10**9)
+    sync = math.ceil(2 * 15 * (1 + 16 // 2 // 2) * nanosecond)
+    overhead = math.ceil((5000 - 60 - 15) * nanosecond)
+    return sync + overhead + math.ceil(longest * 15 * nanosecond) + transfer, longest
+
+
+@pytest.mark.parametrize("order", ["ZIGZAG", "SNAKE", "HOOF"])
+def test_copy_times_and_routes_of_the_selection_orders(order):
+    result = run("selection_orders", f"system.selection_order={order}")
+    program, system = result.experiment.program, result.experiment.system
+    sizes = [profile.output_bytes for profile in program.stages[:-1]]
+    assert len(set(sizes)) > 3, "boundaries are meant to be unequal"
+    right, longest = copy_cycles(order, sizes, system.clock_hz)
+    report = next(report for report in result.orders if report.order == order)
+    assert report.used
+    assert report.copy_cycles == right
+    assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
+    assert (report.direct == len(report.routes)) == (order != "ZIGZAG")
+    timeline = result.timeline
+    syncs, exchanges = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.EXCHANGE)
+    assert set((timeline.end[exchanges] - timeline.start[syncs]).tolist()) == {right}
+    assert {len(route.ipus) for route in report.routes} == ({2, 3} if order == "ZIGZAG" else {2})
+
+
+def test_the_selection_orders_differ_in_time():
+    reports = run("selection_orders").orders
+    assert len({report.copy_cycles for report in reports}) == 3
+    assert [report.order for report in reports if report.used] == ["SNAKE"]
+
+
+def test_digits_reach_95_percent_over_four_ipus():
+    result = run("digits_training")
+    assert len(set(result.experiment.program.shape.mapping)) == 4
+    steps, evaluation = result.learning.evaluations[-1]
+    assert steps == result.experiment.steps
+    assert evaluation.samples > 300
+    assert evaluation.accuracy >= 0.95
+
+
+def test_inference_gives_the_networks_outputs():
+    result = run("inference")
+    workload = result.experiment.workload
+    count = result.experiment.program.shape.count
+    assert result.learning.losses == ()
+    assert len(result.learning.outputs) == count
+    for index in (0, count - 1):
+        x, _ = workload.feed.element(index)
+        for stage, parameters in enumerate(map(workload.initial_parameters, range(len(workload.stages)))):
+            x, _ = workload.stages[stage].forward(parameters, x, None)
+        np.testing.assert_allclose(result.learning.outputs[index], x, rtol=1e-3, atol=1e-5)
+
+
+def test_bert_large_takes_the_published_time_for_a_micro_batch():
+    """5.19 ms for each micro-batch of the slowest IPU: 6044 sequences/s on four replicas of Bow Pod16."""
+    result = run("bert_large_pod16")
+    summary = result.summary
+    main = next(phase for phase in summary.phases if phase.name == "main")
+    per_step = main.cycles / (main.last_time_step - main.first_time_step + 1) / summary.clock_hz
+    copy = result.orders[0].copy_cycles / summary.clock_hz
+    assert per_step - copy == pytest.approx(5.19e-3, rel=1e-3)
+    replicas = 4
+    assert replicas * summary.throughput.samples_per_s == pytest.approx(6044, rel=0.05)
+
+
+def test_durations_are_those_of_the_cost_model_or_as_measured():
+    experiment = load_experiment(SCENARIOS / "schedules_four_ipus.yaml")
+    plan = execute(experiment).plan
+    found = durations(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
+    assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
+    assert set(found.update.values()) == {500}
