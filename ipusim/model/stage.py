@@ -17,7 +17,6 @@ from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
 
-
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
 
@@ -154,9 +153,10 @@ class LayerStage:
     ) -> Array | None:
         """Run the layers' backward passes in reverse.
 
-        Each gradient goes to ``receive`` at once: adding it to its accumulator while
-        it is in the cache took a fifth off a pass over the tutorial's model. Without need of an input gradient (the first stage) it ends at the first
-        layer with parameters, as TensorFlow's gradients of the variables alone do.
+        Each gradient goes to ``receive`` at once, so that it is added to its
+        accumulator while it is in the cache. Without need of an input gradient (the
+        first stage) it ends at the first layer with parameters, as TensorFlow's
+        gradients of the variables alone do.
         """
         lowest = 0 if need_input_gradient else self._first_trained
         if self.loss is not None:

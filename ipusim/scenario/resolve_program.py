@@ -66,7 +66,10 @@ def build_program(
     stages: tuple[LayerStage, ...],
     feed: Feed | None,
 ) -> PipelineProgram:
-    """Return the program; its feeds carry the bytes of the data and of the last stage, unless others are given; synthetic data none."""
+    """Return the program; its feeds carry the bytes of the data and of the last stage, unless others are given.
+
+    With synthetic data they carry none.
+    """
     pipeline, infeed, outfeed = scenario.pipeline, scenario.infeed, scenario.outfeed
     in_bytes, out_bytes = infeed.element_bytes, outfeed.element_bytes
     if in_bytes is None:

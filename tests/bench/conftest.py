@@ -12,7 +12,7 @@ import pytest
 ROUNDS = 5
 
 
-@pytest.fixture()
+@pytest.fixture
 def ratio() -> Callable[[str, Callable[[], object], Callable[[], object]], float]:
     def measure(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> float:
         times: dict[bool, list[float]] = {True: [], False: []}

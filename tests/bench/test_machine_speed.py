@@ -98,7 +98,7 @@ def plain_loop(weights, feed, count, executions, rate):
                     grad = grad @ weights[f"{name}/W"].T
                     grad *= inputs[index] > 0
         for name, array in weights.items():
-            array -= np.float32(rate) * total[name]
+            np.subtract(array, np.float32(rate) * total[name], out=array)
     return losses
 
 

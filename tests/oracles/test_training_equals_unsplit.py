@@ -81,9 +81,9 @@ def plain_loop(weights, feed, reduction, momentum):
         for name, array in weights.items():
             if momentum:
                 velocity[name] = MOMENTUM * velocity[name] + total[name]
-                array -= RATE * velocity[name]
+                array[...] -= RATE * velocity[name]
             else:
-                array -= RATE * total[name]
+                array[...] -= RATE * total[name]
     return losses, weights
 
 

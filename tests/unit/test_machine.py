@@ -208,10 +208,11 @@ def test_progress_is_told_every_time_step():
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):
     shape = PlanShape((0, 1), 4)
-    monkeypatch.setattr(HostStream, "_host", lambda self: iter_once(self))
 
-    def iter_once(stream):
+    def host_that_stops(stream):
         yield stream._env.timeout(1)
+
+    monkeypatch.setattr(HostStream, "_host", host_that_stops)
 
     with pytest.raises(DeadlockError) as caught:
         run(shape, "grouped", "m2000", infeed=Infeed(100))

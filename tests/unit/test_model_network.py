@@ -126,8 +126,8 @@ def test_stage_gradients_equal_those_of_the_whole():
     none = whole.backward(parameters, saved, None, False, trimmed.__setitem__)
     assert none is None
     assert trimmed.keys() == gradients.keys() == parameters.keys()
-    for key in gradients:
-        np.testing.assert_array_equal(trimmed[key], gradients[key])
+    for key, gradient in gradients.items():
+        np.testing.assert_array_equal(trimmed[key], gradient)
     assert loss.shape == ()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from ipusim.cli import main
 from ipusim.scenario import ScenarioError, load_experiment, load_scenario
 
 GOOD = """\
@@ -465,6 +467,23 @@ def test_message(case: str, folder: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         load_experiment(Path("bad.yaml"))
     assert str(caught.value).splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command_line_says_it_exits_with_2_and_writes_nothing(
+    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, *lines = CASES[case]
+    Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
+    before = sorted(folder.rglob("*"))
+    monkeypatch.setattr(sys, "argv", ["ipusim", "run", "bad.yaml"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
+    assert shown.out == ""
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.usefixtures("folder")
