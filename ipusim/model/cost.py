@@ -1,9 +1,9 @@
 """The cost model: the work of a pass becomes whole cycles of the tile clock on a given IPU.
 
-One layer's pass is one bulk-synchronous step of one IPU: the tiles meet, exchange
-their operands, then compute from their own memory.
+One layer's pass is one bulk-synchronous step of one IPU, or a few that follow each
+other: the tiles meet, exchange their operands, then compute from their own memory.
 
-    cycles = internal_sync_cycles
+    cycles = supersteps * internal_sync_cycles
            + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile))
            + max(ceil(macs / (MACs per cycle * MATMUL_EFFICIENCY))
                    + ceil(flops / (tiles * vector width / itemsize)),
@@ -14,7 +14,8 @@ exchange term is PopLibs' (lib/poplin/ExchangeEstimator.cpp), with the bytes spr
 evenly over the tiles (assumed). The matrix term is PopLibs' lower bound
 (lib/poplin/ConvModel.cpp, total MACs over the maximum per cycle) over an efficiency
 (assumed). That arithmetic hides under memory traffic, or the other way round, is
-assumed. Each term is rounded up once; the rest is integer arithmetic.
+assumed. Each term is rounded up once for all supersteps of a layer; the rest is
+integer arithmetic.
 """
 
 from __future__ import annotations
@@ -41,6 +42,26 @@ class MeasuredWork(Work):
     cycles: int = 0
 
 
+@dataclass(frozen=True)
+class WorkSequence(Work):
+    """A layer's pass that is made of other layers' passes; the other fields are the sums of theirs."""
+
+    parts: tuple[Work, ...] = ()
+
+
+def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
+    """Return ``parts`` as one pass, which costs what they cost one after another."""
+    return WorkSequence(
+        macs=sum(work.macs for work in parts),
+        flops=sum(work.flops for work in parts),
+        sram_bytes=sum(work.sram_bytes for work in parts),
+        exchange_bytes=sum(work.exchange_bytes for work in parts),
+        itemsize=itemsize,
+        supersteps=sum(work.supersteps for work in parts),
+        parts=parts,
+    )
+
+
 def pass_cycles(cost: PassCost, ipu: IpuSpec) -> int:
     """Return the cycles of one pass: the sum over its layers, or the measured cycles unchanged."""
     if isinstance(cost, int):
@@ -55,6 +76,8 @@ def work_cycles(work: Work, ipu: IpuSpec) -> int:
     """
     if isinstance(work, MeasuredWork):
         return work.cycles
+    if isinstance(work, WorkSequence):
+        return sum(work_cycles(part, ipu) for part in work.parts)
     if not (work.macs or work.flops or work.sram_bytes or work.exchange_bytes):
         return 0
     tiles = ipu.tiles
@@ -65,7 +88,7 @@ def work_cycles(work: Work, ipu: IpuSpec) -> int:
     lanes = VECTOR_BYTES_PER_CYCLE_PER_TILE // min(work.itemsize, 4)
     vector = _ceil_div(work.flops, tiles * lanes)
     memory = _ceil_div(work.sram_bytes, tiles * ipu.sram_bytes_per_cycle_per_tile)
-    return ipu.internal_sync_cycles + exchange + max(matrix + vector, memory)
+    return work.supersteps * ipu.internal_sync_cycles + exchange + max(matrix + vector, memory)
 
 
 def _ceil_div(numerator: int, denominator: int) -> int:

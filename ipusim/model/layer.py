@@ -28,6 +28,9 @@ Shape = tuple[int, ...]
 Parameters = Mapping[str, Array]
 #: What a forward pass keeps for its backward pass; only the layer itself looks inside.
 Saved = Any
+#: What seeds the random draws of one layer in one micro-batch: whole numbers, such as (seed, number of the
+#: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
+Key = tuple[int, ...]
 
 #: Vector operations that one element of an elementary function (exp, log, tanh, ...) counts as; assumed.
 ELEMENTARY_FLOPS: Final = 4
@@ -70,8 +73,12 @@ class Layer(Described, Protocol):
         """Return the shape of one output sample; raises ModelError when the input does not fit."""
         ...
 
-    def forward(self, parameters: Parameters, x: Array) -> tuple[Array, Saved]:
-        """Return the output of the micro-batch ``x``, and what backward needs."""
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the output of the micro-batch ``x``, and what backward needs.
+
+        ``key`` seeds random draws in training; without one the layer draws nothing,
+        as in evaluation and inference.
+        """
         ...
 
     def backward(

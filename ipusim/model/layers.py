@@ -1,18 +1,19 @@
-"""The layers, in plain NumPy: forward and backward stand side by side, because simulated IPUs execute both."""
+"""The plain layers, in NumPy: forward and backward stand side by side, because simulated IPUs execute both."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
+from ipusim.model.activations import activate, activation, pull_back
 from ipusim.model.layer import (
-    ELEMENTARY_FLOPS,
     Array,
+    Key,
     LayerCost,
     Parameterless,
     Parameters,
@@ -21,16 +22,7 @@ from ipusim.model.layer import (
     glorot_uniform,
 )
 from ipusim.model.profile import Work
-
-Activation = Literal["identity", "relu", "tanh"]
-
-#: Vector operations for one element of each activation: (forward, backward).
-#: relu: a maximum; a comparison and a product. tanh: the function; 1 - y*y, times the gradient.
-_ACTIVATION_FLOPS: Final[dict[Activation, tuple[int, int]]] = {
-    "identity": (0, 0),
-    "relu": (1, 2),
-    "tanh": (ELEMENTARY_FLOPS, 3),
-}
+from ipusim.model.serialized_matmul import Dimension, SerializedMatmul
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Flatten(Parameterless):
         """Return one axis of as many elements."""
         return (math.prod(input_shape),)
 
-    def forward(self, parameters: Parameters, x: Array) -> tuple[Array, Saved]:
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ...) as (batch, elements)."""
         return x.reshape(len(x), -1), x.shape
 
@@ -57,6 +49,41 @@ class Flatten(Parameterless):
 
 
 @dataclass(frozen=True)
+class ActivationLayer(Parameterless):
+    """An activation by itself, as Keras ``Activation``; names are those of :mod:`ipusim.model.activations`."""
+
+    activation: str
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for an unknown activation."""
+        activation(self.activation)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape."""
+        return input_shape
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the function of each element of ``x`` (batch, ...)."""
+        return activate(self.activation, x, own=False)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` times the function's slope."""
+        return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: the activation's flops for each element, read and written where it lies."""
+        rule, none = activation(self.activation), Work(itemsize=itemsize)
+        if rule.keeps == "nothing":
+            return LayerCost(none, none)
+        elements = batch * math.prod(input_shape)
+        forward = Work(flops=elements * rule.forward_flops, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        backward = Work(flops=elements * rule.backward_flops, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
+        return LayerCost(forward, backward if need_input_gradient else none)
+
+
+@dataclass(frozen=True)
 class Dense:
     """A fully connected layer over the last axis: ``activation(x @ W + b)``.
 
@@ -65,27 +92,40 @@ class Dense:
 
     Attributes:
         units: size of the last axis of the output.
-        activation: identity, relu or tanh.
+        activation: a name of :mod:`ipusim.model.activations`.
         use_bias: whether there is a ``b``.
+        serialization_factor: parts that the products are split into (see
+            :mod:`ipusim.model.serialized_matmul`; a is x as rows of its last axis).
+        serialization_dimension: the dimension that the parts split.
     """
 
     units: int
-    activation: Activation = "identity"
+    activation: str = "identity"
     use_bias: bool = True
+    serialization_factor: int = 1
+    serialization_dimension: Dimension = "a_columns"
 
     def __post_init__(self) -> None:
-        """Raise ModelError for units below 1 or an unknown activation."""
+        """Raise ModelError for units below 1, an unknown activation, or parts that cannot be."""
         if self.units < 1:
             raise ModelError(f"a dense layer needs at least 1 unit, got {self.units}")
-        if self.activation not in get_args(Activation):
-            raise ModelError(
-                f"unknown activation {self.activation!r}: expected one of {', '.join(get_args(Activation))}"
-            )
+        activation(self.activation)
+        _ = self._matmul
+
+    @cached_property
+    def _matmul(self) -> SerializedMatmul:
+        return SerializedMatmul(self.serialization_factor, self.serialization_dimension)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape with ``units`` as its last axis."""
+        """Return the input's shape with ``units`` as its last axis.
+
+        Raises ModelError for a scalar, or units or inputs that the serialization
+        factor does not divide.
+        """
         if not input_shape:
             raise ModelError("a dense layer needs an input of at least one axis, got a scalar for each sample")
+        if self.serialization_dimension != "a_columns":  # those hold the batch: see cost and forward
+            self._matmul.check(0, input_shape[-1], self.units)
         return (*input_shape[:-1], self.units)
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
@@ -102,62 +142,73 @@ class Dense:
             parameters["b"] = np.zeros(self.units, dtype)
         return parameters
 
-    def forward(self, parameters: Parameters, x: Array) -> tuple[Array, Saved]:
-        """Return ``activation(x @ W + b)``: (batch, ..., inputs) to (batch, ..., units)."""
-        y = x @ parameters["W"]
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return ``activation(x @ W + b)``: (batch, ..., inputs) to (batch, ..., units).
+
+        Raises ModelError when the serialization factor does not divide the rows.
+        """
+        W = parameters["W"]
+        if self.serialization_factor == 1:
+            y = x @ W
+        else:
+            y = self._matmul.product(x.reshape(-1, len(W)), W).reshape(*x.shape[:-1], self.units)
         # y is ours alone until it is returned, so the rest happens in place.
         if self.use_bias:
             y += parameters["b"]
-        if self.activation == "relu":
-            np.maximum(y, 0, out=y)
-        elif self.activation == "tanh":
-            np.tanh(y, out=y)
-        return y, (x, y)
+        y, kept = activate(self.activation, y)
+        return y, (x, kept)
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return dx = g @ W.T, dW = x.T @ g and db = sum of g, with g the gradient before the activation."""
-        x, y = saved
-        if self.activation == "relu":
-            grad = grad * (y > 0)
-        elif self.activation == "tanh":
-            slope = np.square(y)
-            np.subtract(1, slope, out=slope)
-            slope *= grad
-            grad = slope
+        x, kept = saved
+        grad = pull_back(self.activation, kept, grad)
         W = parameters["W"]
         rows = grad.reshape(-1, self.units)  # (batch * ..., units)
-        gradients = {"W": x.reshape(-1, len(W)).T @ rows}  # (inputs, units)
+        inputs = x.reshape(-1, len(W))
+        if self.serialization_factor == 1:
+            gradients = {"W": inputs.T @ rows}  # (inputs, units)
+            dx = grad @ W.T if need_input_gradient else None
+        else:
+            part, dW = self._matmul.gradients(inputs, W, rows, need_input_gradient)
+            gradients, dx = {"W": dW}, None if part is None else part.reshape(x.shape)
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
-        return (grad @ W.T if need_input_gradient else None), gradients
+        return dx, gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates; the bias adds R*U and the activation
         its own flops for each of R*U outputs. Backward: R*I*U for dW, and again for
-        dx where needed; R*U for db, and the activation's derivative.
+        dx where needed; R*U for db, and the activation's derivative. A serialized
+        product is as many supersteps as parts, each of which reads again what it does
+        not split. Raises ModelError when the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
         rows = batch * math.prod(input_shape[:-1])
+        self._matmul.check(rows, inputs, units)
         x, y, weights = rows * inputs, rows * units, inputs * units
         bias = units if self.use_bias else 0
-        activation_forward, activation_backward = _ACTIVATION_FLOPS[self.activation]
+        rule = activation(self.activation)
+        again = self._matmul.repeated(x, weights, y)
         forward = Work(
             macs=x * units,
-            flops=y * (activation_forward + self.use_bias),
-            sram_bytes=(x + weights + bias + y) * itemsize,
+            flops=y * (rule.forward_flops + self.use_bias),
+            sram_bytes=(x + weights + bias + y + again) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
+            supersteps=self.serialization_factor,
         )
-        saved = x + (y if self.activation != "identity" else 0)
+        saved = x + (y if rule.keeps != "nothing" else 0)
+        again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
         backward = Work(
             macs=x * units * (1 + need_input_gradient),
-            flops=y * (activation_backward + self.use_bias),
-            sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0)) * itemsize,
+            flops=y * (rule.backward_flops + self.use_bias),
+            sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
+            supersteps=self.serialization_factor,
         )
         return LayerCost(forward, backward)

@@ -19,6 +19,7 @@ class Work:
         sram_bytes: bytes read from and written to tile memory.
         exchange_bytes: bytes that tiles receive over the on-chip exchange.
         itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
+        supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
     """
 
     macs: int = 0
@@ -26,6 +27,7 @@ class Work:
     sram_bytes: int = 0
     exchange_bytes: int = 0
     itemsize: int = 4
+    supersteps: int = 1
 
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.profile import Work
 
 #: Samples of the micro-batch of zeros that a function is tried on.
@@ -160,7 +160,7 @@ class PythonLayer(_PythonFunction):
             )
         return y.shape[1:]
 
-    def forward(self, parameters: Parameters, x: Array) -> tuple[Array, Saved]:
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Evaluate the function on (batch, ...)."""
         return self._run(parameters, x)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array, Described, Layer, Loss, Parameters, Saved, Shape, parameter_count
+from ipusim.model.layer import Array, Described, Key, Layer, Loss, Parameters, Saved, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
@@ -38,8 +38,13 @@ class Stage(Protocol):
         """Draw the parameters; every split of one network draws the same ones."""
         ...
 
-    def forward(self, parameters: Parameters, x: Array, labels: Array | None) -> tuple[Array, Saved]:
-        """Return the output of the micro-batch, which is the scalar loss where the stage ends in it."""
+    def forward(
+        self, parameters: Parameters, x: Array, labels: Array | None, key: Key | None = None
+    ) -> tuple[Array, Saved]:
+        """Return the output of the micro-batch, which is the scalar loss where the stage ends in it.
+
+        ``key`` seeds the random draws of the micro-batch in training; None draws nothing.
+        """
         ...
 
     def backward(
@@ -131,14 +136,17 @@ class LayerStage:
             x, _ = placed.layer.forward(placed.own(parameters), x)
         return x
 
-    def forward(self, parameters: Parameters, x: Array, labels: Array | None) -> tuple[Array, Saved]:
+    def forward(
+        self, parameters: Parameters, x: Array, labels: Array | None, key: Key | None = None
+    ) -> tuple[Array, Saved]:
         """Run the layers in order, and the loss where the stage ends in it.
 
-        Raises ModelError when the loss finds no labels.
+        Each layer's key is ``key`` and the layer's place in the network, so that every
+        split draws the same. Raises ModelError when the loss finds no labels.
         """
         saved = []
-        for placed in self._placed:
-            x, kept = placed.layer.forward(placed.own(parameters), x)
+        for place, placed in enumerate(self._placed, self.first_position):
+            x, kept = placed.layer.forward(placed.own(parameters), x, None if key is None else (*key, place))
             saved.append(kept)
         if self.loss is not None:
             if labels is None:
