@@ -88,9 +88,7 @@ def run(
     if result.orders[0].routes:
         _print_table(tables.order_table(result.orders))
         _print_table(tables.route_table(result.orders))
-    advice = tables.order_advice(result.orders)
-    if advice:
-        typer.echo(advice)
+    typer.echo(tables.order_words(result.experiment.system, result.orders))
     typer.echo(f"{folder}: {', '.join(files)}")
 
 

@@ -74,6 +74,9 @@ class NumpyExecutor:
         self._optimizer = workload.optimizer
         self._scale: Any = workload.dtype.type(1 / shape.count) if workload.reduction == "MEAN" else None
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
+        self._ipu_of_step = shape.ipu_of_step
+        self._edges: Sequence[Edge] = ()
+        self._next_step: dict[int, int] = {}
         self._execution = 0
         self._outputs: dict[int, Array] = {}
         self.results: list[Array] = []
@@ -124,13 +127,13 @@ class NumpyExecutor:
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
-        next_step = dict(edges)
-        ipu_of_step = self._shape.ipu_of_step
+        if edges is not self._edges:  # the same few tuples come again after every time-step
+            self._edges, self._next_step = edges, dict(edges)
         for memory in self._memories.values():
             for (step, micro_batch), payload in memory.outbox.items():
-                target = next_step.get(step)
+                target = self._next_step.get(step)
                 if target is not None:
-                    self._memories[ipu_of_step[target]].arrived[target, micro_batch] = payload
+                    self._memories[self._ipu_of_step[target]].arrived[target, micro_batch] = payload
             memory.outbox.clear()
 
     def outfeed(self, micro_batch: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ipusim.hardware.system import System
 from ipusim.render.tables import Table
 from ipusim.study.orders import OrderReport, faster_order
 from ipusim.study.run import Learning
@@ -62,13 +63,14 @@ def route_table(reports: Sequence[OrderReport]) -> Table:
     return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
 
 
-def order_advice(reports: tuple[OrderReport, ...]) -> str | None:
-    """Return the sentence that names a faster selection order, or None when the used one is the fastest."""
+def order_words(system: System, reports: tuple[OrderReport, ...]) -> str:
+    """Return which selection order was taken and why, and which one would move the copies faster, if any."""
+    words = f"Selection order {system.selection_order}: {system.order_reason}"
     best = faster_order(reports)
     if best is None:
-        return None
+        return words
     used = next(report for report in reports if report.used)
     return (
-        f"{best.order} would move this program's copies faster: {best.copy_cycles:,} cycles a merged copy "
+        f"{words} {best.order} would move this program's copies faster: {best.copy_cycles:,} cycles a merged copy "
         f"instead of {used.copy_cycles:,}."
     )
