@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.errors import IpusimError, OutputError
+from ipusim.errors import IpusimError
 
 if TYPE_CHECKING:
     from ipusim.machine.simulate import Progress
@@ -69,20 +69,24 @@ def run(
     from ipusim.render.tables import ipu_table, summary_table
     from ipusim.scenario.resolve import load_experiment
     from ipusim.study import tables
-    from ipusim.study.folder import write_folder
-    from ipusim.study.report import picture_window, run_files
+    from ipusim.study.folder import check_folder, write_folder
+    from ipusim.study.report import check_picture, picture_window, run_files
     from ipusim.study.run import execute
 
     experiment = load_experiment(scenario, overrides or ())
+    folder = out or Path("reports") / experiment.name
+    check_picture(experiment.executions, start, end, phase, execution)
+    check_folder(folder)
     with _progress(experiment.name) as progress:
         result = execute(experiment, progress)
     files = run_files(result, picture_window(result.timeline, start, end, phase, execution))
-    folder = out or Path("reports") / experiment.name
     write_folder(folder, files)
     if experiment.description:
         typer.echo(experiment.description)
     _print_table(summary_table(result.summary))
     _print_table(ipu_table(result.summary))
+    _print_table(tables.memory_table(result.memory, result.timeline))
+    typer.echo(result.memory.verdict())
     if result.learning is not None:
         _print_table(tables.learning_table(result.learning))
     if result.orders[0].routes:
@@ -186,8 +190,8 @@ def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     experiment = load_experiment(scenario, overrides or ())
     program = experiment.program
     typer.echo(
-        f"{scenario}: {len(program.stages)} stages, {program.schedule}, "
-        f"{experiment.executions} executions of {program.shape.count} micro-batches on {experiment.system}"
+        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {experiment.executions}, "
+        f"micro-batches {program.shape.count} in each, on {experiment.system}"
     )
 
 
@@ -239,9 +243,8 @@ def main() -> None:
         typer.echo(str(error), err=True)
         sys.exit(2)
     except OSError as error:
-        if error.filename is None:
-            raise
-        typer.echo(str(OutputError(f"cannot use {error.filename}: {error.strerror}")), err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"{where}{error.strerror or error}", err=True)
         sys.exit(2)
 
 

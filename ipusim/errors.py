@@ -35,6 +35,10 @@ class CountError(ProgramError):
     """A gradient accumulation count that the schedule cannot lay out."""
 
 
+class OutOfMemoryError(IpusimError):
+    """A program that needs more memory than an IPU has; Graphcore's compiler refuses it before it runs."""
+
+
 class PlanError(IpusimError):
     """A Plan that breaks a rule that every Plan keeps."""
 

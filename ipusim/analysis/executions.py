@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.errors import TimelineError
 from ipusim.timeline.timeline import SpanKind, Timeline
 
 #: Kinds on tracks of their own, beside those of the IPUs: they run ahead of and behind the pipeline.
@@ -77,10 +78,10 @@ def executions(timeline: Timeline) -> tuple[Execution, ...]:
 
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
-    """Return one execution; raises IndexError naming those that the Timeline holds."""
+    """Return one execution; raises TimelineError naming those that the Timeline holds."""
     found = executions(timeline)
     for execution in found:
         if execution.index == index:
             return execution
     held = f"0 to {found[-1].index}" if found else "none"
-    raise IndexError(f"expected an execution of the Timeline ({held}), got {index}")
+    raise TimelineError(f"expected an execution of the Timeline ({held}), got {index}")

@@ -97,7 +97,7 @@ def phases(timeline: Timeline) -> tuple[Phase, ...]:
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
-    """Return the phases of one execution; raises IndexError for one that the Timeline does not hold."""
+    """Return the phases of one execution; raises TimelineError for one that the Timeline does not hold."""
     return tuple(_phases_of(find_execution(timeline, execution), time_steps(timeline), timeline.info.overlap))
 
 

@@ -103,7 +103,7 @@ class Summary:
 def summarise(timeline: Timeline, execution: int = 0) -> Summary:
     """Return the Summary of a run, with the makespan, phases and bubble of one of its executions.
 
-    Raises IndexError for an execution that the Timeline does not hold.
+    Raises TimelineError for an execution that the Timeline does not hold.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
     steps = [each.step_cycles for each in executions(timeline)]

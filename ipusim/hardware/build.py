@@ -10,6 +10,7 @@ from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS
 from ipusim.hardware.devices import Device, first_device, select_device
 from ipusim.hardware.machines import Machine, find_machine
 from ipusim.hardware.orders import resolve_order, selection
+from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
 
@@ -54,6 +55,11 @@ def build_system(
                 f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {device.count} IPUs: "
                 f"expected an IPU from 0 to {device.count - 1}, or a larger device"
             )
+        if ipu >= POD_IPUS:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
+                f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
+            )
     order, reason = resolve_order(selection_order, mapping, pipelined)
     return System(
         name=name,
@@ -61,13 +67,20 @@ def build_system(
         ipus=tuple(device.positions[index] for index in selection(order, device.count)),
         selection_order=order,
         order_reason=reason,
-        # a part of a torus machine has no loop of its own
-        topology=Topology(device.positions[0], device.count, machine.looped and device.count == machine.count),
+        topology=_links(machine, device),
         host=machine.host.with_rates(host_rates) if host_rates else machine.host,
         pair_overhead_ns=PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
         beyond_pair_overhead_ns=BEYOND_PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
         free=machine.free,
     )
+
+
+def _links(machine: Machine, device: Device) -> Topology | PodRing:
+    # a part of a ring has no loop of its own; a whole pod is a torus also where it is a part of several
+    whole = device.count == machine.count
+    if device.count > POD_IPUS:
+        return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)
+    return Topology(device.positions[0], device.count, machine.looped and (whole or device.count == POD_IPUS))
 
 
 def _check_stages_are_placed(mapping: Sequence[int]) -> None:

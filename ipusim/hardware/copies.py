@@ -15,24 +15,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.links import GATEWAY_LATENCY_NS, HOP_LATENCY_NS, LinkDirection
 from ipusim.hardware.topology import Route
 
-#: Time of a signal over one hop between IPUs (syncLatencyPerHop, PopLibs lib/poplibs_test/Util.cpp;
-#: S. Knowles, Hot Chips 33). That data needs the same time per hop is assumed.
-HOP_LATENCY_NS: Final = Fraction(15)
 
-
-def nominal_sync_ns(ipus: int) -> Fraction:
+def nominal_sync_ns(ipus: int, pods: int = 1) -> Fraction:
     """Return the time in which the IPUs of a device synchronise, there and back; 0 for a single IPU.
 
     One hop within a card and one for each pair of cards (``setGlobalSyncLatency``,
-    PopLibs lib/poplibs_test/Util.cpp).
+    PopLibs lib/poplibs_test/Util.cpp). Several pods do so each by itself and then
+    signal half-way round their ring, which is assumed.
     """
     if ipus == 1:
         return Fraction(0)
-    hops = 1 + (ipus // 2) // 2
-    return 2 * hops * HOP_LATENCY_NS
+    hops = 1 + (ipus // pods // 2) // 2
+    return 2 * (hops * HOP_LATENCY_NS + pods // 2 * GATEWAY_LATENCY_NS)
 
 
 #: What a superstep with a small inter-IPU exchange takes longer than one without, less its nominal

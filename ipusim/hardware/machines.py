@@ -23,7 +23,7 @@ class Machine:
         ipu: generation of its IPUs.
         count: number of IPUs, a power of two; their physical numbers are positions in the ladder.
         source: where its topology is from, or ``assumed``.
-        looped: whether the ladder of the whole machine is closed to a torus.
+        looped: whether the ladder of the whole machine, or of each of its pods, is closed to a torus.
         connection: how a host reaches one IPU.
         host: rates of the host.
         pcie_ids: the id of the IPU at each ladder position in a device listing; natural order when empty.
@@ -55,6 +55,8 @@ class Machine:
 
 _POD_DATASHEET: Final = "Graphcore IPU-POD and Bow Pod datasheets; Graphcore GCL user guide"
 
+_GATEWAYS: Final = f"{_POD_DATASHEET}; Graphcore, Switched GW-Links in large scale Bow Pod systems"
+
 _CATALOGUE: Final = (
     Machine(
         name="c2_server",
@@ -73,9 +75,13 @@ _CATALOGUE: Final = (
     Machine("m2000", "one IPU-M2000, 4 GC200", GC200, 4, "Graphcore BMC user guide: two pairs; ladder assumed"),
     Machine("pod16", "IPU-POD16, 4 IPU-M2000 in a ladder", GC200, 16, _POD_DATASHEET),
     Machine("pod64", "IPU-POD64, 16 IPU-M2000 in a torus", GC200, 64, _POD_DATASHEET, looped=True),
+    Machine("pod128", "IPU-POD128, 2 IPU-POD64 joined by GW-Links", GC200, 128, _GATEWAYS, looped=True),
+    Machine("pod256", "IPU-POD256, 4 IPU-POD64 joined by GW-Links", GC200, 256, _GATEWAYS, looped=True),
     Machine("bow2000", "one Bow-2000, 4 Bow", BOW, 4, "assumed to be linked as an IPU-M2000", host=ASSUMED_HOST),
     Machine("bow_pod16", "Bow Pod16, 4 Bow-2000 in a ladder", BOW, 16, _POD_DATASHEET, host=ASSUMED_HOST),
     Machine("bow_pod64", "Bow Pod64, 16 Bow-2000 in a torus", BOW, 64, _POD_DATASHEET, looped=True, host=ASSUMED_HOST),
+    Machine("bow_pod128", "Bow Pod128, 2 Bow Pod64 joined by GW-Links", BOW, 128, _GATEWAYS, True, host=ASSUMED_HOST),
+    Machine("bow_pod256", "Bow Pod256, 4 Bow Pod64 joined by GW-Links", BOW, 256, _GATEWAYS, True, host=ASSUMED_HOST),
     Machine(
         name="free",
         description="no machine: GC200 in a ladder where sync, links and host cost nothing",

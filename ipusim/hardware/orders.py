@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from ipusim.errors import DeviceError
+from ipusim.hardware.pods import POD_IPUS
 
 
 def _zigzag(index: int, count: int) -> int:  # noqa: ARG001
@@ -37,8 +38,9 @@ def selection(order: str, count: int) -> tuple[int, ...]:
     """Return the ladder position of each logical IPU of a device of ``count`` IPUs.
 
     ``order`` is ZIGZAG (the natural order), SNAKE (each consecutive pair directly
-    linked) or HOOF (the same, and the last and first on one rung). Raises
-    DeviceError for another order, or a count that is no power of two.
+    linked) or HOOF (the same, and the last and first on one rung); in a device of
+    several pods each pod is ordered by itself. Raises DeviceError for another
+    order, or a count that is no power of two.
 
     >>> selection("HOOF", 8)
     (0, 2, 4, 6, 7, 5, 3, 1)
@@ -48,7 +50,8 @@ def selection(order: str, count: int) -> tuple[int, ...]:
     if count < 1 or count & (count - 1):
         raise DeviceError(f"expected a device of 1, 2, 4, 8, ... IPUs, got {count}")
     place = ORDERS[order]
-    return tuple(place(index, count) for index in range(count))
+    pod = min(count, POD_IPUS)
+    return tuple(index - index % pod + place(index % pod, pod) for index in range(count))
 
 
 def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:

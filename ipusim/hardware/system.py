@@ -9,7 +9,6 @@ from fractions import Fraction
 from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import (
     BEYOND_PAIR_OVERHEAD_NS,
-    HOP_LATENCY_NS,
     PAIR_OVERHEAD_NS,
     CopyCost,
     LinkLoad,
@@ -18,7 +17,8 @@ from ipusim.hardware.copies import (
 )
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
-from ipusim.hardware.orders import ORDERS, selection
+from ipusim.hardware.orders import selection
+from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
 
@@ -36,7 +36,7 @@ class System:
         ipus: physical number in the machine of each logical IPU.
         selection_order: ZIGZAG, SNAKE or HOOF.
         order_reason: why that order, as a sentence.
-        topology: the device's IPU-Links.
+        topology: the device's IPU-Links, and GW-Links when it has several pods.
         host: the host's rates.
         pair_overhead_ns: fixed cost of a superstep that exchanges between IPUs, in a device of two.
         beyond_pair_overhead_ns: the same in a larger device.
@@ -50,7 +50,7 @@ class System:
     ipus: tuple[int, ...]
     selection_order: str
     order_reason: str
-    topology: Topology
+    topology: Topology | PodRing
     host: HostSpec
     pair_overhead_ns: Fraction = PAIR_OVERHEAD_NS
     beyond_pair_overhead_ns: Fraction = BEYOND_PAIR_OVERHEAD_NS
@@ -67,7 +67,8 @@ class System:
     def __str__(self) -> str:
         """Return the system in one line."""
         places = " ".join(map(str, self.ipus))
-        return f"{self.name}: {self.count} x {self.ipu.name} at {self.clock_hz} Hz, {self.selection_order} {places}"
+        clock = f"{self.clock_hz / 1e9:g} GHz"
+        return f"{self.name}: {self.count} x {self.ipu.name} at {clock}, {self.selection_order} {places}"
 
     @property
     def clock_hz(self) -> int:
@@ -80,9 +81,14 @@ class System:
         return len(self.ipus)
 
     @property
+    def pods(self) -> int:
+        """The number of pods that the device spans; 1 when IPU-Links join all of it."""
+        return -(-self.count // POD_IPUS)
+
+    @property
     def sync_cycles(self) -> int:
         """Cycles in which all IPUs of the device synchronise; 0 for a single IPU."""
-        return self._duration(nominal_sync_ns(self.count))
+        return self._duration(nominal_sync_ns(self.count, self.pods))
 
     @property
     def overhead_cycles(self) -> int:
@@ -127,11 +133,11 @@ class System:
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(self.sync_cycles, 0, 0, ())
-        hops = max(len(route) for route, _ in routed)
+        latency_ns = max(sum((direction.latency_ns for direction in route), Fraction(0)) for route, _ in routed)
         return CopyCost(
             sync_cycles=self.sync_cycles,
             overhead_cycles=self.overhead_cycles,
-            latency_cycles=self._duration(hops * HOP_LATENCY_NS),
+            latency_cycles=self._duration(latency_ns),
             links=tuple(
                 LinkLoad(direction, byte_count, self._transfer(byte_count, direction.bytes_per_s))
                 for direction, byte_count in bytes_by_direction(routed)
@@ -170,8 +176,3 @@ class System:
 
     def _duration(self, nanoseconds: Fraction) -> int:
         return 0 if self.free else duration_cycles(nanoseconds, self.clock_hz)
-
-
-def compare_orders(system: System, traffic: Traffic) -> dict[str, CopyCost]:
-    """Return what this merged copy costs on ``system``'s device in each selection order, ZIGZAG first."""
-    return {order: system.reordered(order).merged_copy(traffic) for order in ORDERS}

@@ -7,7 +7,7 @@ from typing import Any
 
 import simpy
 
-from ipusim.machine.durations import Durations
+from ipusim.machine.durations import Durations, StepCopy
 from ipusim.machine.executor import Executor
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, SpanKind
@@ -16,7 +16,7 @@ Process = Generator[simpy.Event, Any, None]
 
 
 class Interconnect:
-    """The meeting point of a pipeline's IPUs, with one process for itself and one for each link direction.
+    """The meeting point of a pipeline's IPUs, with one process for each link direction.
 
     An IPU that has finished its part of a time-step calls :meth:`arrive` and
     yields the event that it returns; the event's value is the number of the span
@@ -32,18 +32,24 @@ class Interconnect:
         durations: Durations,
         executor: Executor,
         recorder: Recorder,
+        executions: int,
+        finished: Callable[[int], object],
     ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage."""
+        """Prepare for ``ipus``, the logical IPUs that hold a stage, and that many executions of the pipeline.
+
+        ``finished`` is told the number of time-steps that are behind.
+        """
         self._env = env
         self._ipus = tuple(ipus)
         self._durations = durations
         self._executor = executor
         self._record = recorder.record
         self._arrived: dict[int, tuple[int, int]] = {}
-        self._all_arrived = env.event()
         self._done = env.event()
-        self._delivered = env.event()
         self._carrying = 0
+        self._copy = durations.copies[0]
+        self._execution, self._time_step, self._step = 0, 0, 0
+        self._executions, self._finished = executions, finished
         self._wait_of = {ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu)) for ipu in self._ipus}
         self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS))
         self._exchange = [
@@ -75,69 +81,73 @@ class Interconnect:
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note that ``ipu`` has finished, its last span being ``cause``, and return what it must wait for."""
-        self._arrived[ipu] = (self._env.now, cause)  # type: ignore[assignment]  # time is an integer here
+        done = self._done
+        self._arrived[ipu] = (self._now(), cause)
         if len(self._arrived) == len(self._ipus):
-            self._all_arrived.succeed(cause)
-        return self._done
+            self._meet(cause)
+        return done
 
     def missing(self) -> list[int]:
         """Return the IPUs that have not arrived at the current meeting."""
         return [ipu for ipu in self._ipus if ipu not in self._arrived]
 
-    def meet(self, executions: int, training: bool, finished: Callable[[int], object]) -> Process:
-        """Run every meeting of ``executions`` executions of the pipeline; a SimPy process.
+    def _meet(self, cause: int) -> None:
+        """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
 
-        After each time-step: synchronise, copy, release. After the weight update
-        the IPUs only wait for the slowest, then the next execution begins.
-        ``finished`` is told the number of time-steps that are behind.
+        The meeting is a chain of event callbacks and no process: every step of it
+        would otherwise cost an event more.
         """
-        copies, copy_of = self._durations.copies, self._durations.copy_of
-        step = 0
-        for execution in range(executions):
-            for which in copy_of:
-                cause = yield self._all_arrived
-                self._record_waits(step)
-                copy = copies[which]
-                if copy.lead_cycles:
-                    start = self._now()
-                    yield self._env.timeout(copy.lead_cycles)
-                    cause = self._record(self._sync, step, start, self._now(), cause)
-                if copy.links:
-                    start = self._now()
-                    self._carrying = len(copy.links)
-                    for group in self._groups_of_copy[which]:
-                        woken, self._wake[group] = self._wake[group], self._env.event()
-                        woken.succeed((which, step, start, cause))
-                    yield self._delivered
-                    cause = self._record(self._exchange[which], step, start, self._now(), cause)
-                self._executor.copy(copy.edges)
-                step += 1
-                self._release(cause)
-                finished(step)
-            if training:
-                cause = yield self._all_arrived
-                self._record_waits(step)
-                self._begin(execution + 1, executions)
-                self._release(cause)
-            else:
-                self._begin(execution + 1, executions)
-            step += 1
+        self._record_waits()
+        if self._time_step == len(self._durations.copy_of):
+            # The update, or an inference's last outfeed, is done: executions never overlap.
+            self._execution += 1
+            self._step += 1
+            self._time_step = 0
+            if self._execution < self._executions:
+                self._executor.begin(self._execution)
+            self._release(cause)
+            return
+        copy = self._durations.copies[self._durations.copy_of[self._time_step]]
+        if copy.lead_cycles:
+            start = self._now()
+            lead = self._env.timeout(copy.lead_cycles)
+            lead.callbacks.append(
+                lambda _: self._transfer(copy, self._record(self._sync, self._step, start, self._now(), cause))
+            )
+        else:
+            self._transfer(copy, cause)
 
-    def _begin(self, execution: int, executions: int) -> None:
-        if execution < executions:
-            self._executor.begin(execution)
+    def _transfer(self, copy: StepCopy, cause: int) -> None:
+        """Wake the link directions that carry ``copy``; without any, the copy is done."""
+        self._copy = copy
+        if not copy.links:
+            self._finish(cause)
+            return
+        which = self._durations.copy_of[self._time_step]
+        start = self._now()
+        self._carrying = len(copy.links)
+        for group in self._groups_of_copy[which]:
+            woken, self._wake[group] = self._wake[group], self._env.event()
+            woken.succeed((which, start, cause))
+
+    def _finish(self, cause: int) -> None:
+        """End a time-step: the tensors are where they go, and the IPUs go on."""
+        self._executor.copy(self._copy.edges)
+        self._time_step += 1
+        self._step += 1
+        self._release(cause)
+        self._finished(self._step)
 
     def _now(self) -> int:
         return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
 
-    def _record_waits(self, step: int) -> None:
-        now = self._now()
+    def _record_waits(self) -> None:
+        now, step = self._now(), self._step
         for ipu in self._ipus:
             arrival, cause = self._arrived[ipu]
             if arrival < now:
                 self._record(self._wait_of[ipu], step, arrival, now, cause)
         self._arrived.clear()
-        self._all_arrived = self._env.event()
 
     def _release(self, cause: int) -> None:
         done, self._done = self._done, self._env.event()
@@ -147,11 +157,11 @@ class Interconnect:
         """Carry one link direction's share of each merged copy that uses it; a SimPy process."""
         wake, timeout, record = self._wake, self._env.timeout, self._record
         while True:
-            which, step, start, cause = yield wake[group]
+            which, start, cause = yield wake[group]
             what, cycles = shares[which]
             yield timeout(cycles)
-            record(what, step, start, start + cycles, cause)
+            record(what, self._step, start, start + cycles, cause)
             self._carrying -= 1
             if not self._carrying:
-                delivered, self._delivered = self._delivered, self._env.event()
-                delivered.succeed()
+                # The copy ends when the last link has delivered.
+                self._finish(record(self._exchange[which], self._step, start, start + cycles, cause))

@@ -16,6 +16,7 @@ from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE, SpanKind
 
@@ -31,6 +32,7 @@ class Agenda:
         what, cycles, kind, stage, micro_batch: of each operation, in order: the
             recorder's description, its duration, and what it is.
         infeed, outfeed: micro-batches taken before and handed out after a time-step.
+        outfeed_period: results are handed out in every execution whose number this divides, counted from 1.
     """
 
     tasks: list[int]
@@ -41,9 +43,26 @@ class Agenda:
     micro_batch: list[int]
     infeed: dict[int, int]
     outfeed: dict[int, int]
+    outfeed_period: int
 
 
-class Feed:
+@dataclass(frozen=True)
+class Sent:
+    """Which results the outfeed carries: those of ``micro_batches``, in every ``period``-th execution."""
+
+    micro_batches: range
+    period: int
+
+    @classmethod
+    def of(cls, program: PipelineProgram) -> Sent:
+        """Return what the outfeed's mode sends: LAST only the last micro-batch of a step."""
+        count = program.shape.count
+        if program.outfeed.mode == "ALL":
+            return cls(range(count), 1)
+        return cls(range(count - 1, count), program.repeat_count)
+
+
+class HostPort:
     """One IPU's end of a host stream."""
 
     def __init__(
@@ -63,11 +82,10 @@ class Feed:
         self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu))
 
 
-def agendas(plan: Plan, durations: Durations, recorder: Recorder, enqueued: range) -> dict[int, Agenda]:
+def agendas(plan: Plan, durations: Durations, recorder: Recorder, sent: Sent) -> dict[int, Agenda]:
     """Return what each IPU that holds a stage does.
 
-    ``enqueued`` are the micro-batches whose results go to the outfeed, right
-    after the copy that follows the last stage's forward.
+    Results go to the outfeed right after the copy that follows the last stage's forward.
     """
     size = len(plan.table)
     rows = [plan.kind, plan.ipu, plan.stage, plan.micro_batch, np.full(size, NONE), np.zeros(size)]
@@ -79,17 +97,26 @@ def agendas(plan: Plan, durations: Durations, recorder: Recorder, enqueued: rang
     cycles = price[plan.kind, plan.stage]
     forward = plan.kind == Pass.FORWARD
     fed = forward & (plan.stage == 0)
-    handed_out = forward & (plan.stage == plan.shape.stages - 1) & np.isin(plan.micro_batch, enqueued)
+    handed_out = forward & (plan.stage == plan.shape.stages - 1) & np.isin(plan.micro_batch, sent.micro_batches)
     agenda = {}
     for ipu in plan.ipus:
         own = plan.ipu == ipu
         tasks = np.bincount(plan.time_step[own], minlength=plan.emitted).tolist()
-        columns = [c[own].tolist() for c in (what, cycles, plan.kind, plan.stage, plan.micro_batch)]
-        feeds = [
+        infeed, outfeed = (
             dict(zip(plan.time_step[own & at].tolist(), plan.micro_batch[own & at].tolist(), strict=True))
             for at in (fed, handed_out)
-        ]
-        agenda[ipu] = Agenda(tasks, *columns, *feeds)
+        )
+        agenda[ipu] = Agenda(
+            tasks=tasks,
+            what=what[own].tolist(),
+            cycles=cycles[own].tolist(),
+            kind=plan.kind[own].tolist(),
+            stage=plan.stage[own].tolist(),
+            micro_batch=plan.micro_batch[own].tolist(),
+            infeed=infeed,
+            outfeed=outfeed,
+            outfeed_period=sent.period,
+        )
     return agenda
 
 
@@ -105,8 +132,8 @@ class Ipu:
         agenda: Agenda,
         interconnect: Interconnect,
         executor: Executor,
-        infeed: Feed | None,
-        outfeed: Feed | None,
+        infeed: HostPort | None,
+        outfeed: HostPort | None,
     ) -> None:
         """Prepare logical IPU ``number`` to run ``agenda`` in every execution."""
         self.number = number
@@ -129,7 +156,7 @@ class Ipu:
         timeout, run, arrive = env.timeout, self._executor.run, self._interconnect.arrive
         infeed, outfeed = agenda.infeed, agenda.outfeed
         step, cause = 0, NONE
-        for _ in range(executions):
+        for execution in range(executions):
             ops = zip(agenda.what, agenda.cycles, agenda.kind, agenda.stage, agenda.micro_batch, strict=True)
             for time_step, tasks in enumerate(agenda.tasks):
                 if time_step in infeed:
@@ -142,7 +169,7 @@ class Ipu:
                         cause = record(what, step, now, now + cycles, cause)
                         now += cycles
                 cause = yield arrive(number, cause)
-                if time_step in outfeed:
+                if time_step in outfeed and (execution + 1) % agenda.outfeed_period == 0:
                     cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
                 step += 1
             if update_cycles is not None:
@@ -150,7 +177,7 @@ class Ipu:
                 self._executor.update(number)
                 yield timeout(update_cycles)
                 cause = record(self._update, step, now, now + update_cycles, cause)
-                cause = yield arrive(number, cause)
+            cause = yield arrive(number, cause)
             step += 1
 
     def _now(self) -> int:
@@ -168,18 +195,18 @@ class Ipu:
             cause = yield from self._transfer(self._outfeed, micro_batch, step, cause)
         return cause
 
-    def _transfer(self, feed: Feed, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+    def _transfer(self, port: HostPort, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
         """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
         start = self._now()
-        waiting = feed.stream.waiting()
+        waiting = port.stream.waiting()
         if waiting is not None:
             yield waiting
             now = self._now()
-            self._record(feed.wait, step, start, now, cause)
-            cause, start = feed.stream.take(), now
+            self._record(port.wait, step, start, now, cause)
+            cause, start = port.stream.take(), now
         else:
-            feed.stream.take()
-        yield self._env.timeout(feed.transfer_cycles)
-        cause = self._record(feed.transfer[micro_batch], step, start, start + feed.transfer_cycles, cause)
-        feed.stream.give_back(cause)
+            port.stream.take()
+        yield self._env.timeout(port.transfer_cycles)
+        cause = self._record(port.transfer[micro_batch], step, start, start + port.transfer_cycles, cause)
+        port.stream.give_back(cause)
         return cause

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import MissingTensorError
+from ipusim.errors import IpusimError, MissingTensorError, ModelError
+from ipusim.model.layer import Key
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -31,13 +32,46 @@ class Payload(NamedTuple):
     labels: Array | None = None
 
 
-@dataclass
+#: What the last forward hands to its own backward: that it has run.
+_NOTHING: Final = Payload(None)
+
+
 class StageMemory:
     """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators."""
 
-    parameters: dict[str, Array]
-    state: Any
-    accumulators: dict[str, Array]
+    def __init__(self, workload: Workload, stage: int, count: int) -> None:
+        """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated."""
+        optimizer = workload.optimizer
+        self.parameters = workload.initial_parameters(stage)
+        self.bound = workload.stages[stage].bind(self.parameters)
+        self.state = optimizer.initial_state(self.parameters) if optimizer else {}
+        self.accumulators = workload.accumulators(self.parameters)
+        self._map = optimizer.gradient_map if optimizer else None
+        self._running = workload.reduction == "RUNNING_MEAN"
+        self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
+        self.accumulated = 0
+
+    def accumulate(self, name: str, gradient: Array) -> None:
+        """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.
+
+        MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
+        gradient / (n + 1) with n the micro-batches before; both scale in the gradient's own dtype.
+        """
+        if self._map is not None:
+            gradient = self._map(gradient, self.parameters[name])
+        accumulator = self.accumulators[name]
+        if self._running:
+            np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
+            gradient = gradient * gradient.dtype.type(1 / (self.accumulated + 1))
+        elif self._scale is not None:
+            gradient = gradient * gradient.dtype.type(self._scale)
+        np.add(accumulator, gradient, out=accumulator, casting="same_kind")
+
+    def clear(self) -> None:
+        """Zero the accumulators, as Graphcore's compiler does before every execution of the pipeline."""
+        self.accumulated = 0
+        for accumulator in self.accumulators.values():
+            accumulator[...] = 0
 
 
 @dataclass
@@ -70,23 +104,19 @@ class NumpyExecutor:
     def __init__(self, shape: PlanShape, workload: Workload) -> None:
         """Place the stages' initial parameters on their IPUs."""
         self._shape = shape
+        self._last = shape.stages - 1
+        self._recomputes = [shape.recomputes(stage) for stage in range(shape.stages)]
+        self._ipu_of_step = shape.ipu_of_step
         self._workload = workload
         self._optimizer = workload.optimizer
-        self._scale: Any = workload.dtype.type(1 / shape.count) if workload.reduction == "MEAN" else None
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
-        self._ipu_of_step = shape.ipu_of_step
         self._edges: Sequence[Edge] = ()
         self._next_step: dict[int, int] = {}
         self._execution = 0
         self._outputs: dict[int, Array] = {}
         self.results: list[Array] = []
         for stage, ipu in enumerate(shape.mapping):
-            parameters = workload.initial_parameters(stage)
-            self._memories[ipu].stages[stage] = StageMemory(
-                parameters=parameters,
-                state=self._optimizer.initial_state(parameters) if self._optimizer else None,
-                accumulators={name: np.zeros_like(array) for name, array in parameters.items()},
-            )
+            self._memories[ipu].stages[stage] = StageMemory(workload, stage, shape.count)
 
     def stage_parameters(self) -> list[dict[str, Array]]:
         """Return the parameters of each stage, keyed ``layer/W``, as they are now."""
@@ -97,13 +127,12 @@ class NumpyExecutor:
         return {name: array for parameters in self.stage_parameters() for name, array in parameters.items()}
 
     def begin(self, execution: int) -> None:
-        """Zero the accumulators, as Graphcore's compiler does before every execution of the pipeline."""
+        """Clear what the execution before has left."""
         self._execution = execution
         self._outputs.clear()
         for memory in self._memories.values():
             for stage in memory.stages.values():
-                for accumulator in stage.accumulators.values():
-                    accumulator[...] = 0
+                stage.clear()
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
         """Take the next element of the feed onto ``ipu``."""
@@ -111,19 +140,30 @@ class NumpyExecutor:
         self._memories[ipu].arrived[0, micro_batch] = Payload(x, labels)
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass on ``ipu``; raises MissingTensorError if a tensor that it needs is not there."""
+        """Run one pass on ``ipu``.
+
+        Raises MissingTensorError if a tensor that it needs is not there, ModelError if its layers fail.
+        """
         memory = self._memories[ipu]
         if stage not in memory.stages:
             raise MissingTensorError(
                 f"IPU {ipu} cannot run {Op(Pass(kind), stage, micro_batch)}: it does not hold the parameters of "
                 f"stage {stage}, which live on IPU {self._shape.mapping[stage]}"
             )
-        if kind == Pass.FORWARD:
-            self._forward(ipu, memory, stage, micro_batch)
-        elif kind == Pass.BACKWARD:
-            self._backward(ipu, memory, stage, micro_batch)
-        else:
-            self._recompute(ipu, memory, stage, micro_batch)
+        try:
+            if kind == Pass.FORWARD:
+                self._forward(ipu, memory, stage, micro_batch)
+            elif kind == Pass.BACKWARD:
+                self._backward(ipu, memory, stage, micro_batch)
+            else:
+                self._recompute(ipu, memory, stage, micro_batch)
+        except IpusimError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's own function may do anything on its thousandth call
+            op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
+            raise ModelError(
+                f"{op} of stage {name!r} failed in execution {self._execution}: {type(error).__name__}: {error}"
+            ) from error
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
@@ -147,47 +187,52 @@ class NumpyExecutor:
                 self._optimizer.apply(stage.parameters, stage.accumulators, stage.state)
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        op = Op(Pass.FORWARD, stage, micro_batch)
-        payload: Payload = self._take(memory.arrived, (stage, micro_batch), ipu, op, "its input")
-        output, saved = self._workload.stages[stage].forward(
-            memory.stages[stage].parameters, payload.tensor, payload.labels
-        )
-        last = stage == self._shape.stages - 1
+        place = stage, micro_batch
+        payload = memory.arrived.pop(place, None)
+        if payload is None:
+            raise self._missing(ipu, Pass.FORWARD, place, "its input")
+        output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        last = stage == self._last
         if last:
             self._outputs[micro_batch] = output
         if self._shape.training:
-            if self._shape.recompute and not last:
-                memory.inputs[stage, micro_batch] = payload
+            if self._recomputes[stage]:
+                memory.inputs[place] = payload
             else:
-                memory.saved[stage, micro_batch] = saved
-        memory.outbox[stage, micro_batch] = Payload(None) if last else Payload(output, payload.labels)
+                memory.saved[place] = saved
+        memory.outbox[place] = _NOTHING if last else Payload(output, payload.labels)
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        op = Op(Pass.RECOMPUTE, stage, micro_batch)
-        payload: Payload = self._take(memory.inputs, (stage, micro_batch), ipu, op, "the kept input of its forward")
-        _, memory.saved[stage, micro_batch] = self._workload.stages[stage].forward(
-            memory.stages[stage].parameters, payload.tensor, payload.labels
+        place = stage, micro_batch
+        payload = memory.inputs.pop(place, None)
+        if payload is None:
+            raise self._missing(ipu, Pass.RECOMPUTE, place, "the kept input of its forward")
+        _, memory.saved[place] = memory.stages[stage].bound.forward(
+            payload.tensor, payload.labels, self._key(micro_batch)
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        op = Op(Pass.BACKWARD, stage, micro_batch)
-        step = 2 * self._shape.stages - 1 - stage
-        saved = self._take(memory.saved, (stage, micro_batch), ipu, op, "what its forward keeps for it")
-        payload: Payload = self._take(memory.arrived, (step, micro_batch), ipu, op, "the gradient of its output")
+        place, step = (stage, micro_batch), 2 * self._last + 1 - stage
+        if self._shape.recompute_inline and self._recomputes[stage]:
+            self._recompute(ipu, memory, stage, micro_batch)
+        saved = memory.saved.pop(place, None)
+        if saved is None:
+            raise self._missing(ipu, Pass.BACKWARD, place, "what its forward keeps for it")
+        payload = memory.arrived.pop((step, micro_batch), None)
+        if payload is None:
+            raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
         home = memory.stages[stage]
-
-        def accumulate(name: str, gradient: Array) -> None:
-            accumulator = home.accumulators[name]
-            np.add(accumulator, gradient if self._scale is None else gradient * self._scale, out=accumulator)
-
-        gradient = self._workload.stages[stage].backward(home.parameters, saved, payload.tensor, stage > 0, accumulate)
+        gradient = home.bound.backward(saved, payload.tensor, stage > 0, home.accumulate)
+        home.accumulated += 1
         memory.outbox[step, micro_batch] = Payload(gradient)
 
-    def _take(self, store: dict[tuple[int, int], Any], key: tuple[int, int], ipu: int, op: Op, what: str) -> Any:
-        """Take a tensor that ``op`` needs out of ``ipu``'s memory; raises MissingTensorError if it is not there."""
-        try:
-            return store.pop(key)
-        except KeyError:
-            raise MissingTensorError(
-                f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there"
-            ) from None
+    def _key(self, micro_batch: int) -> Key | None:
+        """Return what seeds the random draws of a micro-batch, by its number over all executions; none in inference."""
+        if not self._shape.training:
+            return None
+        return self._workload.seed, self._execution * self._shape.count + micro_batch
+
+    def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
+        """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""
+        op = Op(kind, *place)
+        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")

@@ -12,7 +12,7 @@ from ipusim.machine.durations import Durations, durations
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import Feed, Ipu, agendas
+from ipusim.machine.ipu import HostPort, Ipu, Sent, agendas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
@@ -44,10 +44,12 @@ def simulate(
     steps = plan.emitted + 1  # the weight update counts as the last
     recorder = Recorder(steps)
     env = simpy.Environment()
-    interconnect = Interconnect(env, plan.ipus, cost, executor, recorder)
-    enqueued = _enqueued(program)
-    infeed, outfeed = _feeds(env, recorder, program, cost, executions)
-    agenda = agendas(plan, cost, recorder, enqueued)
+    total = executions * steps
+    interconnect = Interconnect(
+        env, plan.ipus, cost, executor, recorder, executions, lambda done: progress and progress(done, total)
+    )
+    infeed, outfeed = _ports(env, recorder, program, cost, executions)
+    agenda = agendas(plan, cost, recorder, Sent.of(program))
     ipus = [
         Ipu(
             env,
@@ -61,30 +63,22 @@ def simulate(
         )
         for number in plan.ipus
     ]
-    total = executions * steps
     training = plan.shape.training
     executor.begin(0)
-    env.process(interconnect.meet(executions, training, lambda done: progress and progress(done, total)))
     running = [env.process(ipu.run(executions, cost.update[ipu.number] if training else None)) for ipu in ipus]
     everyone = simpy.AllOf(env, running)
     try:
         env.run(until=everyone)
-    except RuntimeError:
+    except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
         if not everyone.triggered and env.peek() == float("inf"):
             raise DeadlockError(_blocked(plan, interconnect, infeed, outfeed)) from None
         raise
     return recorder.timeline(_info(plan, program, system, cost, executions))
 
 
-def _enqueued(program: PipelineProgram) -> range:
-    """The micro-batches of an execution whose results go to the outfeed."""
-    count = program.shape.count
-    return range(count) if program.outfeed.mode == "ALL" else range(count - 1, count)
-
-
-def _feeds(
+def _ports(
     env: simpy.Environment, recorder: Recorder, program: PipelineProgram, cost: Durations, executions: int
-) -> tuple[Feed | None, Feed | None]:
+) -> tuple[HostPort | None, HostPort | None]:
     """Connect the first and the last stage's IPU to the host; None where the host costs nothing."""
     shape = program.shape
     infeed = outfeed = None
@@ -98,24 +92,24 @@ def _feeds(
             elements=executions * shape.count,
         )
         transfer = Description(SpanKind.INFEED, shape.mapping[0], 0, bytes=program.infeed.element_bytes)
-        infeed = Feed(stream, recorder, transfer, range(shape.count), cost.infeed)
+        infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed)
     if cost.outfeed or cost.host_drain:
-        enqueued = _enqueued(program)
+        sent = Sent.of(program)
         stream = HostStream(
             env,
             recorder,
             track=OUTFEED_TRACK,
             host_cycles=cost.host_drain,
             depth=program.outfeed.buffer_depth,
-            elements=executions * len(enqueued),
+            elements=executions // sent.period * len(sent.micro_batches),
         )
         last = shape.stages - 1
         transfer = Description(SpanKind.OUTFEED, shape.mapping[-1], last, bytes=program.outfeed.element_bytes)
-        outfeed = Feed(stream, recorder, transfer, enqueued, cost.outfeed)
+        outfeed = HostPort(stream, recorder, transfer, sent.micro_batches, cost.outfeed)
     return infeed, outfeed
 
 
-def _blocked(plan: Plan, interconnect: Interconnect, infeed: Feed | None, outfeed: Feed | None) -> str:
+def _blocked(plan: Plan, interconnect: Interconnect, infeed: HostPort | None, outfeed: HostPort | None) -> str:
     """Say of each IPU what it waits for when nothing is left to happen."""
     missing = interconnect.missing()
     lines = ["nothing is left to happen, but the pipeline is not done:"]

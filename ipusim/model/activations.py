@@ -53,7 +53,9 @@ def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None
     """Return the function of ``z``, and what :func:`pull_back` needs. ``own``: z may be overwritten."""
     rule = ACTIVATIONS[name]
     y = rule.function(z, z if own and rule.keeps != "input" else None)
-    return y, {"nothing": None, "input": z, "output": y}[rule.keeps]
+    if rule.keeps == "output":
+        return y, y
+    return y, z if rule.keeps == "input" else None
 
 
 def pull_back(name: str, kept: Array | None, grad: Array) -> Array:
@@ -61,11 +63,11 @@ def pull_back(name: str, kept: Array | None, grad: Array) -> Array:
     return grad if kept is None else ACTIVATIONS[name].pull_back(kept, grad)
 
 
-def _identity(z: Array, out: Array | None) -> Array:
+def _identity(z: Array, _out: Array | None) -> Array:
     return z
 
 
-def _identity_back(kept: Array, grad: Array) -> Array:
+def _identity_back(_kept: Array, grad: Array) -> Array:
     return grad
 
 
@@ -116,7 +118,7 @@ def _hard_sigmoid_back(y: Array, grad: Array) -> Array:
     return slope
 
 
-def _swish(z: Array, out: Array | None) -> Array:
+def _swish(z: Array, _out: Array | None) -> Array:
     y = _sigmoid(z, None)
     y *= z
     return y
@@ -142,7 +144,7 @@ def _gelu_tanh(z: Array) -> tuple[Array, Array]:
     return square, np.tanh(t, out=t)
 
 
-def _gelu(z: Array, out: Array | None) -> Array:
+def _gelu(z: Array, _out: Array | None) -> Array:
     _, y = _gelu_tanh(z)
     y += 1
     y *= z
@@ -168,13 +170,13 @@ def _gelu_back(z: Array, grad: Array) -> Array:
 
 def _normal_distribution(z: Array) -> Array:
     """Return the share of a normal distribution below z."""
-    share: Array = _erf(z * math.sqrt(0.5)).astype(z.dtype)
+    share: Array = np.asarray(_erf(z * math.sqrt(0.5)), z.dtype)
     share += 1
     share *= 0.5
     return share
 
 
-def _gelu_erf(z: Array, out: Array | None) -> Array:
+def _gelu_erf(z: Array, _out: Array | None) -> Array:
     y = _normal_distribution(z)
     y *= z
     return y

@@ -81,12 +81,13 @@ def read_idx(path: Path) -> Array:
     return np.frombuffer(data, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def npz(path: Path, x: str = "x", y: str = "y") -> Dataset:
+def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False) -> Dataset:
     """Return the dataset of two arrays, named ``x`` and ``y``, of a NumPy archive.
 
-    Inputs become float32. Whole-number labels are classes 0 to the largest label,
-    floating-point ones the targets of a regression. Raises ModelError for a file
-    that is missing or no archive, or an array that is missing or holds no numbers.
+    Inputs become float32, or with ``tokens`` int32, for an embedding. Whole-number
+    labels are classes 0 to the largest label, floating-point ones the targets of a
+    regression. Raises ModelError for a file that is missing or no archive, or an
+    array that is missing, holds no numbers, or should hold tokens and does not.
     """
     try:
         with path.open("rb") as file:  # np.load leaves a file open that it fails on
@@ -107,7 +108,10 @@ def npz(path: Path, x: str = "x", y: str = "y") -> Dataset:
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf" or array.ndim == 0 or array.size == 0:
             raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")
-    inputs, labels = arrays[x].astype(np.float32), arrays[y]
+    inputs, labels = arrays[x], arrays[y]
+    if tokens and (inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() > np.iinfo(np.int32).max):
+        raise ModelError(f"{path}: expected array {x!r} to hold tokens, whole numbers from 0, got {inputs.dtype}")
+    inputs = inputs.astype(np.int32 if tokens else np.float32)
     if labels.dtype.kind == "f":
         return Dataset(inputs, labels.astype(np.float32), None, path.name)
     return Dataset(inputs, labels.astype(np.int32), int(labels.max()) + 1, path.name)

@@ -71,8 +71,8 @@ class Dataset:
         held = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < held < len(self) and held == int(held)):
             raise ModelError(
-                f"{self.name}: cannot hold out {hold_out} of {len(self)} samples: expected a fraction between 0 and 1, "
-                f"or a number from 1 to {len(self) - 1}"
+                f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected a fraction between 0 "
+                f"and 1, or a number from 1 to {len(self) - 1}"
             )
         order = np.random.default_rng([seed, len(self)]).permutation(len(self))
         train, test = order[int(held) :], order[: int(held)]

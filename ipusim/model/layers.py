@@ -143,10 +143,7 @@ class Dense:
         return parameters
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return ``activation(x @ W + b)``: (batch, ..., inputs) to (batch, ..., units).
-
-        Raises ModelError when the serialization factor does not divide the rows.
-        """
+        """Return ``activation(x @ W + b)``: (batch, ..., inputs) to (batch, ..., units)."""
         W = parameters["W"]
         if self.serialization_factor == 1:
             y = x @ W
@@ -174,7 +171,7 @@ class Dense:
             part, dW = self._matmul.gradients(inputs, W, rows, need_input_gradient)
             gradients, dx = {"W": dW}, None if part is None else part.reshape(x.shape)
         if self.use_bias:
-            gradients["b"] = rows.sum(axis=0)
+            gradients["b"] = np.add.reduce(rows, axis=0)
         return dx, gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:

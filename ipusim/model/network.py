@@ -20,6 +20,20 @@ class NamedLayer(Generic[DescribedT]):
     layer: DescribedT
 
 
+def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tuple[Shape, ...]:
+    """Return the shape of the input of each layer, then of the last layer's output.
+
+    Raises ModelError, with the layer's name, when an input does not fit.
+    """
+    shapes = [input_shape]
+    for named in layers:
+        try:
+            shapes.append(named.layer.output_shape(shapes[-1]))
+        except ModelError as error:
+            raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
+    return tuple(shapes)
+
+
 @dataclass(frozen=True)
 class Network:
     """Layers applied in order to inputs of one shape, with a loss at the end when it trains.
@@ -52,13 +66,8 @@ class Network:
             seen.add(name)
         if any(size < 1 for size in self.input_shape):
             raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
-        shapes = [self.input_shape]
-        for named in self.layers:
-            try:
-                shapes.append(named.layer.output_shape(shapes[-1]))
-            except ModelError as error:
-                raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
-        object.__setattr__(self, "shapes", tuple(shapes))
+        shapes = chain_shapes(self.layers, self.input_shape)
+        object.__setattr__(self, "shapes", shapes)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class _Normalisation:
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of ``gamma`` and ``beta``, one element for each channel."""
         names = (["gamma"] if self.scale else []) + (["beta"] if self.center else [])
-        return {name: input_shape[-1:] for name in names}
+        return dict.fromkeys(names, input_shape[-1:])
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ipusim.errors import ModelError
+from ipusim.model.gradient_map import GradientMap
 from ipusim.model.layer import Array, Parameters
 from ipusim.model.profile import Work
 
@@ -17,6 +19,11 @@ State = dict[str, Array]
 
 class Optimizer(Protocol):
     """A rule for the weight update; its memory lives in the State that it makes."""
+
+    @property
+    def gradient_map(self) -> GradientMap | None:
+        """What is done to each micro-batch's gradients before they are accumulated."""
+        ...
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return the state before the first update."""
@@ -30,10 +37,19 @@ class Optimizer(Protocol):
         """Return the work of one update. Slots lie beside their weights, so nothing is exchanged (assumed)."""
         ...
 
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the slots of ``parameter_count`` elements of ``itemsize`` bytes.
 
-def _check_learning_rate(learning_rate: float) -> None:
-    if not (np.isfinite(learning_rate) and learning_rate >= 0):
-        raise ModelError(f"expected a learning rate of 0 or more, got {learning_rate}")
+        A count of updates, which is one number for a whole stage, is left out.
+        """
+        ...
+
+
+def check_not_negative(**values: float) -> None:
+    """Raise ModelError, with the value's name, unless all are finite and 0 or more."""
+    for name, value in values.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(f"expected a {name.replace('_', ' ')} of 0 or more, got {value}")
 
 
 @dataclass(frozen=True)
@@ -41,10 +57,11 @@ class SGD:
     """Stochastic gradient descent: var -= learning_rate * grad (TensorFlow's GradientDescentOptimizer)."""
 
     learning_rate: float
+    gradient_map: GradientMap | None = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a learning rate below 0 or not finite."""
-        _check_learning_rate(self.learning_rate)
+        check_not_negative(learning_rate=self.learning_rate)
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return an empty state."""
@@ -60,6 +77,10 @@ class SGD:
         """Return a product and a difference for each element; reads gradient and weight, writes weight."""
         return Work(flops=2 * parameter_count, sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize)
 
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return 0: there are no slots."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Momentum:
@@ -71,12 +92,11 @@ class Momentum:
 
     learning_rate: float
     momentum: float
+    gradient_map: GradientMap | None = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a learning rate or momentum below 0 or not finite."""
-        _check_learning_rate(self.learning_rate)
-        if not (np.isfinite(self.momentum) and self.momentum >= 0):
-            raise ModelError(f"expected a momentum of 0 or more, got {self.momentum}")
+        check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return one zero accumulator for each parameter."""
@@ -93,3 +113,7 @@ class Momentum:
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight."""
         return Work(flops=4 * parameter_count, sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return one slot's bytes."""
+        return parameter_count * itemsize

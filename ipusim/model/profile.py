@@ -1,4 +1,4 @@
-"""What one computational stage asks of an IPU for one micro-batch: arithmetic, memory traffic, exchange.
+"""What one computational stage asks of an IPU for one micro-batch: arithmetic, memory traffic, exchange, memory.
 
 A profile knows shapes, not time: :mod:`ipusim.model.cost` turns it into cycles
 on a given IPU.
@@ -45,6 +45,16 @@ class StageProfile:
         output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
         gradient_bytes: bytes of the gradient of the stage's input, which go back to the stage before.
         parameter_bytes: bytes of the stage's weights.
+        state_bytes: bytes of the optimizer's state for them (its slots).
+        accumulator_bytes: bytes of the gradient accumulators.
+        input_bytes: bytes of the stage's input for one micro-batch, labels included while they travel.
+        stash_bytes: bytes that the forward pass over one micro-batch keeps for the backward pass, its
+            input included where backward needs it; 0 in inference.
+        working_bytes: bytes of the input and output of the layer where they are largest: what a pass
+            that keeps nothing has alive, and, as gradients, the backward pass beside its stash.
+        weight_gradient_bytes: bytes of the largest layer's gradients of its weights, alive until they
+            are added to their accumulators.
+        code_bytes: bytes of the stage's code and vertices, where they are known.
     """
 
     name: str
@@ -54,3 +64,10 @@ class StageProfile:
     output_bytes: int = 0
     gradient_bytes: int = 0
     parameter_bytes: int = 0
+    state_bytes: int = 0
+    accumulator_bytes: int = 0
+    input_bytes: int = 0
+    stash_bytes: int = 0
+    working_bytes: int = 0
+    weight_gradient_bytes: int = 0
+    code_bytes: int = 0

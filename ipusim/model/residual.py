@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -89,26 +90,47 @@ class Residual:
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the sum of both sides' gradients of the input, and those of all inner parameters."""
         dx, gradients = _backward(self.layers, parameters, saved[0], grad, need_input_gradient)
-        side, side_gradients = _backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
-        total = dx + side if dx is not None and side is not None else None
-        # In the order of the parameters, whatever the order in which they were made.
-        names = [f"{n.name}/" for n in (*self.layers, *self.shortcut)]
-        made = gradients | side_gradients
-        return total, {key: made[key] for name in names for key in made if key.startswith(name)}
+        side, more = _backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
+        return (dx + side if dx is not None and side is not None else None), gradients | more
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the inner layers' work in turn, and the sum of both sides: one sum for each element in either pass."""
-        elements = batch * _size(self.output_shape(input_shape))
-        add = Work(flops=elements, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
-        costs = []
-        for branch in (self.layers, self.shortcut):
-            shapes = chain_shapes(branch, input_shape)
-            for index, (named, shape) in enumerate(zip(branch, shapes, strict=False)):
-                costs.append(named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0))
-        given = batch * _size(input_shape)
-        merge = Work(flops=given, sram_bytes=3 * given * itemsize, itemsize=itemsize)
-        backward = (*((merge,) if need_input_gradient else ()), *(cost.backward for cost in reversed(costs)))
+        """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""
+        costs = [
+            named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+            for branch in (self.layers, self.shortcut)
+            for index, (named, shape) in enumerate(zip(branch, chain_shapes(branch, input_shape), strict=False))
+        ]
+        sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
+        add, add_back = (Work(flops=n, sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
+        back = tuple(cost.backward for cost in reversed(costs))
         return LayerCost(
             in_turn((*(cost.forward for cost in costs), add), itemsize),
-            in_turn(backward, itemsize),
+            in_turn((*back, add_back) if need_input_gradient else back, itemsize),
         )
+
+
+def _own(parameters: Parameters, name: str) -> dict[str, Array]:
+    """Return the parameters of the inner layer ``name`` under its own names."""
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): array for key, array in parameters.items() if key.startswith(prefix)}
+
+
+def _forward(branch: _Branch, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
+    saved = []
+    for place, named in enumerate(branch, first):
+        x, kept = named.layer.forward(_own(parameters, named.name), x, None if key is None else (*key, place))
+        saved.append(kept)
+    return x, saved
+
+
+def _backward(
+    branch: _Branch, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
+) -> tuple[Array | None, dict[str, Array]]:
+    made: list[tuple[str, Array]] = []
+    for index in range(len(branch) - 1, -1, -1):
+        named = branch[index]
+        assert grad is not None  # only the first layer may go without
+        own = _own(parameters, named.name)
+        grad, gradients = named.layer.backward(own, saved[index], grad, need_input_gradient or index > 0)
+        made[:0] = [(f"{named.name}/{name}", array) for name, array in gradients.items()]
+    return (grad if need_input_gradient else None), dict(made)

@@ -57,8 +57,7 @@ class SerializedMatmul:
             )
 
     def product(self, a: Array, b: Array) -> Array:
-        """Return a @ b of shape (m, n)."""
-        self.check(len(a), *b.shape)
+        """Return a @ b of shape (m, n); parts are as equal as can be where the factor does not divide."""
         y = np.zeros((len(a), b.shape[1]), np.result_type(a, b))
         for m, k, n in self._parts(len(a), *b.shape):
             y[m, n] += a[m, k] @ b[k, n]
@@ -83,6 +82,6 @@ class SerializedMatmul:
         whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
         for part in range(self.factor):
             slices = dict.fromkeys(whole, slice(None))
-            size = whole[self.dimension] // self.factor
-            slices[self.dimension] = slice(part * size, (part + 1) * size)
+            size = whole[self.dimension]
+            slices[self.dimension] = slice(part * size // self.factor, (part + 1) * size // self.factor)
             yield slices["a_columns"], slices["a_rows_b_columns"], slices["b_rows"]

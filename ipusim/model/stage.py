@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array, Described, Key, Layer, Loss, Parameters, Saved, Shape, parameter_count
+from ipusim.model.bound_stage import BoundLayer, BoundLoss, BoundStage
+from ipusim.model.layer import Array, Described, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
-
-#: Takes the name of a parameter, ``layer/W``, and its gradient.
-Receiver = Callable[[str, Array], object]
+from ipusim.model.stash import with_memory
 
 
 class Stage(Protocol):
@@ -38,33 +37,9 @@ class Stage(Protocol):
         """Draw the parameters; every split of one network draws the same ones."""
         ...
 
-    def forward(
-        self, parameters: Parameters, x: Array, labels: Array | None, key: Key | None = None
-    ) -> tuple[Array, Saved]:
-        """Return the output of the micro-batch, which is the scalar loss where the stage ends in it.
-
-        ``key`` seeds the random draws of the micro-batch in training; None draws nothing.
-        """
+    def bind(self, parameters: Parameters) -> BoundStage:
+        """Return what runs the stage's passes on these parameters, which may then be updated in place only."""
         ...
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool, receive: Receiver
-    ) -> Array | None:
-        """Return the gradient of the input; ``grad`` is None for the stage with the loss.
-
-        ``receive`` gets each parameter's name and gradient as soon as it is made.
-        """
-        ...
-
-
-class _Placed(NamedTuple):
-    """A layer at its place in the network, with the flat name of each of its parameters."""
-
-    layer: Layer
-    keys: tuple[tuple[str, str], ...]
-
-    def own(self, parameters: Parameters) -> dict[str, Array]:
-        return {name: parameters[key] for name, key in self.keys}
 
 
 @dataclass(frozen=True)
@@ -100,21 +75,14 @@ class LayerStage:
         return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
 
     @cached_property
-    def _placed(self) -> tuple[_Placed, ...]:
-        return tuple(
-            _Placed(named.layer, _keys(named.name, named.layer, shape))
-            for named, shape in zip(self.named_layers, self.shapes, strict=False)
-        )
-
-    @cached_property
-    def _loss_keys(self) -> tuple[tuple[str, str], ...]:
-        return () if self.loss is None else _keys(self.loss.name, self.loss.layer, self.shapes[-1])
-
-    @cached_property
-    def _first_trained(self) -> int:
+    def first_trained(self) -> int:
         """Index of the first layer with parameters; backward of a first stage ends there."""
-        trained = [i for i, placed in enumerate(self._placed) if placed.keys]
-        return trained[0] if trained else len(self._placed)
+        trained = [
+            index
+            for index, (named, shape) in enumerate(zip(self.named_layers, self.shapes, strict=False))
+            if named.layer.parameter_shapes(shape)
+        ]
+        return trained[0] if trained else len(self.named_layers)
 
     @cached_property
     def parameter_count(self) -> int:
@@ -130,58 +98,20 @@ class LayerStage:
             parameters.update((f"{named.name}/{name}", array) for name, array in own.items())
         return parameters
 
-    def predict(self, parameters: Parameters, x: Array) -> Array:
-        """Return the output of the layers before the loss, keeping nothing for a backward pass."""
-        for placed in self._placed:
-            x, _ = placed.layer.forward(placed.own(parameters), x)
-        return x
-
-    def forward(
-        self, parameters: Parameters, x: Array, labels: Array | None, key: Key | None = None
-    ) -> tuple[Array, Saved]:
-        """Run the layers in order, and the loss where the stage ends in it.
-
-        Each layer's key is ``key`` and the layer's place in the network, so that every
-        split draws the same. Raises ModelError when the loss finds no labels.
-        """
-        saved = []
-        for place, placed in enumerate(self._placed, self.first_position):
-            x, kept = placed.layer.forward(placed.own(parameters), x, None if key is None else (*key, place))
-            saved.append(kept)
+    def bind(self, parameters: Parameters) -> BoundStage:
+        """Sort the flat parameters to their layers, for passes that go on with these arrays."""
+        layers = [
+            BoundLayer(named.name, named.layer, *_own(named.name, named.layer, shape, parameters))
+            for named, shape in zip(self.named_layers, self.shapes, strict=False)
+        ]
+        loss = None
         if self.loss is not None:
-            if labels is None:
-                raise ModelError(f"stage {self.name!r}: the loss {self.loss.name!r} needs labels, got none")
-            own = {name: parameters[key] for name, key in self._loss_keys}
-            x, kept = self.loss.layer.forward(own, x, labels)
-            saved.append(kept)
-        return x, saved
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool, receive: Receiver
-    ) -> Array | None:
-        """Run the layers' backward passes in reverse.
-
-        Each gradient goes to ``receive`` at once, so that it is added to its
-        accumulator while it is in the cache. Without need of an input gradient (the
-        first stage) it ends at the first layer with parameters, as TensorFlow's
-        gradients of the variables alone do.
-        """
-        lowest = 0 if need_input_gradient else self._first_trained
-        if self.loss is not None:
-            own = {name: parameters[key] for name, key in self._loss_keys}
-            needed = need_input_gradient or lowest < len(self._placed)
-            grad, inner = self.loss.layer.backward(own, saved[-1], 1.0, needed)
-            for name, key in self._loss_keys:
-                receive(key, inner.pop(name))
-        for index in range(len(self._placed) - 1, lowest - 1, -1):
-            placed = self._placed[index]
-            if grad is None:
-                raise ModelError(f"stage {self.name!r}: layer {self.layers[index]!r} got no gradient of its output")
-            needed = need_input_gradient or index > lowest
-            grad, inner = placed.layer.backward(placed.own(parameters), saved[index], grad, needed)
-            for name, key in placed.keys:
-                receive(key, inner.pop(name))
-        return grad if need_input_gradient else None
+            loss = BoundLoss(
+                self.loss.name,
+                self.loss.layer,
+                *_own(self.loss.name, self.loss.layer, self.shapes[-1], parameters),
+            )
+        return BoundStage(self.name, self.first_position, layers, loss)
 
     def profile(
         self, batch: int, itemsize: int, label_bytes: int = 0, training: bool = True, optimizer: Optimizer | None = None
@@ -190,15 +120,19 @@ class LayerStage:
 
         ``label_bytes`` are the bytes of one micro-batch's labels, which go through
         every copy on the way to the stage with the loss. In training, the backward
-        pass ends with adding the gradients to their accumulators (a sum for each
-        parameter). The last stage sends nothing on: see :meth:`result_bytes`.
+        pass ends with what the optimizer's gradient map does, and with adding the
+        gradients to their accumulators (a sum for each parameter). The last stage sends
+        nothing on: see :meth:`result_bytes`.
         """
         first = self.first_position == 0
-        lowest = self._first_trained if first else 0
+        lowest = self.first_trained if first else 0
         forward: list[Work] = []
         backward: list[Work] = []
         for index, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
-            cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
+            try:
+                cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
+            except ModelError as error:
+                raise ModelError(f"layer {named.name!r} on {batch} samples of shape {shape}: {error}") from None
             forward.append(cost.forward)
             if index >= lowest:
                 backward.append(cost.backward)
@@ -206,9 +140,12 @@ class LayerStage:
         update: tuple[Work, ...] = ()
         if count:
             backward.insert(0, Work(flops=count, sram_bytes=3 * count * itemsize, itemsize=itemsize))
-            update = () if optimizer is None else (optimizer.work(count, itemsize),)
+            if optimizer is not None:
+                update = (optimizer.work(count, itemsize),)
+                if optimizer.gradient_map is not None:
+                    backward.insert(1, optimizer.gradient_map.work(count, itemsize))
         passing_labels = label_bytes if self.labels_travel_on else 0
-        return StageProfile(
+        profile = StageProfile(
             name=self.name,
             forward=tuple(forward),
             backward=tuple(reversed(backward)) if training else (),
@@ -217,14 +154,19 @@ class LayerStage:
             gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize,
             parameter_bytes=count * itemsize,
         )
+        return with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
 
     def result_bytes(self, batch: int, itemsize: int) -> int:
         """Return the bytes of the stage's output for one micro-batch: activations, or the scalar loss."""
         return itemsize if self.loss is not None else batch * math.prod(self.shapes[-1]) * itemsize
 
 
-def _keys(layer_name: str, layer: Described, input_shape: Shape) -> tuple[tuple[str, str], ...]:
-    return tuple((name, f"{layer_name}/{name}") for name in layer.parameter_shapes(input_shape))
+def _own(
+    layer_name: str, layer: Described, input_shape: Shape, parameters: Parameters
+) -> tuple[dict[str, Array], tuple[tuple[str, str], ...]]:
+    """Return a layer's parameters by its own names, and the flat name of each."""
+    keys = tuple((name, f"{layer_name}/{name}") for name in layer.parameter_shapes(input_shape))
+    return {name: parameters[key] for name, key in keys}, keys
 
 
 def build_stages(

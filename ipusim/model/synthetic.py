@@ -73,6 +73,30 @@ def synthetic_targets(shape: Shape, target_shape: Shape, samples: int, noise: fl
     )
 
 
+def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 0.1, seed: int = 0) -> Dataset:
+    """Return sequences of ``length`` tokens below ``vocabulary``; the label of each token is the next one.
+
+    A token follows from the two before it: their sum, modulo the vocabulary, under
+    names given at random; with probability ``noise`` it is any token instead. One
+    token alone says nothing of the next, so a model must look at two places.
+    """
+    if length < 1 or samples < 1:
+        raise ModelError(f"synthetic tokens: expected samples of at least 1 token, got {samples} of {length}")
+    if vocabulary < 2:
+        raise ModelError(f"synthetic tokens: expected a vocabulary of at least 2 tokens, got {vocabulary}")
+    if not 0 <= noise <= 1:
+        raise ModelError(f"synthetic tokens: expected noise from 0 to 1, got {noise}")
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(vocabulary)
+    tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also what noise puts in
+    follows = rng.random((samples, length + 1)) >= noise
+    for place in range(2, length + 1):
+        next_tokens = names[(tokens[:, place - 1] + tokens[:, place - 2]) % vocabulary]
+        tokens[:, place] = np.where(follows[:, place], next_tokens, tokens[:, place])
+    tokens = tokens.astype(np.int32)
+    return Dataset(tokens[:, :-1].copy(), tokens[:, 1:].copy(), vocabulary, "synthetic tokens")
+
+
 def _check(shape: Shape, noise: float) -> None:
     if any(size < 1 for size in shape):
         raise ModelError(f"synthetic data: expected sizes from 1 upwards in a shape, got {shape}")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.feed import Feed
-from ipusim.model.layer import Array
+from ipusim.model.layer import Array, Parameters
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.stage import Stage
 
-#: How the gradients of an execution's micro-batches are accumulated: added, or each divided by the count first.
-Reduction = Literal["SUM", "MEAN"]
+#: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
+#: kept as the mean of those so far. Graphcore's names (GradientAccumulationReductionMethod).
+Reduction = Literal["SUM", "MEAN", "RUNNING_MEAN"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,10 @@ class Workload:
         feed: the micro-batches.
         optimizer: the weight update; None for inference.
         reduction: how gradients are accumulated.
-        dtype: of weights, activations and gradients: float32 or float64.
+        dtype: of weights, activations and gradients: float16, float32 or float64.
         seed: of the initial weights.
+        accumulation_dtype: of the gradient accumulators, or a function from a parameter's name
+            (``layer/W``) to it; None for each parameter's own. The optimizer gets gradients of that dtype.
     """
 
     stages: tuple[Stage, ...]
@@ -36,6 +41,7 @@ class Workload:
     reduction: Reduction = "SUM"
     dtype: np.dtype[np.floating] = field(default_factory=lambda: np.dtype(np.float32))
     seed: int = 0
+    accumulation_dtype: npt.DTypeLike | Callable[[str], npt.DTypeLike] | None = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for no stages, a dtype that does not compute, or data of another dtype."""
@@ -46,6 +52,13 @@ class Workload:
         data = self.feed.dataset.x.dtype
         if data.kind == "f" and data != self.dtype:
             raise ModelError(f"the dataset is {data} but the workload computes in {self.dtype}: convert with astype")
+
+    def accumulators(self, parameters: Parameters) -> dict[str, Array]:
+        """Return a zero accumulator for each parameter, in the dtype that the workload says."""
+        chosen = self.accumulation_dtype
+        if callable(chosen) and not isinstance(chosen, type):  # np.float32 is a dtype, and may be called as well
+            return {name: np.zeros_like(array, dtype=chosen(name)) for name, array in parameters.items()}
+        return {name: np.zeros_like(array, dtype=chosen) for name, array in parameters.items()}
 
     def initial_parameters(self, stage_index: int) -> dict[str, Array]:
         """Draw the initial weights of one stage, keyed ``layer/W``; the same under every split."""

@@ -14,7 +14,7 @@ from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
 
 _HEADER: Final = re.compile(
-    r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?, "
+    r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?(?P<inline> inside backward)?, "
     r"stages on IPUs (?P<mapping>[\d, ]+), count (?P<count>\d+)"
 )
 _EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
@@ -30,7 +30,8 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
     shape = plan.shape
     lines = [
         f"{plan.schedule} {'training' if shape.training else 'inference'}"
-        f"{' with recomputation' if shape.recompute else ''}, "
+        f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
+        f"{' inside backward' if shape.recompute_inline else ''}, "
         f"stages on IPUs {', '.join(map(str, shape.mapping))}, count {shape.count}",
         f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
         f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
@@ -53,7 +54,9 @@ def parse_grid(text: str) -> Plan:
     if head is None or emitted is None or len(lines) < 3 or not lines[2].strip().startswith("offsets ["):
         raise PlanError("expected a grid that begins with its three header lines (schedule, time-steps, offsets)")
     mapping = tuple(int(ipu) for ipu in head["mapping"].split(","))
-    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", head["recompute"] is not None)
+    inline = head["inline"] is not None
+    recompute = head["recompute"] is not None and not inline
+    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", recompute, inline)
     ipus = sorted(set(mapping))
     rows: list[tuple[int, ...]] = []
     for line in lines[3:]:

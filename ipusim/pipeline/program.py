@@ -19,14 +19,17 @@ class PlanShape:
         mapping: the IPU (logical number) of each computational stage, in stage order.
         count: gradient accumulation count, the micro-batches of one execution.
         training: whether backward passes and a weight update follow.
-        recompute: whether every forward stage but the last runs again before its
-            backward pass (RecomputeThenBackpropagate).
+        recompute: whether every forward stage but the last runs again, as a pass of its
+            own, before its backward pass (RecomputeThenBackpropagate).
+        recompute_inline: whether it runs again inside its backward pass instead
+            (RecomputeAndBackpropagateInterleaved).
     """
 
     mapping: tuple[int, ...]
     count: int
     training: bool = True
     recompute: bool = False
+    recompute_inline: bool = False
 
     @property
     def stages(self) -> int:
@@ -37,6 +40,10 @@ class PlanShape:
     def steps(self) -> int:
         """The steps of one micro-batch's life: 2N in training, N in inference."""
         return 2 * self.stages if self.training else self.stages
+
+    def recomputes(self, stage: int) -> bool:
+        """Whether ``stage`` keeps its input instead of its activations, and computes these again; never the last."""
+        return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
     @property
     def ipu_of_step(self) -> tuple[int, ...]:
@@ -63,7 +70,7 @@ class Outfeed:
 
     Attributes:
         element_bytes: bytes of one micro-batch's results.
-        mode: ALL sends every micro-batch's results, LAST only those of an execution's last micro-batch.
+        mode: ALL sends every micro-batch's results, LAST only those of the last micro-batch of a step.
         buffer_depth: elements that the host's buffer holds (Graphcore's default is 3).
     """
 

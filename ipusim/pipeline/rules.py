@@ -17,6 +17,11 @@ _ALSO_CALLED: Final = (
 )
 _INT32_MAX: Final = 2**31 - 1
 
+#: Graphcore's recomputation modes, besides Auto.
+THEN_BACKPROPAGATE: Final = "RecomputeThenBackpropagate"
+INTERLEAVED: Final = "RecomputeAndBackpropagateInterleaved"
+_INTERLEAVED_NAME: Final = "Recompute_and_backpropagate_interleaved"
+
 
 def check_stages(stages: int, mapping: tuple[int, ...]) -> None:
     """Refuse fewer than two stages and a mapping of another length; raises ProgramError."""
@@ -33,6 +38,22 @@ def check_interleaved(shape: PlanShape) -> None:
             "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
             "device for training graphs. Please use a different pipeline schedule."
         )
+
+
+def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
+    """Return the recomputation mode that a schedule with these ``modes``, its own choice first, uses for ``mode``.
+
+    Raises UnsupportedProgramError for a mode that the schedule does not have, as
+    the compiler does whether or not recomputation is allowed.
+    """
+    if mode == "Auto":
+        return modes[0]
+    if mode not in modes:
+        name = {THEN_BACKPROPAGATE: "Recompute_then_backpropagate", INTERLEAVED: _INTERLEAVED_NAME}[mode]
+        raise UnsupportedProgramError(
+            f"Pipeline schedule {schedule.capitalize()} does not support '{name}' recomputation mode."
+        )
+    return mode
 
 
 def check_count_range(count: int) -> None:

@@ -27,6 +27,8 @@ _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 #: Points of a box's width that a number leaves free.
 _MARGIN: Final = 2.0
+#: Numbers of one look above which none is written: nobody reads them, and each takes as long to draw as a row of boxes.
+_MOST_NUMBERS: Final = 1_500
 
 
 def row_names(timeline: Timeline) -> list[str]:
@@ -115,8 +117,8 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
 def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
     """Write the micro-batch into each box that holds it, and its stage too on an IPU of several.
 
-    Each look has one size, the largest at which nine of ten of its numbers fit; a
-    look of which not even half fit at the smallest size stays blank.
+    Each look has one size, the largest at which nine of ten of its numbers fit, or
+    the smallest; a number that does not fit its box is left out.
     """
     boxes, mapping = content.boxes, content.timeline.info.mapping
     several = [ipu for ipu in set(mapping) if mapping.count(ipu) > 1]
@@ -138,8 +140,8 @@ def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
         shapes = [re.sub(r"\d", "0", text) for text in texts]
         for size in NUMBER_SIZES:
             fits = np.array([text_width(shape, size) for shape in shapes]) <= room
-            least = 0.5 if size == NUMBER_SIZES[-1] else 0.9
-            if size <= height_points and fits.mean() >= least:
+            least = 0.0 if size == NUMBER_SIZES[-1] else 0.9
+            if size <= height_points and fits.mean() >= least and fits.sum() <= _MOST_NUMBERS:
                 middle = (boxes.start + boxes.end)[members] / 2
                 for number in np.flatnonzero(fits).tolist():
                     axes.text(

@@ -73,7 +73,8 @@ def ipu_table(summary: Summary) -> Table:
 
 def comparison_table(summaries: Sequence[Summary], refused: Sequence[tuple[str, str]] = ()) -> Table:
     """Return a row for each run, and one for each ``refused`` schedule: its name and why."""
-    header = ("schedule", "makespan (cycles)", "makespan", "against the first", "bubble", "samples/s", "note")
+    against = f"against {summaries[0].schedule}" if summaries else "against"
+    header = ("schedule", "makespan (cycles)", "makespan", against, "bubble", "samples/s", "note")
     first = summaries[0].makespan_cycles if summaries else 0
     rows = [
         (
@@ -87,7 +88,7 @@ def comparison_table(summaries: Sequence[Summary], refused: Sequence[tuple[str, 
         )
         for summary in summaries
     ]
-    rows += [(name, "-", "-", "-", "-", "-", reason) for name, reason in refused]
+    rows += [(name, "-", "-", "-", "-", "-", f"refused: {reason}") for name, reason in refused]
     return Table("Schedules on the same work", header, tuple(rows))
 
 

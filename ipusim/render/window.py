@@ -50,7 +50,7 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 
     ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` is taken for
     ``weight update``. Raises OutputError for a phase that the execution has not,
-    IndexError for an execution that the Timeline has not.
+    TimelineError for an execution that the Timeline has not.
     """
     wanted = phase.lower().replace("-", " ")
     found = execution_phases(timeline, execution)
@@ -66,6 +66,6 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 
 
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
-    """Return the window of one execution, its weight update included; raises IndexError if it is not there."""
+    """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
     found = find_execution(timeline, execution)
     return Window(found.start, max(found.end, found.start + 1))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ipusim.scenario.fields import FileName, Node, Seed, Shape, kind_of
+from ipusim.scenario.fields import Axis, FileName, Node, Seed, Shape, kind_of
 
 
 class _DatasetSpec(Node):
@@ -41,6 +41,17 @@ class SyntheticTargetsSpec(_DatasetSpec, title="synthetic_targets"):
     seed: Seed = Field(default=0, description="seed of the samples")
 
 
+class SyntheticTokensSpec(_DatasetSpec, title="synthetic_tokens"):
+    """A language: each token follows from the two before it, and is the label of the one before it."""
+
+    type: Literal["synthetic_tokens"]
+    length: Axis = Field(description="tokens of one sample")
+    vocabulary: int = Field(ge=2, le=65_536, description="number of different tokens")
+    samples: int = Field(ge=1, le=10**7, description="number of samples")
+    noise: float = Field(default=0.1, ge=0, le=1, description="share of tokens that are drawn instead")
+    seed: Seed = Field(default=0, description="seed of the samples")
+
+
 class DigitsSpec(_DatasetSpec, title="digits"):
     """The 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships (an extra: ipusim[digits])."""
 
@@ -62,12 +73,14 @@ class NpzSpec(_DatasetSpec, title="npz"):
     file: FileName = Field(description="the archive")
     x: str = Field(default="x", max_length=256, description="name of the array of samples")
     y: str = Field(default="y", max_length=256, description="name of the array of labels or targets")
+    tokens: bool = Field(default=False, description="whether the samples are whole numbers for an embedding")
 
 
 #: A dataset, told apart by ``type``.
 DataSpec = Annotated[
     Annotated[SyntheticSpec, Tag("<synthetic>")]
     | Annotated[SyntheticTargetsSpec, Tag("<synthetic_targets>")]
+    | Annotated[SyntheticTokensSpec, Tag("<synthetic_tokens>")]
     | Annotated[DigitsSpec, Tag("<digits>")]
     | Annotated[IdxSpec, Tag("<idx>")]
     | Annotated[NpzSpec, Tag("<npz>")],

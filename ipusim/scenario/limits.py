@@ -7,11 +7,12 @@ from typing import Final
 
 from ipusim.hardware.system import System
 from ipusim.machine.durations import durations
+from ipusim.model.inner_sizes import inner_sizes
 from ipusim.model.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.model_spec import PythonSpec
+from ipusim.scenario.layer_spec import PythonSpec
 from ipusim.scenario.problems import KeyPath
 from ipusim.scenario.schema import Scenario
 
@@ -52,7 +53,15 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: 
             findings.add(path, text)
             break
     batch = scenario.pipeline.micro_batch_size
-    sizes = sum(math.prod(shape) for shape in network.shapes)
+    inner = [inner_sizes(named.layer, shape) for named, shape in zip(network.layers, network.shapes, strict=False)]
+    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.kept for layer in inner)
+    for layer, path in zip(inner, paths, strict=False):
+        if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
+            text = (
+                f"expected a layer that makes at most {MAX_ACTIVATION_ELEMENTS} elements at once, "
+                f"got {batch} samples x {layer.passing}"
+            )
+            findings.add(path, text)
     if batch * sizes * alive > MAX_ACTIVATION_ELEMENTS:
         text = (
             f"expected at most {MAX_ACTIVATION_ELEMENTS} activations at once, got {batch} samples x {sizes} elements "

@@ -13,6 +13,7 @@ from ipusim.model.network import Network
 from ipusim.model.stage import build_stages
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_cycles, check_network
@@ -24,6 +25,7 @@ from ipusim.scenario.resolve_system import resolve_mapping, resolve_plan, resolv
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.source import Source
 from ipusim.scenario.stages import PlannedStage, plan_stages
+from ipusim.schedules import registry
 
 
 def load_experiment(path: Path | str, overrides: Iterable[str] = ()) -> Experiment:
@@ -67,7 +69,7 @@ class _Parts:
 def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
     """Assemble an Experiment of stages known by their cost alone."""
     name, description = scenario.name or findings.source.path.stem, findings.source.description
-    profiles = timed_profiles(parts.planned, parts.training)
+    profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
     program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
@@ -114,6 +116,12 @@ def _check_sections(
     if scenario.evaluate is not None and (scenario.data is None or scenario.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
+    for queue in ("infeed", "outfeed"):
+        if scenario.use_synthetic_data and findings.is_set((queue, "element_bytes")):
+            text = (
+                "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
+            )
+            findings.add((queue, "element_bytes"), text)
     if planned is None:
         return
     if planned[0].timed:
@@ -148,7 +156,16 @@ def _place(
     if mapping is None:
         return resolve_system(scenario, (0,), findings), None
     pipeline = scenario.pipeline
-    shape = PlanShape(mapping, pipeline.gradient_accumulation_count, training, pipeline.allow_recompute and training)
+    schedule = registry.find(pipeline.schedule)
+    mode = None
+    with findings.at(("pipeline", "recomputation_mode")):
+        mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
+    if mode is None:
+        return resolve_system(scenario, mapping, findings), None
+    again = mode if pipeline.allow_recompute and training else None
+    shape = PlanShape(
+        mapping, pipeline.gradient_accumulation_count, training, again == THEN_BACKPROPAGATE, again == INTERLEAVED
+    )
     return resolve_system(scenario, mapping, findings), resolve_plan(scenario, shape, findings)
 
 

@@ -11,8 +11,15 @@ import numpy as np
 from ipusim.errors import ModelError
 from ipusim.model import dataset_files
 from ipusim.model.datasets import Dataset
-from ipusim.model.synthetic import synthetic_classes, synthetic_targets
-from ipusim.scenario.data_spec import DataSpec, IdxSpec, NpzSpec, SyntheticSpec, SyntheticTargetsSpec
+from ipusim.model.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
+from ipusim.scenario.data_spec import (
+    DataSpec,
+    IdxSpec,
+    NpzSpec,
+    SyntheticSpec,
+    SyntheticTargetsSpec,
+    SyntheticTokensSpec,
+)
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
 from ipusim.scenario.schema import Scenario
@@ -57,6 +64,8 @@ def _dataset(spec: DataSpec, base: Path, findings: Findings) -> Dataset | None:
     match spec:
         case SyntheticSpec() | SyntheticTargetsSpec():
             return _synthetic(spec, findings)
+        case SyntheticTokensSpec():
+            return _tokens(spec, findings)
         case IdxSpec():
             paths = {key: base / str(getattr(spec, key)) for key in ("images", "labels")}
             readable = [_is_readable(path, key, findings) for key, path in paths.items()]
@@ -68,7 +77,7 @@ def _dataset(spec: DataSpec, base: Path, findings: Findings) -> Dataset | None:
         case NpzSpec():
             if _is_readable(base / spec.file, "file", findings):
                 with findings.at(("data", "file")):
-                    return dataset_files.npz(base / spec.file, spec.x, spec.y)
+                    return dataset_files.npz(base / spec.file, spec.x, spec.y, spec.tokens)
         case _:
             with findings.at(("data", "type")):
                 return dataset_files.digits()
@@ -84,6 +93,21 @@ def _is_readable(path: Path, key: str, findings: Findings) -> bool:
     return True
 
 
+def _fits(samples: int, elements: int, findings: Findings) -> bool:
+    """Note samples of so many numbers that would not fit; tell whether they do."""
+    if samples * elements > MAX_SAMPLE_ELEMENTS:
+        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}"
+        findings.add(("data", "samples"), text)
+    return samples * elements <= MAX_SAMPLE_ELEMENTS
+
+
+def _tokens(spec: SyntheticTokensSpec, findings: Findings) -> Dataset | None:
+    if _fits(spec.samples, 2 * spec.length, findings):
+        with findings.at(("data",)):
+            return synthetic_tokens(spec.length, spec.vocabulary, spec.samples, spec.noise, spec.seed)
+    return None
+
+
 def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -> Dataset | None:
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
@@ -94,9 +118,7 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
             return None
     else:
         outputs = math.prod(spec.target_shape)
-    if spec.samples * (size + outputs) > MAX_SAMPLE_ELEMENTS:
-        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {spec.samples} samples of {size + outputs}"
-        findings.add(("data", "samples"), text)
+    if not _fits(spec.samples, size + outputs, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
         text = f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}"

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ipusim.model.cost import MeasuredWork
+from ipusim.errors import ModelError
 from ipusim.model.datasets import Dataset
-from ipusim.model.layer import Layer, LayerCost, Loss
-from ipusim.model.layers import Dense, Flatten
+from ipusim.model.embedding import Embedding
+from ipusim.model.layer import Layer, Loss
+from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
-from ipusim.model.python_file import load_function
+from ipusim.scenario.build_layer import build_layer, python_arguments
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.limits import check_parameters
-from ipusim.scenario.model_spec import (
-    CyclesSpec,
-    DenseSpec,
-    FlattenSpec,
-    MeanSquaredErrorSpec,
-    PythonSpec,
-    SoftmaxCrossEntropySpec,
-)
-from ipusim.scenario.problems import KeyPath
+from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
 from ipusim.scenario.stages import PlacedLayer
 
 
@@ -48,12 +39,14 @@ def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path,
     for layer in filter(is_loss, body):
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
+    tokens = dataset.x.dtype.kind in "iu"
     named: list[NamedLayer[Layer]] = []
     for layer in body:
         if len(findings) > before:
             return None
         with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
-            if (built := _layer(layer, base, findings)) is not None:
+            if (built := build_layer(layer.spec, layer.path, base, findings)) is not None:
+                tokens = _check_tokens(built, tokens, dataset)
                 shape = built.output_shape(shape)
                 named.append(NamedLayer(layer.spec.name, built))
     loss = None
@@ -65,19 +58,19 @@ def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path,
     return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
 
 
-def _layer(layer: PlacedLayer, base: Path, findings: Findings) -> Layer | None:
-    match layer.spec:
-        case FlattenSpec():
-            return Flatten()
-        case DenseSpec(units=units, activation=activation, use_bias=use_bias):
-            return Dense(units, activation, use_bias)
-        case PythonSpec() as spec:
-            from ipusim.model.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
+    """Return whether whole numbers come out of ``layer``; ``tokens`` is whether they go in.
 
-            arguments = _arguments(spec, layer.path, base, findings)
-            with findings.at(layer.path):
-                return None if arguments is None else PythonLayer(**arguments)
-    return None
+    Raises ModelError unless an embedding, and nothing else, takes them.
+    """
+    if isinstance(layer, Embedding):
+        if not tokens:
+            raise ModelError("an embedding needs whole numbers, such as those of data of type synthetic_tokens")
+        layer.check_ids(dataset.x)
+        return False
+    if tokens and not isinstance(layer, Flatten):
+        raise ModelError(f"the whole numbers of {dataset.name} need an embedding first")
+    return tokens
 
 
 def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
@@ -87,31 +80,11 @@ def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) 
         case MeanSquaredErrorSpec():
             return MeanSquaredError()
         case PythonSpec() as spec:
-            from ipusim.model.python_layer import PythonLoss  # noqa: PLC0415 - as above
+            from ipusim.model.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
-            arguments = _arguments(spec, layer.path, base, findings)
+            arguments = python_arguments(spec, layer.path, base, findings)
             labels = dataset.y
             with findings.at(layer.path):
                 if arguments is not None:
                     return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
-    return None
-
-
-def _arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Findings) -> dict[str, Any] | None:
-    """Return what a layer and a loss that are Python functions have in common."""
-    if not check_parameters(spec, path, findings):
-        return None
-    with findings.at((*path, "python")):
-        return {
-            "function": load_function(spec.python, base),
-            "shapes": spec.parameters,
-            "fill": spec.fill,
-            "given_cost": _given_cost(spec),
-        }
-    return None
-
-
-def _given_cost(spec: PythonSpec) -> LayerCost | None:
-    if isinstance(spec.cost, CyclesSpec):
-        return LayerCost(MeasuredWork(cycles=spec.cost.forward), MeasuredWork(cycles=spec.cost.backward))
     return None

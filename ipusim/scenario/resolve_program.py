@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from ipusim.model.adaptive_optimizers import LAMB, Adam
 from ipusim.model.feed import Feed
+from ipusim.model.gradient_map import GradientMap
 from ipusim.model.optimizers import SGD, Momentum, Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.model_spec import MomentumSpec
+from ipusim.scenario.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.stages import PlannedStage
 
 
-def timed_profiles(planned: tuple[PlannedStage, ...], training: bool) -> tuple[StageProfile, ...]:
-    """Return what stages known by their cost alone ask of an IPU."""
-    return tuple(
-        StageProfile(
-            name=spec.name,
-            forward=spec.forward,
-            backward=spec.backward if training else 0,
-            update=spec.update if training else 0,
-            output_bytes=spec.output_bytes,
-            gradient_bytes=spec.gradient_bytes if training else 0,
-            parameter_bytes=spec.parameter_bytes,
+def timed_profiles(
+    planned: tuple[PlannedStage, ...], training: bool, infeed_bytes: int | None = None
+) -> tuple[StageProfile, ...]:
+    """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
+    profiles: list[StageProfile] = []
+    before = infeed_bytes or 0
+    for spec in (stage.timed for stage in planned):
+        if spec is None:
+            continue
+        accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
+        profiles.append(
+            StageProfile(
+                name=spec.name,
+                forward=spec.forward,
+                backward=spec.backward if training else 0,
+                update=spec.update if training else 0,
+                output_bytes=spec.output_bytes,
+                gradient_bytes=spec.gradient_bytes if training else 0,
+                parameter_bytes=spec.parameter_bytes,
+                state_bytes=spec.state_bytes if training else 0,
+                accumulator_bytes=accumulators if training else 0,
+                input_bytes=before if spec.input_bytes is None else spec.input_bytes,
+                stash_bytes=spec.stash_bytes if training else 0,
+            )
         )
-        for spec in (stage.timed for stage in planned)
-        if spec is not None
-    )
+        before = spec.output_bytes
+    return tuple(profiles)
 
 
 def counted_profiles(
@@ -44,7 +60,10 @@ def counted_profiles(
     profiles = []
     for stage in stages:
         with findings.at(("model",)):
-            profiles.append(stage.profile(batch, itemsize, feed.label_bytes, training, optimizer))
+            profile = stage.profile(batch, itemsize, feed.label_bytes, training, optimizer)
+            count = profile.accumulator_bytes // itemsize
+            accumulator = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision)
+            profiles.append(replace(profile, accumulator_bytes=count * accumulator.itemsize))
     if scenario.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
@@ -96,9 +115,11 @@ def _optimizer(scenario: Scenario) -> Optimizer | None:
     spec = scenario.optimizer
     if spec is None:
         return None
-    if isinstance(spec, MomentumSpec):
-        return Momentum(spec.learning_rate, spec.momentum)
-    return SGD(spec.learning_rate)
+    gradient_map = None if spec.map_gradient is None else GradientMap(**dict(spec.map_gradient))
+    keys = type(spec).model_fields.keys() - {"type", "map_gradient"}
+    made_by: dict[type[Node], type[Any]] = {SgdSpec: SGD, MomentumSpec: Momentum, AdamSpec: Adam, LambSpec: LAMB}
+    optimizer: Optimizer = made_by[type(spec)](**{key: getattr(spec, key) for key in keys}, gradient_map=gradient_map)
+    return optimizer
 
 
 def build_workload(scenario: Scenario, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
@@ -110,4 +131,5 @@ def build_workload(scenario: Scenario, stages: tuple[LayerStage, ...], feed: Fee
         reduction=scenario.pipeline.reduction_method,
         dtype=np.dtype(scenario.precision),
         seed=scenario.seed,
+        accumulation_dtype=scenario.pipeline.gradient_accumulation_dtype,
     )

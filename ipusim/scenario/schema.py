@@ -6,16 +6,22 @@ product of the counts is bounded when the scenario is resolved.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, Strict
 
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
+from ipusim.model.workload import Reduction
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.scenario.data_spec import DataSpec
 from ipusim.scenario.fields import Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed
-from ipusim.scenario.model_spec import ModelSpec, OptimizerSpec, StageCyclesSpec, StageSpec
+from ipusim.scenario.model_spec import ModelSpec, StageCyclesSpec, StageSpec
+from ipusim.scenario.optimizer_spec import OptimizerSpec
 from ipusim.schedules import registry
+
+#: Floating-point types of weights and accumulators.
+DType = Literal["float16", "float32", "float64"]
 
 #: Most stages of a pipeline: 4 on each IPU of the largest machine.
 MAX_STAGES: Final = 256
@@ -91,8 +97,14 @@ class PipelineSpec(Node, title="pipeline"):
     allow_recompute: bool = Field(
         default=False, description="whether activations are computed again before a backward pass instead of kept"
     )
-    reduction_method: Annotated[Literal["SUM", "MEAN"], Choice(("SUM", "MEAN"))] = Field(
+    recomputation_mode: Annotated[str, Choice(("Auto", THEN_BACKPROPAGATE, INTERLEAVED))] = Field(
+        default="Auto", description="when they are computed again; Auto: the schedule's own way"
+    )
+    reduction_method: Annotated[Reduction, Choice(get_args(Reduction))] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"
+    )
+    gradient_accumulation_dtype: Annotated[DType, Choice(get_args(DType))] | None = Field(
+        default=None, description="floating-point type of the accumulators; default: the weights' own"
     )
 
 
@@ -109,7 +121,7 @@ class OutfeedSpec(Node, title="outfeed"):
     """The queue from the last stage to the host."""
 
     mode: Annotated[Literal["ALL", "LAST"], Choice(("ALL", "LAST"))] = Field(
-        default="ALL", description="whether every micro-batch's results are sent, or those of an execution's last"
+        default="ALL", description="whether every micro-batch's results are sent, or only those of a step's last"
     )
     buffer_depth: int = Field(default=3, ge=1, le=1024, description="results that the host's buffer holds")
     element_bytes: Bytes | None = Field(
@@ -147,11 +159,19 @@ class Scenario(Node, title="scenario"):
         default=1, ge=1, le=10**6, description="session runs, each of repeat_count executions of the pipeline"
     )
     seed: Seed = Field(default=0, description="seed of the initial weights")
-    precision: Annotated[Literal["float32", "float64"], Choice(("float32", "float64"))] = Field(
+    precision: Annotated[DType, Choice(get_args(DType))] = Field(
         default="float32", description="floating-point type of weights and activations; float64 is for checks"
     )
     numerics: Annotated[Literal["on", "off"], Choice(("on", "off"))] | None = Field(
         default=None, description="off simulates time alone; default: on if there are data"
+    )
+    memory: Annotated[Literal["error", "report", "off"], Choice(("error", "report", "off"))] | None = Field(
+        default=None,
+        description="whether a program that needs more memory than an IPU has is refused, or only reported; "
+        "default: error, but off on the machine free, which has no limit",
+    )
+    code_bytes: Bytes = Field(
+        default=0, description="bytes of each IPU's memory to take for code and vertices, an assumption"
     )
     use_synthetic_data: bool = Field(
         default=False,

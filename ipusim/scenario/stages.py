@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.model_spec import LayerSpec, PythonSpec, TimedStageSpec
+from ipusim.scenario.layer_spec import LayerSpec, PythonSpec
+from ipusim.scenario.model_spec import TimedStageSpec
 from ipusim.scenario.problems import KeyPath, did_you_mean
 from ipusim.scenario.schema import Scenario
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_interleaved, check_stages
+from ipusim.pipeline.rules import (
+    INTERLEAVED,
+    THEN_BACKPROPAGATE,
+    check_count,
+    check_interleaved,
+    check_stages,
+    recomputation,
+)
 from ipusim.schedules.layout import lay_out
 
 
@@ -32,6 +39,8 @@ def plan(shape: PlanShape) -> Plan:
     """
     check_stages(shape.stages, shape.mapping)
     check_interleaved(shape)
+    if shape.recompute_inline:
+        recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")
     starts = offsets(shape)
     check_count(shape.count, len(starts))
     return Plan(

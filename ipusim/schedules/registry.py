@@ -10,6 +10,7 @@ from typing import Final
 from ipusim.errors import ProgramError
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.schedules import grouped, interleaved, serial
 
 
@@ -23,6 +24,7 @@ class Schedule:
         offsets: from a shape to the starts of the overlapping micro-batches; their
             number is the overlap length V, of which the count must be a multiple.
         pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
+        recomputation_modes: those that it has, Auto's choice first.
         summary: one line for people.
     """
 
@@ -31,16 +33,19 @@ class Schedule:
     offsets: Callable[[PlanShape], tuple[int, ...]]
     pipelined: bool
     summary: str
+    recomputation_modes: tuple[str, ...] = (THEN_BACKPROPAGATE,)
 
+
+_BOTH_MODES: Final = (THEN_BACKPROPAGATE, INTERLEAVED)
 
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
-        Schedule("grouped", grouped.plan, grouped.offsets, True, "all IPUs backward, then all forward (the default)"),
+        Schedule("grouped", grouped.plan, grouped.offsets, True, "all backward, then all forward", _BOTH_MODES),
         Schedule("interleaved", interleaved.plan, interleaved.offsets, True, "forward beside backward, fewer kept"),
-        Schedule("sequential", serial.sequential, serial.offsets, True, "one stage at a time, for debugging"),
-        Schedule("sharded", serial.sharded, serial.offsets, False, "no pipeline: one micro-batch through the shards"),
-        Schedule("single", serial.single, serial.offsets, False, "no pipeline: one IPU, gradients accumulated"),
+        Schedule("sequential", serial.sequential, serial.offsets, True, "one stage at a time", (INTERLEAVED,)),
+        Schedule("sharded", serial.sharded, serial.offsets, False, "no pipeline: through the shards", (INTERLEAVED,)),
+        Schedule("single", serial.single, serial.offsets, False, "no pipeline: one IPU", (INTERLEAVED,)),
     )
 }
 

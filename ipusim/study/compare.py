@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipusim.errors import IpusimError, OutOfMemoryError, ProgramError
 from ipusim.machine.simulate import Progress
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.resolve import load_experiment
-from ipusim.schedules.registry import find
+from ipusim.schedules.registry import find, names
 from ipusim.study.run import Result, execute
 
 
@@ -33,20 +34,27 @@ def compare(
 ) -> tuple[Row, ...]:
     """Run the scenario at ``path`` once under each of ``schedules``, on the same data, weights and device.
 
-    Raises ProgramError for a schedule that does not exist, and ScenarioError for
-    a scenario that none of them can run.
+    Raises ProgramError for a schedule that does not exist, and ScenarioError or
+    OutOfMemoryError for a scenario that none of them can run.
     """
     overrides = tuple(overrides)
     rows: list[Row] = []
-    refused: list[ScenarioError] = []
-    for name in [find(schedule).name for schedule in schedules]:
+    refused: list[IpusimError] = []
+    chosen = list(dict.fromkeys(find(schedule).name for schedule in schedules))
+    if not chosen:
+        raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
+    for name in chosen:
         try:
             experiment = load_experiment(path, (*overrides, f"pipeline.schedule={name}"))
         except ScenarioError as error:
             refused.append(error)
             rows.append(Row(name, None, "; ".join(problem.text for problem in error.problems)))
-        else:
+            continue
+        try:
             rows.append(Row(name, execute(experiment, progress)))
+        except OutOfMemoryError as error:
+            refused.append(error)
+            rows.append(Row(name, None, str(error)))
     if len(refused) == len(rows):
         load_experiment(path, overrides)  # a mistake of the file itself shows as it stands there
         raise refused[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from ipusim.machine.durations import edge_bytes, traffic
+from ipusim.machine.durations import durations, edge_bytes
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 
@@ -48,7 +48,9 @@ class OrderReport:
         used: whether the run uses it.
         ipus: physical IPU of each logical one.
         routes: of every tensor that crosses IPUs.
-        copy_cycles: of one merged copy of all of them, sync included.
+        copy_cycles: of the longest copy, sync included: the merged copy of all of them, or with one
+            stage at a time that of the slowest stage.
+        execution_cycles: of all copies of one execution of the pipeline, syncs included.
     """
 
     order: str
@@ -56,6 +58,7 @@ class OrderReport:
     ipus: tuple[int, ...]
     routes: tuple[CopyRoute, ...]
     copy_cycles: int
+    execution_cycles: int
 
     @property
     def direct(self) -> int:
@@ -74,6 +77,7 @@ class OrderReport:
             "used": self.used,
             "ipus": list(self.ipus),
             "copy_cycles": self.copy_cycles,
+            "execution_cycles": self.execution_cycles,
             "routes": [
                 {
                     "source_stage": route.source,
@@ -90,27 +94,29 @@ class OrderReport:
 
 def order_reports(plan: Plan, program: PipelineProgram, system: System) -> tuple[OrderReport, ...]:
     """Return a report of every selection order on the same device, in the order ZIGZAG, SNAKE, HOOF."""
-    crossing = traffic(program, plan.edges())
     reports = []
     for order in ORDERS:
         device = system.reordered(order)
+        cost = durations(plan, program, device)
+        copies = [copy.lead_cycles + max((share.cycles for share in copy.links), default=0) for copy in cost.copies]
         reports.append(
             OrderReport(
                 order=order,
                 used=order == system.selection_order,
                 ipus=device.ipus,
                 routes=_routes(plan, program, device),
-                copy_cycles=device.merged_copy(crossing).total_cycles,
+                copy_cycles=max(copies),
+                execution_cycles=sum(copies[which] for which in cost.copy_of),
             )
         )
     return tuple(reports)
 
 
 def faster_order(reports: tuple[OrderReport, ...]) -> OrderReport | None:
-    """Return the order that would move the copies fastest, if it is faster than the one in use."""
+    """Return the order that would move an execution's copies fastest, if it is faster than the one in use."""
     used = next(report for report in reports if report.used)
-    best = min(reports, key=lambda report: report.copy_cycles)
-    return best if best.copy_cycles < used.copy_cycles else None
+    best = min(reports, key=lambda report: report.execution_cycles)
+    return best if best.execution_cycles < used.execution_cycles else None
 
 
 def _routes(plan: Plan, program: PipelineProgram, system: System) -> tuple[CopyRoute, ...]:

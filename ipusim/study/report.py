@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.analysis.phases import PHASES
 from ipusim.errors import OutputError
 from ipusim.machine.durations import durations
 from ipusim.pipeline.ops import Pass
@@ -18,8 +20,10 @@ from ipusim.render.chrome_trace import write_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
+from ipusim.render.memory import memory_chart
 from ipusim.render.window import Window, execution_window, phase_window, window
 from ipusim.study.compare import Row
+from ipusim.study.memory import memory_dict
 from ipusim.study.run import Learning, Result
 from ipusim.timeline.timeline import Timeline
 
@@ -39,6 +43,7 @@ def summary_dict(result: Result) -> dict[str, Any]:
     data["stage_cycles"] = [
         {"name": name, **costs} for name, costs in zip(result.timeline.info.stages, _stage_cycles(result), strict=True)
     ]
+    data["memory"] = memory_dict(result.memory, result.timeline)
     data["learning"] = _learning_dict(learning) if learning else None
     return data
 
@@ -59,13 +64,18 @@ def _stage_cycles(result: Result) -> list[dict[str, int]]:
 def _learning_dict(learning: Learning) -> dict[str, Any]:
     steps = sorted({loss.step for loss in learning.losses})
     return {
-        "mean_loss_by_step": [learning.mean_loss(step) for step in steps],
+        "mean_loss_by_step": [_finite(learning.mean_loss(step)) for step in steps],
         "constant_predictor_loss": learning.constant_loss,
         "evaluations": [
-            {"steps": step, "loss": found.loss, "accuracy": found.accuracy, "samples": found.samples}
+            {"steps": step, "loss": _finite(found.loss), "accuracy": found.accuracy, "samples": found.samples}
             for step, found in learning.evaluations
         ],
     }
+
+
+def _finite(number: float) -> float | None:
+    """Return the number, or None where JSON has no word for it: a training that diverged."""
+    return number if math.isfinite(number) else None
 
 
 def losses_csv(learning: Learning) -> bytes:
@@ -89,6 +99,21 @@ def json_bytes(data: object) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
+def check_picture(
+    executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> None:
+    """Refuse what no run of ``executions`` executions can show, before it is run; raises OutputError."""
+    if not 0 <= execution < executions:
+        raise OutputError(f"--execution: expected an execution from 0 to {executions - 1}, got {execution}")
+    if phase is not None and (start is not None or end is not None):
+        raise OutputError("--phase: expected either a phase or cycles --from and --to, got both")
+    words = [name.replace(" ", "-") for name in PHASES]
+    if phase is not None and phase.lower().replace(" ", "-") not in words:
+        raise OutputError(f"--phase: expected {', '.join(words[:-1])} or {words[-1]}, got {phase!r}")
+    if start is not None and end is not None and start >= end:
+        raise OutputError(f"--from: expected a cycle before --to {end}, got {start}")
+
+
 def picture_window(
     timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
 ) -> Window:
@@ -97,10 +122,7 @@ def picture_window(
     Raises OutputError for a window outside the run, a phase that the execution
     has not, an execution that the run has not, and for both cycles and a phase.
     """
-    if not 0 <= execution < timeline.info.executions:
-        raise OutputError(f"expected an execution from 0 to {timeline.info.executions - 1}, got {execution}")
-    if phase is not None and (start is not None or end is not None):
-        raise OutputError("expected either a phase or cycles from and to, got both")
+    check_picture(timeline.info.executions, start, end, phase, execution)
     if phase is not None:
         return phase_window(timeline, phase, execution)
     if start is not None or end is not None:
@@ -129,14 +151,15 @@ def run_files(result: Result, shown: Window) -> dict[str, bytes]:
     figure = execution_trace(timeline, shown.start, shown.end)
     files["trace.png"] = to_png(figure)
     files["trace.svg"] = to_svg(figure)
+    files["memory.png"] = to_png(memory_chart(timeline, result.memory, shown))
     return files
 
 
 def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
     """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OutputError for another suffix."""
-    if suffix not in _PICTURES:
-        raise OutputError(f"expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
-    return _PICTURES[suffix](execution_trace(timeline, shown.start, shown.end))
+    if suffix.lower() not in _PICTURES:
+        raise OutputError(f"--out: expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
+    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end))
 
 
 def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
+from ipusim.machine.ipu import Sent
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check
+from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
 from ipusim.schedules.registry import find
@@ -54,13 +58,19 @@ class Learning:
         """Return the mean over the micro-batches of a step whose losses reached the host."""
         return float(np.mean([loss.loss for loss in self.losses if loss.step == step]))
 
+    @property
+    def diverged_at(self) -> int | None:
+        """The first step with a loss that is not finite; None when all are."""
+        return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """An executed experiment."""
+    """An executed experiment; ``memory`` is what its IPUs hold, against what they have."""
 
     experiment: Experiment
     plan: Plan
+    memory: Fit
     timeline: Timeline
     summary: Summary
     orders: tuple[OrderReport, ...]
@@ -71,14 +81,17 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     """Lay the experiment's pipeline out, check the Plan, run it and sum it up.
 
     Raises PlanError for a Plan that breaks a rule (a schedule of one's own can),
-    MissingTensorError and DeadlockError as the machine does.
+    OutOfMemoryError for a program that does not fit its IPUs, unless the scenario
+    asks for a report of that, MissingTensorError and DeadlockError as the machine does.
     """
     program, system = experiment.program, experiment.system
     plan = find(program.schedule).plan(program.shape)
     check(plan)
+    memory = _memory(experiment, plan)
     executor = _Executor(experiment, experiment.workload) if experiment.workload else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
-    with threadpool_limits(limits=1, user_api="blas"):
+    # A training that diverges is a result: its losses say so, and NumPy need not.
+    with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         timeline = simulate(
             plan, program, system, executor=executor, executions=experiment.executions, progress=progress
         )
@@ -86,11 +99,23 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     return Result(
         experiment,
         plan,
+        memory,
         timeline,
         summarise(timeline),
         order_reports(plan, program, system),
         learning,
     )
+
+
+def _memory(experiment: Experiment, plan: Plan) -> Fit:
+    """Return what the IPUs hold; raises OutOfMemoryError where that is too much and is to be an error."""
+    scenario, system = experiment.scenario, experiment.system
+    mode = scenario.memory or ("off" if system.free else "error")
+    held = footprint(plan, experiment.program, scenario.code_bytes)
+    found = fit(plan, held, None if mode == "off" else system.ipu.sram_bytes)
+    if mode == "error":
+        found.check()
+    return found
 
 
 class _Executor(NumpyExecutor):
@@ -127,10 +152,10 @@ class _Executor(NumpyExecutor):
 
     def _losses(self) -> tuple[Loss, ...]:
         program = self._experiment.program
-        count = program.shape.count
-        sent = count if program.outfeed.mode == "ALL" else 1
+        sent = Sent.of(program)
         losses = []
         for index, value in enumerate(self.results):
-            execution, place = divmod(index, sent)
-            losses.append(Loss(execution // program.repeat_count, execution, count - sent + place, float(value)))
+            group, place = divmod(index, len(sent.micro_batches))
+            execution = (group + 1) * sent.period - 1
+            losses.append(Loss(execution // program.repeat_count, execution, sent.micro_batches[place], float(value)))
         return tuple(losses)

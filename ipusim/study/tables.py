@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.memory import moment
 from ipusim.hardware.system import System
+from ipusim.pipeline.footprint import Holder
 from ipusim.render.tables import Table
 from ipusim.study.orders import OrderReport, faster_order
 from ipusim.study.run import Learning
+from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
+#: What holds memory, in one word.
+_HOLDERS: Final = {
+    Holder.PARAMETERS: "parameters",
+    Holder.STATE: "optimizer",
+    Holder.ACCUMULATORS: "gradients",
+    Holder.FIFOS: "FIFOs",
+    Holder.COPIES: "copies",
+    Holder.STREAMS: "streams",
+    Holder.CODE: "code",
+    Holder.LIVE: "live",
+}
 #: Routes that a table of copies lists before it says how many more there are.
 _MOST_ROUTES: Final = 40
 
@@ -21,14 +36,40 @@ def learning_table(learning: Learning) -> Table:
     if learning.losses:
         for step in sorted({learning.losses[0].step, learning.losses[-1].step}):
             rows.append((f"mean loss, step {step}", f"{learning.mean_loss(step):.4f}"))
+    if learning.diverged_at is not None:
+        rows.append(("diverged", f"not finite from step {learning.diverged_at} on: lower the learning rate"))
     if learning.constant_loss is not None:
         rows.append(("loss of the best constant predictor", f"{learning.constant_loss:.4f}"))
     for step, evaluation in learning.evaluations:
         accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
         rows.append(
-            (f"held-out data after {step} steps", f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples")
+            (
+                f"held-out data after step {step - 1}",
+                f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples",
+            )
         )
     return Table("Learning", ("", ""), tuple(rows))
+
+
+def memory_table(fit: Fit, timeline: Timeline) -> Table:
+    """Return the peak of each IPU, when it is, and what holds it; holders that no IPU has are left out."""
+    holders = [holder for holder in _HOLDERS if any(dict(peak.holders)[holder] for peak in fit.peaks)]
+    header = ["IPU", "peak", "pass", "cycle", *(_HOLDERS[holder] for holder in holders)]
+    rows = []
+    for peak in fit.peaks:
+        held = dict(peak.holders)
+        sizes = (format_bytes(held[holder]) for holder in holders)
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), str(peak.op), f"{moment(timeline, peak):,}", *sizes]
+        if fit.sram_bytes is not None:
+            row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
+        if fit.too_large:
+            row.insert(3, format_bytes(fit.excess_bytes(peak)) if fit.excess_bytes(peak) else "-")
+        rows.append(tuple(row))
+    if fit.sram_bytes is not None:
+        header.insert(2, f"of {format_bytes(fit.sram_bytes)}")
+    if fit.too_large:
+        header.insert(3, "too much by")
+    return Table("Memory at each IPU's peak", tuple(header), tuple(rows))
 
 
 def order_table(reports: Sequence[OrderReport]) -> Table:
@@ -40,10 +81,15 @@ def order_table(reports: Sequence[OrderReport]) -> Table:
             f"{report.direct} of {len(report.routes)}",
             f"{report.longest}",
             f"{report.copy_cycles:,}",
+            f"{report.execution_cycles:,}",
         )
         for report in reports
     )
-    return Table("Selection orders", ("order", "IPUs", "direct copies", "longest route", "merged copy"), rows)
+    return Table(
+        "Selection orders",
+        ("order", "IPUs", "direct copies", "longest route", "longest copy", "all copies of an execution"),
+        rows,
+    )
 
 
 def route_table(reports: Sequence[OrderReport]) -> Table:
@@ -71,6 +117,6 @@ def order_words(system: System, reports: tuple[OrderReport, ...]) -> str:
         return words
     used = next(report for report in reports if report.used)
     return (
-        f"{words} {best.order} would move this program's copies faster: {best.copy_cycles:,} cycles a merged copy "
-        f"instead of {used.copy_cycles:,}."
+        f"{words} {best.order} would move this program's copies faster: {best.execution_cycles:,} cycles an execution "
+        f"instead of {used.execution_cycles:,}."
     )

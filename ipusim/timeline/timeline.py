@@ -189,7 +189,19 @@ class Timeline:
             with np.load(file) as archive:
                 loaded = json.loads(archive["info"].tobytes().decode())
                 fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in loaded.items()}
-                return cls(TimelineInfo(**fields), np.stack([archive[name] for name in Span._fields], axis=1))
+                timeline = cls(TimelineInfo(**fields), np.stack([archive[name] for name in Span._fields], axis=1))
         except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             name = file if isinstance(file, Path) else getattr(file, "name", "the file")
             raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found something else") from error
+        timeline._check_ranges(file)
+        return timeline
+
+    def _check_ranges(self, file: Path | BinaryIO) -> None:
+        """Refuse columns that point outside the run; raises TimelineError."""
+        info = self.info
+        ends = {"ipu": len(info.ipus), "stage": len(info.stages), "execution": info.executions, "cause": len(self)}
+        wrong = [name for name, end in ends.items() if ((c := getattr(self, name)) < NONE).any() or (c >= end).any()]
+        if not len(self) or wrong or (self.start > self.end).any() or info.clock_hz < 1:
+            name = file if isinstance(file, Path) else getattr(file, "name", "the file")
+            what = f"columns that point outside the run: {', '.join(wrong)}" if wrong else "no run in it"
+            raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found {what}")

@@ -36,6 +36,7 @@ def test_run_writes_every_file_and_prints_a_summary(tmp_path):
     folder = tmp_path / "a" / "b"
     assert sorted(path.name for path in folder.iterdir()) == [
         "losses.csv",
+        "memory.png",
         "summary.json",
         "timeline.npz",
         "trace.json",
@@ -76,7 +77,7 @@ def test_same_bytes_under_two_hash_seeds(tmp_path):
     for seed in ("1", "2"):
         assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / seed, seed=seed).returncode == 0
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
 
@@ -168,7 +169,7 @@ def test_schema_accepts_every_scenario():
 def test_check_says_what_a_scenario_is(tmp_path):
     done = ipusim("check", TUTORIAL, cwd=tmp_path)
     assert done.returncode == 0
-    assert "2 stages, grouped, 100 executions of 16 micro-batches" in done.stdout
+    assert "stages 2, schedule grouped, executions 100, micro-batches 16 in each" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,10 +177,15 @@ def test_check_says_what_a_scenario_is(tmp_path):
     ("words", "text"),
     [
         (("run", "missing.yaml"), "missing.yaml"),
-        (("trace", "missing.npz", "--out", "a.png"), "cannot use missing.npz: No such file or directory"),
-        (("run", SMALL, "--phase", "main", "--from", "3"), "expected either a phase or cycles from and to, got both"),
+        (("trace", "missing.npz", "--out", "a.png"), "missing.npz: No such file or directory"),
+        (
+            ("run", SMALL, "--phase", "main", "--from", "3"),
+            "--phase: expected either a phase or cycles",
+        ),
         (("run", SMALL, "--phase", "middle"), "got 'middle'"),
-        (("run", SMALL, "--execution", "5"), "expected an execution from 0 to 0, got 5"),
+        (("run", SMALL, "--execution", "5"), "--execution: expected an execution from 0 to 0, got 5"),
+        (("run", SMALL, "--from", "5", "--to", "5"), "--from: expected a cycle before --to 5, got 5"),
+        (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
         (("run", SMALL, "--from", "999999999"), "expected a window of cycles within the run"),
         (("run", SMALL, "--set", "steps"), "--set"),
         (("schedule", "groupd"), "did you mean 'grouped'?"),
@@ -199,8 +205,33 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = ipusim("run", SMALL, "--out", tmp_path / "file" / "out")
     assert done.returncode == 2
-    assert "cannot write" in done.stderr
+    assert "takes no files; name another place" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp_path):
+    (tmp_path / "trace.png").mkdir()
+    (tmp_path / "summary.json").write_text("old")
+    done = ipusim("run", SMALL, "--out", tmp_path)
+    assert done.returncode == 2
+    assert "trace.png: expected a place for a file, got a folder" in done.stderr
+    assert (tmp_path / "summary.json").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
+    words = ("--set", "optimizer.learning_rate=1e6", "--set", "steps=2", "--set", "precision=float32")
+    done = subprocess.run(
+        [sys.executable, "-m", "ipusim.cli", "run", str(TUTORIAL), *words, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "on: lower the learning rate" in " ".join(done.stdout.split())
+    assert done.stderr == ""
+    assert json.loads((tmp_path / "summary.json").read_text())["learning"]["mean_loss_by_step"][-1] is None
+    assert "nan" in (tmp_path / "losses.csv").read_text()
 
 
 def test_a_damaged_timeline(tmp_path):

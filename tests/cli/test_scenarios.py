@@ -171,7 +171,7 @@ def test_inference_gives_the_networks_outputs():
     for index in (0, count - 1):
         x, _ = workload.feed.element(index)
         for stage, parameters in enumerate(map(workload.initial_parameters, range(len(workload.stages)))):
-            x, _ = workload.stages[stage].forward(parameters, x, None)
+            x, _ = workload.stages[stage].bind(parameters).forward(x, None)
         np.testing.assert_allclose(result.learning.outputs[index], x, rtol=1e-3, atol=1e-5)
 
 

@@ -36,13 +36,13 @@ def accumulate(stages, parameters, X, Y):
     for inputs, labels in zip(X, Y, strict=True):
         x, kept = inputs, []
         for stage, own in zip(stages, parameters, strict=True):
-            x, saved = stage.forward(own, x, labels)
+            x, saved = stage.bind(own).forward(x, labels)
             kept.append(saved)
         total += float(x) / COUNT
         grad = None
         for i in reversed(range(len(stages))):
             gradients = {}
-            grad = stages[i].backward(parameters[i], kept[i], grad, i > 0, gradients.__setitem__)
+            grad = stages[i].bind(parameters[i]).backward(kept[i], grad, i > 0, gradients.__setitem__)
             for key, value in gradients.items():
                 sums[i][key] += value / COUNT
     return total, sums

@@ -87,14 +87,14 @@ def plain_loop(weights, feed, reduction, momentum):
     return losses, weights
 
 
-def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recompute=False):
+def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recompute=False, inline=False):
     groups = split(network(), splits)
     stages = build_stages(network(), groups)
     feed = Feed(dataset(), BATCH, seed=3)
     optimizer = optimizer or SGD(RATE)
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), seed=11)
     profiles = tuple(s.profile(BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
-    shape = PlanShape(mapping, COUNT, recompute=recompute)
+    shape = PlanShape(mapping, COUNT, recompute=recompute, recompute_inline=inline)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )
@@ -162,5 +162,13 @@ def test_reductions_and_momentum(schedule, reduction):
 def test_recomputation_changes_no_bit(schedule):
     plain = simulated(schedule, ("d1", "d3", "logits"), (0, 1, 2, 3))
     again = simulated(schedule, ("d1", "d3", "logits"), (0, 1, 2, 3), recompute=True)
+    assert plain[0] == again[0]
+    assert all(np.array_equal(plain[1][name], again[1][name]) for name in plain[1])
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "sequential", "sharded"])
+def test_recomputation_inside_the_backward_pass_changes_no_bit(schedule):
+    plain = simulated(schedule, ("d1", "d3", "logits"), (0, 1, 2, 3))
+    again = simulated(schedule, ("d1", "d3", "logits"), (0, 1, 2, 3), inline=True)
     assert plain[0] == again[0]
     assert all(np.array_equal(plain[1][name], again[1][name]) for name in plain[1])

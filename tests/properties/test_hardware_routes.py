@@ -1,4 +1,4 @@
-"""Routes and copy costs of every device, against a walk that knows no graph."""
+"""Routes and copy costs of every device within a pod, against a walk that knows no graph."""
 
 import math
 from fractions import Fraction
@@ -12,7 +12,7 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
-from ipusim.hardware.system import System, compare_orders
+from ipusim.hardware.system import System
 
 #: Useful bytes per second of one IPU-Link, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)
@@ -22,7 +22,7 @@ LINKS = {"rung": 4, "rung crossing": 2, "rail": 2}
 @st.composite
 def systems(draw: st.DrawFn) -> System:
     name = draw(st.sampled_from(sorted(MACHINES)))
-    count = draw(st.sampled_from(MACHINES[name].sizes))
+    count = draw(st.sampled_from([size for size in MACHINES[name].sizes if size <= 64]))
     order = draw(st.sampled_from(sorted(ORDERS)))
     return build_system(name, mapping=[0], ipus=count, selection_order=order)
 
@@ -139,11 +139,11 @@ def test_the_order_in_which_copies_are_named_does_not_matter(
 
 
 @given(systems_with_traffic())
-def test_a_system_s_own_order_is_among_those_compared(
+def test_reordering_into_its_own_order_changes_no_cost(
     system_and_traffic: tuple[System, dict[tuple[int, int], int]],
 ) -> None:
     system, traffic = system_and_traffic
-    assert compare_orders(system, traffic)[system.selection_order] == system.merged_copy(traffic)
+    assert system.reordered(system.selection_order).merged_copy(traffic) == system.merged_copy(traffic)
 
 
 @given(st.integers(0, 10**15), st.fractions(min_value=Fraction(1, 1000), max_value=10**12), st.integers(1, 10**10))

@@ -7,19 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.hardware.generations import GC200
+from ipusim.model.activations import ACTIVATIONS
 from ipusim.model.cost import pass_cycles, work_cycles
 from ipusim.model.datasets import Dataset
+from ipusim.model.dropout import Dropout
 from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
+from ipusim.model.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.losses import SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network, split
+from ipusim.model.normalisation import LayerNorm
 from ipusim.model.profile import Work
+from ipusim.model.residual import Residual
 from ipusim.model.stage import build_stages
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(
     st.just(Flatten()),
-    st.builds(Dense, st.integers(1, 5), st.sampled_from(["identity", "relu", "tanh"]), st.booleans()),
+    st.builds(Dense, st.integers(1, 5), st.sampled_from(sorted(ACTIVATIONS)), st.booleans()),
+    st.builds(ActivationLayer, st.sampled_from(sorted(ACTIVATIONS))),
+    st.builds(LayerNorm, st.sampled_from([1e-3, 1.0]), st.booleans(), st.booleans()),
+    st.builds(Dropout, st.sampled_from([0.0, 0.5])),
+    st.just(Residual((NamedLayer("norm", LayerNorm()), NamedLayer("swish", ActivationLayer("swish"))))),
 )
 
 
@@ -69,17 +77,17 @@ def test_any_split_gives_identical_weights_losses_and_gradients(case, seed):
 
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((2, *network.input_shape)), rng.integers(0, 3, 2)
-    right_loss, saved = whole.forward(right, x, labels)
+    right_loss, saved = whole.bind(right).forward(x, labels)
     right_gradients = {}
-    _ = whole.backward(right, saved, None, False, right_gradients.__setitem__)
+    _ = whole.bind(right).backward(saved, None, False, right_gradients.__setitem__)
     kept, gradients, grad = [], {}, None
     for stage, own in zip(stages, parameters, strict=True):
-        x, saved = stage.forward(own, x, labels)
+        x, saved = stage.bind(own).forward(x, labels)
         kept.append(saved)
     assert x == right_loss
     for i in reversed(range(len(stages))):
         more = {}
-        grad = stages[i].backward(parameters[i], kept[i], grad, i > 0, more.__setitem__)
+        grad = stages[i].bind(parameters[i]).backward(kept[i], grad, i > 0, more.__setitem__)
         gradients |= more
     assert gradients.keys() == right_gradients.keys()
     for key, value in right_gradients.items():

@@ -2,6 +2,7 @@ import pytest
 
 from ipusim.analysis.executions import executions, find_execution
 from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
+from ipusim.errors import TimelineError
 
 FOUR = {"mapping": (0, 1, 2, 3), "count": 8}
 FREE = {"sync": 0, "exchange": 0}
@@ -66,7 +67,7 @@ def test_executions_follow_each_other(lock_step):
 
 
 def test_an_execution_that_is_not_there(lock_step):
-    with pytest.raises(IndexError, match=r"expected an execution of the Timeline \(0 to 0\), got 3"):
+    with pytest.raises(TimelineError, match=r"expected an execution of the Timeline \(0 to 0\), got 3"):
         find_execution(lock_step(), 3)
 
 

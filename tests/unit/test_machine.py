@@ -167,12 +167,13 @@ def test_prefetch_depth_bounds_how_far_the_host_runs_ahead():
         assert max(ahead) == depth
 
 
-@pytest.mark.parametrize(("mode", "sent"), [("ALL", list(range(8))), ("LAST", [7])])
+@pytest.mark.parametrize(("mode", "sent"), [("ALL", [*range(8), *range(8)]), ("LAST", [7])])
 def test_outfeed_modes(mode, sent):
     shape = PlanShape((0, 1, 2, 3), 8)
     timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(4, mode), repeat_count=2)
     rows = timeline.rows(SpanKind.OUTFEED)
-    assert timeline.micro_batch[rows].tolist() == sent * 2
+    assert timeline.micro_batch[rows].tolist() == sent
+    assert set(timeline.execution[rows].tolist()) == ({0, 1} if mode == "ALL" else {1})
     assert set(timeline.ipu[rows].tolist()) == {3}
 
 
@@ -240,3 +241,40 @@ def test_compute_is_recorded_once_for_every_operation_and_execution():
         for row in rows
     }
     assert found == {(execution, *row) for execution in range(2) for row in map(tuple, plan.table.tolist())}
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
+@pytest.mark.parametrize("training", [True, False])
+def test_executions_never_overlap(schedule, training):
+    """Not even where the last outfeed of one is still under way when its last copy is done."""
+    shape = PlanShape((0, 1, 2), 6, training)
+    timeline = run(
+        shape, schedule, "m2000", infeed=Infeed(700), outfeed=Outfeed(90_000), repeat_count=3, forward=40, backward=80
+    )
+    on_ipus = timeline.ipu != NONE
+    for execution in range(1, 3):
+        before = timeline.end[on_ipus & (timeline.execution == execution - 1)].max()
+        assert timeline.start[on_ipus & (timeline.execution == execution)].min() >= before
+
+
+@pytest.mark.parametrize(("name", "shape"), [("grouped", {"recompute": True}), ("grouped", {"recompute_inline": True})])
+def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape):
+    """f + (f + b) on all IPUs but the last in every full time-step: on the free system the slowest one counts."""
+    stages, count, forward, backward = 3, 12, 5, 7
+    plain = run(PlanShape((0, 1, 2), count), name, forward=forward, backward=backward)
+    again = run(PlanShape((0, 1, 2), count, **shape), name, forward=forward, backward=backward)
+    busy = [
+        int((timeline.end - timeline.start)[np.isin(timeline.kind, COMPUTE_KINDS[:3]) & (timeline.ipu == ipu)].sum())
+        for timeline in (plain, again)
+        for ipu in range(stages)
+    ]
+    assert busy[:3] == [count * (forward + backward)] * 3
+    assert busy[3:] == [count * (2 * forward + backward)] * 2 + [count * (forward + backward)]
+    assert again.makespan_cycles > plain.makespan_cycles
+
+
+def test_recomputation_in_sequential_lengthens_each_backward_pass_by_its_forward():
+    stages, count, forward, backward = 4, 3, 5, 7
+    shape = PlanShape(tuple(range(stages)), count, recompute_inline=True)
+    timeline = run(shape, "sequential", forward=forward, backward=backward)
+    assert timeline.makespan_cycles == count * (stages * (forward + backward) + (stages - 1) * forward)

@@ -96,9 +96,9 @@ def train(dataset, layers, loss, rate, updates):
     parameters = stage.initial_parameters(0, np.float32)
     feed, losses = Feed(dataset, 32, seed=1), []
     for i in range(updates):
-        value, saved = stage.forward(parameters, *feed.element(i))
+        value, saved = stage.bind(parameters).forward(*feed.element(i))
         gradients = {}
-        _ = stage.backward(parameters, saved, None, False, gradients.__setitem__)
+        _ = stage.bind(parameters).backward(saved, None, False, gradients.__setitem__)
         SGD(rate).apply(parameters, gradients, {})
         losses.append(float(value))
     return np.mean(losses[-10:])

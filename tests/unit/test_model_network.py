@@ -118,12 +118,12 @@ def test_stage_gradients_equal_those_of_the_whole():
     x, labels = rng.standard_normal((6, 4, 5)), rng.integers(0, 10, 6)
     (whole,) = build_stages(network(), [NAMES])
     parameters = whole.initial_parameters(3, np.float64)
-    loss, saved = whole.forward(parameters, x, labels)
+    loss, saved = whole.bind(parameters).forward(x, labels)
     gradients = {}
-    grad_x = whole.backward(parameters, saved, None, True, gradients.__setitem__)
+    grad_x = whole.bind(parameters).backward(saved, None, True, gradients.__setitem__)
     assert grad_x.shape == x.shape
     trimmed = {}
-    none = whole.backward(parameters, saved, None, False, trimmed.__setitem__)
+    none = whole.bind(parameters).backward(saved, None, False, trimmed.__setitem__)
     assert none is None
     assert trimmed.keys() == gradients.keys() == parameters.keys()
     for key, gradient in gradients.items():
@@ -138,10 +138,10 @@ def test_loss_parameters_train_too():
     assert last.layers == ("scaled",)
     parameters = last.initial_parameters(0, np.float64)
     assert parameters["scaled/s"].tolist() == [2.0, 2.0]
-    value, saved = last.forward(parameters, np.ones((4, 2)), np.ones((4, 2)))
+    value, saved = last.bind(parameters).forward(np.ones((4, 2)), np.ones((4, 2)))
     assert float(value) == 1.0
     gradients = {}
-    grad = last.backward(parameters, saved, None, True, gradients.__setitem__)
+    grad = last.bind(parameters).backward(saved, None, True, gradients.__setitem__)
     np.testing.assert_allclose(gradients["scaled/s"], [1.0, 1.0])
     np.testing.assert_allclose(grad, np.full((4, 2), 2 * 2 / 8))
 
@@ -149,11 +149,11 @@ def test_loss_parameters_train_too():
 def test_missing_labels_and_gradients_are_named():
     first, last = build_stages(network(), split(network(), ["logits"]), names=["a", "b"])
     with pytest.raises(ModelError, match="stage 'b': the loss 'cel' needs labels, got none"):
-        last.forward(last.initial_parameters(0, np.float32), np.ones((1, 32), np.float32), None)
+        last.bind(last.initial_parameters(0, np.float32)).forward(np.ones((1, 32), np.float32), None)
     parameters = first.initial_parameters(0, np.float32)
-    _, saved = first.forward(parameters, np.ones((1, 4, 5), np.float32), None)
+    _, saved = first.bind(parameters).forward(np.ones((1, 4, 5), np.float32), None)
     with pytest.raises(ModelError, match="stage 'a': layer 'dense32' got no gradient"):
-        first.backward(parameters, saved, None, False, {}.__setitem__)
+        first.bind(parameters).backward(saved, None, False, {}.__setitem__)
 
 
 def test_momentum_by_hand():
@@ -222,9 +222,9 @@ def test_evaluate_equals_one_pass_over_everything():
     stages = build_stages(network(), split(network(), ["dense32", "cel"]))
     own = [s.initial_parameters(0, np.float64) for s in stages]
     result = evaluate(stages, own, data, batch_size=8)
-    logits = whole.predict(parameters, data.x)
+    logits = whole.bind(parameters).predict(data.x)
     assert result.samples == 25
-    assert result.loss == pytest.approx(float(whole.forward(parameters, data.x, data.y)[0]), rel=1e-13)
+    assert result.loss == pytest.approx(float(whole.bind(parameters).forward(data.x, data.y)[0]), rel=1e-13)
     assert result.accuracy == pytest.approx(np.mean(logits.argmax(axis=1) == data.y), rel=1e-13)
 
 

@@ -36,4 +36,4 @@ def test_comparison_table_has_a_row_for_the_refused(lock_step):
     assert table.rows[0][1:4] == ("1,740", "1.087 us", "1 x")
     # Sequential: 4 x 2 x 300 cycles and 16 copies of 30.
     assert table.rows[1][1:4] == ("2,880", "1.8 us", "1.66 x")
-    assert table.rows[2][-1] == "must be a multiple of 2"
+    assert table.rows[2][-1] == "refused: must be a multiple of 2"

@@ -43,6 +43,11 @@ def broken(x):
 constant = 3
 """
 
+KINDS = (
+    "flatten, dense, activation, dropout, position_embedding, layer_norm, group_norm, instance_norm, conv2d, "
+    "max_pool2d, average_pool2d, lstm, gru, multi_head_attention, embedding, residual, softmax_cross_entropy or "
+    "mean_squared_error"
+)
 LAYERS = "(the layers are flatten, hidden, logits, cel)"
 ORDER = "(the layers in order are flatten, hidden, logits, cel)"
 NAME = "a name of at most 64 letters, digits, _ and -, the first one a letter or _"
@@ -119,7 +124,8 @@ CASES = {
     "unknown system": (
         "m2000",
         "m200",
-        "bad.yaml:2:16: system.name: expected c2_server, m2000, pod16, pod64, bow2000, bow_pod16, bow_pod64 or free, "
+        "bad.yaml:2:16: system.name: expected c2_server, m2000, pod16, pod64, pod128, pod256, "
+        "bow2000, bow_pod16, bow_pod64, bow_pod128, bow_pod256 or free, "
         "got 'm200'; did you mean m2000?",
     ),
     "unknown schedule": (
@@ -132,14 +138,12 @@ CASES = {
     "unknown type of layer": (
         "type: dense, units: 8",
         "type: desne, units: 8",
-        "bad.yaml:7:28: model.layers.1.type: expected flatten, dense, softmax_cross_entropy or mean_squared_error, "
-        "got 'desne'; did you mean dense?",
+        "bad.yaml:7:28: model.layers.1.type: expected " + KINDS + ", got 'desne'; did you mean dense?",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
-        "bad.yaml:7:7: model.layers.1.type: expected flatten, dense, softmax_cross_entropy or mean_squared_error, "
-        "got nothing",
+        "bad.yaml:7:7: model.layers.1.type: expected " + KINDS + ", got nothing",
     ),
     "key of another type of layer": (
         "type: flatten",
@@ -255,9 +259,27 @@ CASES = {
     ),
     "recomputation, sequential": (
         "grouped",
-        "sequential\n  allow_recompute: true",
-        "bad.yaml:11:13: pipeline.schedule: Pipeline schedule Sequential does not support "
+        "sequential\n  recomputation_mode: RecomputeThenBackpropagate",
+        "bad.yaml:12:23: pipeline.recomputation_mode: Pipeline schedule Sequential does not support "
         "'Recompute_then_backpropagate' recomputation mode.",
+    ),
+    "recomputation, interleaved": (
+        "grouped",
+        "interleaved\n  recomputation_mode: RecomputeAndBackpropagateInterleaved",
+        "bad.yaml:12:23: pipeline.recomputation_mode: Pipeline schedule Interleaved does not support "
+        "'Recompute_and_backpropagate_interleaved' recomputation mode.",
+    ),
+    "bytes of synthetic data": (
+        "optimizer: {type",
+        "use_synthetic_data: true\ninfeed: {element_bytes: 4 KiB}\noptimizer: {type",
+        "bad.yaml:16:25: infeed.element_bytes: expected no bytes with use_synthetic_data, under which the feeds move "
+        "none; leave one of the two out",
+    ),
+    "costs of the free system": (
+        "{name: m2000, auto_select_ipus: 2}",
+        "{name: free, overhead: 3 us}",
+        "bad.yaml:2:32: system.overhead: expected nothing on the free system, where copies and the host are free, "
+        "got a cost",
     ),
     "count no multiple of the overlap length": (
         "count: 8",
@@ -400,7 +422,8 @@ CASES = {
     "unknown data": (
         "type: synthetic",
         "type: mnist",
-        "bad.yaml:3:14: data.type: expected synthetic, synthetic_targets, digits, idx or npz, got 'mnist'",
+        "bad.yaml:3:14: data.type: expected synthetic, synthetic_targets, synthetic_tokens, digits, idx or npz, "
+        "got 'mnist'",
     ),
     "micro-batch larger than the data": (
         "micro_batch_size: 8",
@@ -421,7 +444,7 @@ CASES = {
     "all data held out": (
         "samples: 64",
         "samples: 64, hold_out: 64",
-        "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64.0 of 64 samples: expected a fraction between 0 "
+        "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64 of 64 samples: expected a fraction between 0 "
         "and 1, or a number from 1 to 63",
     ),
     "no data": (

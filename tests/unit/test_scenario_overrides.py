@@ -103,7 +103,8 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
             "sed=1",
             "--set sed: expected one of the keys name, system, data, model, pipeline, optimizer, training, steps, "
             "seed, "
-            "precision, numerics, use_synthetic_data, infeed, outfeed, evaluate, got 'sed'; did you mean seed?",
+            "precision, numerics, memory, code_bytes, use_synthetic_data, infeed, outfeed, evaluate, got 'sed'; "
+            "did you mean seed?",
         ),
         (
             "model.layers.hidden={name: hidden, type: dense}",

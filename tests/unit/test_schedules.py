@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import nearest_counts
+from ipusim.pipeline.rules import nearest_counts, recomputation
 from ipusim.schedules import registry
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import Schedule, find
@@ -184,3 +185,47 @@ def test_a_schedule_of_ones_own():
     finally:
         registry.unregister("mine")
     assert "mine" not in registry.names()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "used"),
+    [
+        ("grouped", "Auto", "RecomputeThenBackpropagate"),
+        ("grouped", "RecomputeAndBackpropagateInterleaved", "RecomputeAndBackpropagateInterleaved"),
+        ("interleaved", "Auto", "RecomputeThenBackpropagate"),
+        ("sequential", "Auto", "RecomputeAndBackpropagateInterleaved"),
+        ("sharded", "Auto", "RecomputeAndBackpropagateInterleaved"),
+    ],
+)
+def test_recomputation_modes(name, mode, used):
+    assert recomputation(mode, find(name).recomputation_modes, name) == used
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "text"),
+    [
+        (
+            "sequential",
+            PlanShape((0, 1), 4, recompute=True),
+            "Pipeline schedule Sequential does not support 'Recompute_then_backpropagate' recomputation mode.",
+        ),
+        (
+            "interleaved",
+            PlanShape((0, 1), 4, recompute_inline=True),
+            "Pipeline schedule Interleaved does not support 'Recompute_and_backpropagate_interleaved' recomputation "
+            "mode.",
+        ),
+    ],
+)
+def test_recomputation_modes_that_a_schedule_has_not(name, shape, text):
+    with pytest.raises(UnsupportedProgramError) as caught:
+        find(name).plan(shape)
+    assert str(caught.value) == text
+
+
+def test_recomputation_inside_the_backward_pass_adds_no_operation():
+    plain, inline = (find("grouped").plan(PlanShape(FOUR, 8, recompute_inline=again)) for again in (False, True))
+    assert (plain.table == inline.table).all()
+    text = format_grid(inline)
+    assert "training with recomputation inside backward" in text
+    assert parse_grid(text) == inline

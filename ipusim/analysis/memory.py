@@ -1,0 +1,78 @@
+"""Memory of each IPU over time: what is allocated, and what the FIFOs really hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.footprint import Footprint, IpuFootprint
+from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels
+from ipusim.timeline.timeline import SpanKind, Timeline
+
+Column = npt.NDArray[np.int64]
+
+_PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryCurve:
+    """One IPU's memory over a whole run, as step functions: entry i holds from ``time[i]`` to ``time[i + 1]``.
+
+    The first entry is for cycle 0. Of entries with the same time the last holds on; the
+    others are those of passes that take no time.
+
+    Attributes:
+        ipu: logical IPU.
+        resident_bytes: allocated all the time, the FIFOs' buffers included.
+        time: in cycles, rising.
+        live_bytes: alive in passes, beside what is resident.
+        fifo_bytes: what lies in the FIFOs' buffers.
+    """
+
+    ipu: int
+    resident_bytes: int
+    time: Column
+    live_bytes: Column
+    fifo_bytes: Column
+
+    @property
+    def allocated_bytes(self) -> Column:
+        """What is resident and what is alive, together."""
+        return self.resident_bytes + self.live_bytes
+
+
+def memory_curves(timeline: Timeline, footprint: Footprint) -> tuple[MemoryCurve, ...]:
+    """Return the curve of each IPU that holds a stage, in rising order."""
+    return tuple(_curve(timeline, footprint, each) for each in footprint.ipus)
+
+
+def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint) -> MemoryCurve:
+    # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
+    rows = np.flatnonzero((timeline.ipu == each.ipu) & np.isin(timeline.kind, _PASSES))
+    live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], timeline.kind[rows])
+    time = np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()
+    return MemoryCurve(
+        each.ipu,
+        each.resident_bytes,
+        np.concatenate([[0], time]),
+        live.from_zero(),
+        held.from_zero(),
+    )
+
+
+def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
+    """Return the most micro-batches that ``stage`` keeps at once, in its FIFO and outside, from forward to backward.
+
+    With recomputation they end when the pass runs again.
+    """
+    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, _PASSES))
+    return int(stage_levels(footprint.stages[stage], timeline.kind[rows]).kept.during.max(initial=0))
+
+
+def moment(timeline: Timeline, peak: Peak) -> int:
+    """Return the cycle in which the pass of ``peak`` starts in the first execution."""
+    op = peak.op
+    same = (timeline.kind == op.kind) & (timeline.stage == op.stage) & (timeline.micro_batch == op.micro_batch)
+    return int(timeline.start[np.flatnonzero(same)[0]])

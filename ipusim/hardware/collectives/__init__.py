@@ -1,0 +1,1 @@
+"""Collectives over IPU-Links: plans as data, their arithmetic on NumPy arrays, and what each costs."""

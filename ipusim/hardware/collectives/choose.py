@@ -1,0 +1,94 @@
+"""The faster of the algorithms, for replicas whose IPUs all communicate at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ipusim.errors import DeviceError
+from ipusim.hardware.collectives.across_pods import across_pods_all_reduce, by_pod
+from ipusim.hardware.collectives.bidirectional import (
+    bidirectional_all_gather,
+    bidirectional_all_reduce,
+    bidirectional_reduce_scatter,
+)
+from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
+from ipusim.hardware.collectives.ladder import ladder_all_reduce
+from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
+from ipusim.hardware.collectives.plan import CollectivePlan, Operation
+from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from ipusim.hardware.system import System
+
+#: An algorithm: system, participants, elements and itemsize to a plan.
+Algorithm = Callable[[System, Sequence[int], int, int], CollectivePlan]
+
+#: Every algorithm of each operation, by name.
+ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
+    "all_reduce": {
+        "ring": ring_all_reduce,
+        "ladder": ladder_all_reduce,
+        "bidirectional ring": bidirectional_all_reduce,
+        "across pods": across_pods_all_reduce,
+    },
+    "reduce_scatter": {"ring": ring_reduce_scatter, "bidirectional ring": bidirectional_reduce_scatter},
+    "all_gather": {"ring": ring_all_gather, "bidirectional ring": bidirectional_all_gather},
+    "all_to_all": {"pairwise": pairwise_all_to_all},
+}
+
+
+def replica_groups(count: int, replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each IPU of a replica the logical IPUs that hold the same stages, replica by replica.
+
+    Replica r of a device of ``count`` IPUs is its r-th part, in logical order.
+    Raises DeviceError when the replicas do not divide the IPUs.
+
+    >>> replica_groups(8, 4)
+    ((0, 2, 4, 6), (1, 3, 5, 7))
+    """
+    if replicas < 1 or count % replicas:
+        raise DeviceError(f"expected a number of replicas that divides {count} IPUs, got {replicas}")
+    size = count // replicas
+    return tuple(tuple(range(ipu, count, size)) for ipu in range(size))
+
+
+def fastest(
+    operation: Operation, system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
+) -> tuple[tuple[CollectivePlan, ...], CollectiveCost]:
+    """Return one collective per group, all by the algorithm that is fastest when they run at once, and their cost.
+
+    Arguments:
+        operation: a key of :data:`ALGORITHMS`.
+        system: the device.
+        groups: participants of each collective, such as :func:`replica_groups`.
+        elements: the length of the buffers of each group.
+        itemsize: bytes of an element.
+
+    Algorithms that do not suit every group are left out: the ladder's needs an
+    even number of participants, the one across pods equally many in several pods.
+    Of equally fast ones the first in :data:`ALGORITHMS` is taken. Raises
+    DeviceError for participants that the system does not have.
+    """
+    choices = []
+    for name, algorithm in ALGORITHMS[operation].items():
+        if all(_suits(name, system, group) for group in groups):
+            sizes = zip(groups, elements, strict=True)
+            plans = tuple(algorithm(system, group, length, itemsize) for group, length in sizes)
+            choices.append((plans, concurrent_cost(system, plans)))
+    return min(choices, key=lambda choice: choice[1].total_cycles)
+
+
+def fastest_all_reduce(
+    system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
+) -> tuple[tuple[CollectivePlan, ...], CollectiveCost]:
+    """Return :func:`fastest` all-reduces: what replicas do with their gradients before a weight update."""
+    return fastest("all_reduce", system, groups, elements, itemsize)
+
+
+def _suits(algorithm: str, system: System, group: Sequence[int]) -> bool:
+    match algorithm:
+        case "ladder":
+            return len(group) % 2 == 0
+        case "across pods":
+            shares = [len(members) for members in by_pod(system, group)]
+            return len(shares) > 1 and len(set(shares)) == 1
+    return True

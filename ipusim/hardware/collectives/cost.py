@@ -1,0 +1,132 @@
+"""What collectives cost: round by round, from the bytes on the links.
+
+A round ends when the busiest link direction has delivered: its bytes, summed over
+all messages routed over it and rounded up to whole cycles once, after the latency
+of the longest route. Before the first round all IPUs of the device meet and pay
+the fixed cost of a superstep that exchanges between IPUs; that later rounds follow
+without meeting again is assumed, and so is that the additions cost nothing (a tile
+adds as fast as its memory delivers, together more than a thousand times faster
+than a link).
+
+On an idle ladder these are, for n bytes (elements of one byte) over R participants,
+
+* the ring all-reduce: 2(R - 1) rounds, each of ceil(n / R) bytes over the slowest
+  link of the ring, plus the latency of the ring's longest route;
+* the bidirectional ring over whole rungs: the same with ceil(n / 2R) bytes, both ways;
+* the ladder all-reduce over whole rungs: ceil(n / 2) bytes over a rung's own links,
+  twice; and between them 2(R / 2 - 1) rounds of ceil(ceil(n / 2) / (R / 2)) bytes
+  over a rail; each plus its latency.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.copies import LinkLoad
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """The cost of one round.
+
+    Attributes:
+        latency_cycles: hops of the longest route.
+        links: load of each link direction that carries anything, in order of direction.
+    """
+
+    latency_cycles: int
+    links: tuple[LinkLoad, ...]
+
+    @property
+    def transfer_cycles(self) -> int:
+        """Cycles in which the busiest link direction delivers."""
+        return max((load.cycles for load in self.links), default=0)
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of the round."""
+        return self.latency_cycles + self.transfer_cycles
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """The cost of collectives that run at the same time.
+
+    Attributes:
+        sync_cycles: all IPUs of the device meet, once.
+        overhead_cycles: fixed cost of a superstep that exchanges between IPUs, once.
+        rounds: the rounds, one after the other.
+    """
+
+    sync_cycles: int
+    overhead_cycles: int
+    rounds: tuple[RoundCost, ...]
+
+    @property
+    def lead_cycles(self) -> int:
+        """Cycles from the moment that the last IPU arrives to the first round."""
+        return self.sync_cycles + self.overhead_cycles
+
+    @property
+    def rounds_cycles(self) -> int:
+        """Cycles of all rounds: the closed form of the algorithm."""
+        return sum(each.total_cycles for each in self.rounds)
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of the whole, sync included; 0 when there is nothing to do."""
+        return self.lead_cycles + self.rounds_cycles
+
+    @property
+    def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
+        """Bytes on each link direction over all rounds, in order of direction."""
+        carried: Counter[LinkDirection] = Counter()
+        for each in self.rounds:
+            for load in each.links:
+                carried[load.direction] += load.bytes
+        return tuple(sorted(carried.items()))
+
+
+def collective_cost(system: System, plan: CollectivePlan) -> CollectiveCost:
+    """Return what ``plan`` costs on ``system``'s links when nothing else uses them.
+
+    Raises DeviceError for participants that the system does not have.
+    """
+    return concurrent_cost(system, [plan])
+
+
+def concurrent_cost(system: System, plans: Sequence[CollectivePlan]) -> CollectiveCost:
+    """Return what ``plans`` cost on ``system``'s links when all run at the same time, round by round together.
+
+    Round k of all plans begins at once and ends with the last of them; on each
+    link their bytes add up. A plan with fewer rounds is done earlier. Raises
+    DeviceError for participants that the system does not have.
+    """
+    rounds: list[RoundCost] = []
+    # the rounds of a ring load the links all alike
+    known: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
+    for number in range(max((len(plan.rounds) for plan in plans), default=0)):
+        traffic = _traffic(plans, number)
+        key = tuple(sorted(traffic.items()))
+        if key not in known:
+            copy = system.merged_copy(traffic)
+            known[key] = RoundCost(copy.latency_cycles, copy.links)
+        rounds.append(known[key])
+    if not rounds:
+        return CollectiveCost(0, 0, ())
+    return CollectiveCost(system.sync_cycles, system.overhead_cycles, tuple(rounds))
+
+
+def _traffic(plans: Sequence[CollectivePlan], number: int) -> Mapping[tuple[int, int], int]:
+    traffic: Counter[tuple[int, int]] = Counter()
+    for plan in plans:
+        if number < len(plan.rounds):
+            message_bytes = plan.message_bytes(number)
+            for each in plan.rounds[number]:
+                traffic[each.source, each.target] += message_bytes
+    return traffic

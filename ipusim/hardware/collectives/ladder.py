@@ -1,0 +1,46 @@
+"""The ladder's own all-reduce: within the rungs, then along the rails, then within the rungs again.
+
+The two IPUs of a rung reduce-scatter over their own four links, so that each
+holds half of the sum of the two. Each rail then all-reduces its half in a ring,
+both rails at the same time, and the rungs gather the halves. Only half of the
+buffer ever leaves a rung, and R participants need R rounds, not 2(R - 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipusim.errors import DeviceError
+from ipusim.hardware.collectives.places import as_they_lie
+from ipusim.hardware.collectives.plan import CollectivePlan, chunks, side_by_side
+from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
+from ipusim.hardware.system import System
+
+
+def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+    """Return the ladder all-reduce: R rounds, ceil(elements / 2) in the first and last, else ceil(elements / R).
+
+    The rungs are the participants two by two as they lie in the machine, which are
+    physical rungs when the participants are; the rule works for any others too.
+    A sum is taken first within each rung and then in the order of the rail's ring,
+    rounded to the buffers' type after each addition. Raises DeviceError for an odd
+    number of participants other than one.
+    """
+    plan = CollectivePlan("all_reduce", "ladder", tuple(participants), elements, itemsize)
+    if plan.count == 1:
+        return plan
+    if plan.count % 2:
+        raise DeviceError(f"{plan.name}: expected an even number of participants, got {plan.count}")
+    placed = as_they_lie(system, participants)
+    halves = chunks(0, elements, 2)
+    rungs = list(zip(placed[::2], placed[1::2], strict=True))
+    rails = [(ring_order(system, rail), half) for rail, half in zip(zip(*rungs, strict=True), halves, strict=True)]
+    shares = [(ring, chunks(half.start, half.stop, len(ring))) for ring, half in rails]
+    return plan.with_rounds(
+        [
+            *side_by_side([reduce_scatter_rounds(rung, halves) for rung in rungs]),
+            *side_by_side([reduce_scatter_rounds(ring, parts) for ring, parts in shares]),
+            *side_by_side([all_gather_rounds(ring, parts) for ring, parts in shares]),
+            *side_by_side([all_gather_rounds(rung, halves) for rung in rungs]),
+        ]
+    )

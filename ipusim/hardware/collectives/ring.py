@@ -1,0 +1,100 @@
+"""Collectives in a ring: each participant sends to the next, all at the same time.
+
+In a reduce-scatter over R participants every chunk starts one place behind its
+owner, travels once round, and is added to at each place; after R - 1 rounds it
+arrives complete at its owner. An all-gather sends the complete chunks round once
+more. The two together are the ring all-reduce (P. Patarasuk and X. Yuan,
+Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
+
+The sum of a chunk is therefore taken in the order of the ring, from the place
+behind its owner to the owner itself, and is rounded to the buffers' type after
+each addition; an all-gather copies, so all participants get the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ipusim.hardware.collectives.places import as_they_lie
+from ipusim.hardware.collectives.plan import CollectivePlan, Round, Transfer
+from ipusim.hardware.copies import bytes_by_direction
+from ipusim.hardware.system import System
+
+
+def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
+    """Return logical IPUs in the order of a ring on the links of ``system``, the last one's next being the first.
+
+    Two rings are compared: up the even rail and down the odd one, which is the
+    HOOF order when the participants are whole rungs, all of its hops over one
+    link; and every other participant up, the rest down, which spares participants
+    on one rail of a ladder the long way back. The one whose busiest link is
+    faster wins, then the one with the shorter longest route, then the fewer hops,
+    then the first.
+    """
+    placed = as_they_lie(system, participants)
+    even = [ipu for ipu in placed if system.ipus[ipu] % 2 == 0]
+    odd = [ipu for ipu in placed if system.ipus[ipu] % 2 == 1]
+    rings = (tuple(even + odd[::-1]), tuple(placed[::2] + placed[1::2][::-1]))
+    return min(rings, key=lambda ring: _burden(system, ring))
+
+
+def _burden(system: System, ring: Sequence[int]) -> tuple[Fraction, int, int]:
+    routes = [system.route(*hop) for hop in _hops(ring)]
+    loads = bytes_by_direction((route, 1) for route in routes)
+    slowest = max((count / direction.bytes_per_s for direction, count in loads), default=Fraction(0))
+    return slowest, max(map(len, routes)), sum(map(len, routes))
+
+
+def ring_of_chunks(system: System, plan: CollectivePlan) -> tuple[tuple[int, ...], list[slice]]:
+    """Return the ring, and for each of its places the chunk that belongs to the IPU there."""
+    ring = ring_order(system, plan.participants)
+    rank = {ipu: number for number, ipu in enumerate(plan.participants)}
+    return ring, [plan.shard(rank[ipu]) for ipu in ring]
+
+
+def ring_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+    """Return the ring all-reduce: 2(R - 1) rounds of ceil(elements / R)."""
+    plan = CollectivePlan("all_reduce", "ring", tuple(participants), elements, itemsize)
+    ring, parts = ring_of_chunks(system, plan)
+    return plan.with_rounds(reduce_scatter_rounds(ring, parts) + all_gather_rounds(ring, parts))
+
+
+def ring_reduce_scatter(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+    """Return the ring reduce-scatter: R - 1 rounds of ceil(elements / R)."""
+    plan = CollectivePlan("reduce_scatter", "ring", tuple(participants), elements, itemsize)
+    return plan.with_rounds(reduce_scatter_rounds(*ring_of_chunks(system, plan)))
+
+
+def ring_all_gather(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+    """Return the ring all-gather of chunks that are ``elements`` together: R - 1 rounds of ceil(elements / R)."""
+    plan = CollectivePlan("all_gather", "ring", tuple(participants), elements, itemsize)
+    return plan.with_rounds(all_gather_rounds(*ring_of_chunks(system, plan)))
+
+
+def reduce_scatter_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
+    """Return the rounds after which each IPU of ``ring`` holds the sum of the elements at its place in ``parts``."""
+    return [
+        tuple(
+            Transfer(source, target, part.start, part.stop, reduce=True)
+            for place, (source, target) in enumerate(_hops(ring))
+            for part in (parts[(place - number - 1) % len(ring)],)
+        )
+        for number in range(len(ring) - 1)
+    ]
+
+
+def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
+    """Return the rounds after which every IPU of ``ring`` holds what each had at its place in ``parts``."""
+    return [
+        tuple(
+            Transfer(source, target, part.start, part.stop)
+            for place, (source, target) in enumerate(_hops(ring))
+            for part in (parts[(place - number) % len(ring)],)
+        )
+        for number in range(len(ring) - 1)
+    ]
+
+
+def _hops(ring: Sequence[int]) -> list[tuple[int, int]]:
+    return [(source, ring[(place + 1) % len(ring)]) for place, source in enumerate(ring)]

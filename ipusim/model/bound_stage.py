@@ -1,0 +1,99 @@
+"""A stage together with its parameters: what runs its passes.
+
+Binding sorts the flat parameters to their layers once. Done anew in every pass,
+it cost as much as a small layer's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ipusim.errors import ModelError
+from ipusim.model.layer import Array, Key, Layer, Loss, Parameters, Saved
+
+#: Takes the name of a parameter, ``layer/W``, and its gradient.
+Receiver = Callable[[str, Array], object]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundLayer:
+    """A layer with its parameters: by its own names, and the flat name of each."""
+
+    name: str
+    layer: Layer
+    own: Parameters
+    keys: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundLoss:
+    """A loss with its parameters, as :class:`BoundLayer`."""
+
+    name: str
+    loss: Loss
+    own: Parameters
+    keys: tuple[tuple[str, str], ...]
+
+
+class BoundStage:
+    """Runs the passes of a stage on parameters that are updated in place."""
+
+    def __init__(self, name: str, first_position: int, layers: Sequence[BoundLayer], loss: BoundLoss | None) -> None:
+        """Take the layers in order; ``first_position`` is the place of the first in the network."""
+        self._name = name
+        self._first_position = first_position
+        self._layers = tuple(layers)
+        self._loss = loss
+        trained = [index for index, bound in enumerate(self._layers) if bound.keys]
+        self._first_trained = trained[0] if trained else len(self._layers)
+
+    def forward(self, x: Array, labels: Array | None, key: Key | None = None) -> tuple[Array, Saved]:
+        """Run the layers in order, and the loss where the stage ends in it.
+
+        Each layer's key is ``key`` and the layer's place in the network, so that every
+        split draws the same. Raises ModelError when the loss finds no labels.
+        """
+        saved = []
+        place = self._first_position
+        for bound in self._layers:
+            x, kept = bound.layer.forward(bound.own, x, None if key is None else (*key, place))
+            saved.append(kept)
+            place += 1
+        if self._loss is not None:
+            if labels is None:
+                raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
+            x, kept = self._loss.loss.forward(self._loss.own, x, labels)
+            saved.append(kept)
+        return x, saved
+
+    def backward(self, saved: Saved, grad: Array | None, need_input_gradient: bool, receive: Receiver) -> Array | None:
+        """Run the layers' backward passes in reverse; ``grad`` is None for the stage with the loss.
+
+        Each gradient goes to ``receive`` at once, so that it is added to its
+        accumulator while it is in the cache. Without need of an input gradient (the
+        first stage) it ends at the first layer with parameters, as TensorFlow's
+        gradients of the variables alone do.
+        """
+        layers = self._layers
+        lowest = 0 if need_input_gradient else self._first_trained
+        if self._loss is not None:
+            needed = need_input_gradient or lowest < len(layers)
+            grad, inner = self._loss.loss.backward(self._loss.own, saved[-1], 1.0, needed)
+            for name, key in self._loss.keys:
+                receive(key, inner.pop(name))
+        for index in range(len(layers) - 1, lowest - 1, -1):
+            bound = layers[index]
+            if grad is None:
+                raise ModelError(f"stage {self._name!r}: layer {bound.name!r} got no gradient of its output")
+            needed = need_input_gradient or index > lowest
+            grad, inner = bound.layer.backward(bound.own, saved[index], grad, needed)
+            for name, key in bound.keys:
+                receive(key, inner.pop(name))
+        return grad if need_input_gradient else None
+
+    def predict(self, x: Array) -> Array:
+        """Return the output of the layers before the loss, keeping nothing for a backward pass."""
+        for bound in self._layers:
+            x, _ = bound.layer.forward(bound.own, x)
+        return x

@@ -1,0 +1,174 @@
+"""What each IPU keeps in its memory for the whole program, and what a pass of each stage has alive.
+
+Everything that a Poplar program keeps between its programs is allocated once, at
+compile time, for as long as it runs: parameters, optimizer state, accumulators, and
+the buffers of FIFOs, copies and host streams, full or not. A FIFO holds what its
+stage keeps of each micro-batch for the backward pass, or the stage's input where
+that is computed again (Graphcore's TensorFlow compiler, pipeline_fifo_inserter.cc and
+pipeline_recomputation.cc). The rest is alive while passes run:
+
+- a forward pass: what it keeps, and its output, which is copied to the next stage;
+- a forward pass that keeps nothing, in inference or because it runs again: its
+  layers' largest input and output together;
+- a recomputation: what it keeps, until the backward pass ends;
+- a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
+  layers' largest input and output; those of the largest layer's weights, until they
+  are added to their accumulators.
+
+The last four are a lower bound, assumed: temporary memory of single operations is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.program import PipelineProgram
+
+
+class Holder(StrEnum):
+    """What memory is held for; the last is not resident."""
+
+    PARAMETERS = "parameters"
+    STATE = "optimizer state"
+    ACCUMULATORS = "gradient accumulators"
+    FIFOS = "FIFO buffers"
+    COPIES = "inter-IPU copy buffers"
+    STREAMS = "host stream buffers"
+    CODE = "code and vertices"
+    LIVE = "live tensors"
+
+
+@dataclass(frozen=True)
+class StageFootprint:
+    """What one stage holds of each micro-batch, in bytes.
+
+    Attributes:
+        ipu: where it lives.
+        fifo_depth: micro-batches that its FIFO has room for.
+        kept: of a micro-batch between its forward and its backward pass, or its recomputation: the
+            stash, or the stage's input.
+        recomputed: of a micro-batch between its recomputation and the end of its backward pass: the
+            stash; 0 where nothing is computed again.
+        forward, backward: alive while the pass runs, beside what is kept; a backward pass that
+            computes its activations again holds them too.
+        recomputes: whether the forward pass runs again, as a pass of its own.
+        training: whether anything is kept at all.
+    """
+
+    ipu: int
+    fifo_depth: int
+    kept: int
+    recomputed: int
+    forward: int
+    backward: int
+    recomputes: bool
+    training: bool
+
+    @property
+    def fifo_bytes(self) -> int:
+        """The FIFO's buffer."""
+        return self.fifo_depth * self.kept
+
+
+@dataclass(frozen=True)
+class IpuFootprint:
+    """What one IPU holds all the time.
+
+    Attributes:
+        ipu: logical IPU.
+        resident: bytes of each holder but LIVE, in the order of Holder; 0 included.
+    """
+
+    ipu: int
+    resident: tuple[tuple[Holder, int], ...]
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(size for _, size in self.resident)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a program holds: of each stage in order, and of each IPU that holds a stage, in rising order."""
+
+    stages: tuple[StageFootprint, ...]
+    ipus: tuple[IpuFootprint, ...]
+
+
+def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Footprint:
+    """Return what ``program`` holds under ``plan``.
+
+    ``code_bytes`` are taken for the code and vertices of each IPU, beside those that
+    a stage's profile knows. They depend on Poplar's code generation, which is not
+    simulated: any number is an assumption, and the default leaves them out.
+    """
+    stages = tuple(_stage(plan, stage, profile) for stage, profile in enumerate(program.stages))
+    ipus = []
+    for ipu in plan.ipus:
+        held = dict.fromkeys(Holder, 0)
+        del held[Holder.LIVE]
+        held[Holder.CODE] = code_bytes
+        for stage, profile in enumerate(program.stages):
+            if stages[stage].ipu == ipu:
+                for holder, size in _resident(plan, program, stage, stages[stage]):
+                    held[holder] += size
+                held[Holder.CODE] += profile.code_bytes
+        ipus.append(IpuFootprint(ipu, tuple(held.items())))
+    return Footprint(stages, tuple(ipus))
+
+
+def _stage(plan: Plan, stage: int, profile: StageProfile) -> StageFootprint:
+    shape = plan.shape
+    again = shape.recomputes(stage)
+    inline = again and shape.recompute_inline
+    recomputes = again and not inline
+    kept = profile.input_bytes if again else profile.stash_bytes
+    keeps_nothing = again or not shape.training
+    return StageFootprint(
+        ipu=shape.mapping[stage],
+        fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
+        kept=kept if shape.training else 0,
+        recomputed=profile.stash_bytes if recomputes else 0,
+        forward=max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes,
+        backward=max(profile.working_bytes, profile.gradient_bytes)
+        + profile.weight_gradient_bytes
+        + (profile.stash_bytes if inline else 0),
+        recomputes=recomputes,
+        training=shape.training,
+    )
+
+
+def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootprint) -> Iterator[tuple[Holder, int]]:
+    """Yield what one stage adds to its IPU.
+
+    A copy buffer is one for each tensor that goes out or comes in: the copies of a
+    time-step run at once, so that a tensor leaves its buffer before the next pass
+    fills it. What comes from a stage of the same IPU has a buffer of its own where
+    that stage may run again first, under the schedules with merged copies.
+    """
+    profiles, mapping = program.stages, plan.shape.mapping
+    profile, last = profiles[stage], len(profiles) - 1
+    yield Holder.PARAMETERS, profile.parameter_bytes
+    yield Holder.FIFOS, held.fifo_bytes
+    if stage == 0:
+        yield Holder.STREAMS, program.infeed.element_bytes
+    if stage == last:
+        yield Holder.STREAMS, program.outfeed.element_bytes
+    if plan.shape.training:
+        yield Holder.STATE, profile.state_bytes
+        yield Holder.ACCUMULATORS, profile.accumulator_bytes
+    for neighbour in (stage - 1, stage + 1):
+        if not 0 <= neighbour <= last:
+            continue
+        other = profiles[neighbour]
+        received, sent = other.output_bytes, profile.gradient_bytes
+        if neighbour > stage:
+            received, sent = other.gradient_bytes, profile.output_bytes
+        yield Holder.COPIES, sent
+        if mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
+            yield Holder.COPIES, received

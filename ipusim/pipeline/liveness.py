@@ -1,0 +1,152 @@
+"""How much is alive on an IPU while its passes run, from nothing but their order.
+
+A stage has one buffer beside its FIFO: what a forward pass keeps lies there until the
+FIFO takes it at the end of the time-step, and what the FIFO gives out lies there until
+the backward pass (or the recomputation) has used it. So of h micro-batches that are
+kept, one that a pass works on is outside the FIFO, and so are those that the FIFO
+has no room for; these are alive, and the others lie in the buffers that are allocated anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.footprint import Footprint, Holder, IpuFootprint, StageFootprint
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.plan import Plan
+
+Column = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A quantity while each of several passes runs, and between its end and the next one's start."""
+
+    during: Column
+    after: Column
+
+    def __add__(self, other: Levels) -> Levels:
+        """Return the sum of two quantities along the same passes."""
+        return Levels(self.during + other.during, self.after + other.after)
+
+    def times(self, factor: int) -> Levels:
+        """Return the quantity times ``factor``."""
+        return Levels(self.during * factor, self.after * factor)
+
+    def from_zero(self) -> Column:
+        """Return 0, and then both levels of each pass in turn."""
+        return np.concatenate([[0], np.stack([self.during, self.after], axis=1).ravel()])
+
+
+class StageLevels(NamedTuple):
+    """One stage's memory along its passes.
+
+    Attributes:
+        live: bytes alive outside of its FIFO.
+        kept: micro-batches kept for their backward pass, or their recomputation, in the FIFO and outside.
+        in_fifo: those of them that lie in the FIFO.
+    """
+
+    live: Levels
+    kept: Levels
+    in_fifo: Levels
+
+
+def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
+    """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
+    forward, backward, again = (kind == each for each in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE))
+    running = np.where(forward, stage.forward, 0) + np.where(backward, stage.backward, 0)
+    if not stage.training:
+        nothing = np.zeros(len(kind), dtype=np.int64)
+        none = Levels(nothing, nothing)
+        return StageLevels(Levels(running, nothing), none, none)
+    taken = again if stage.recomputes else backward
+    kept = _between(forward, taken)
+    outside = Levels(
+        np.maximum(kept.during - stage.fifo_depth, np.where(forward | taken, 1, 0)),
+        np.maximum(kept.after - stage.fifo_depth, 0),
+    )
+    recomputed = _between(again, backward) if stage.recomputes else kept.times(0)
+    return StageLevels(
+        live=Levels(
+            running + stage.kept * outside.during + stage.recomputed * recomputed.during,
+            stage.kept * outside.after + stage.recomputed * recomputed.after,
+        ),
+        kept=kept,
+        in_fifo=Levels(kept.during - outside.during, kept.after - outside.after),
+    )
+
+
+def _between(opening: npt.NDArray[np.bool_], closing: npt.NDArray[np.bool_]) -> Levels:
+    """Return how many micro-batches are between the start of an opening pass and the end of its closing pass."""
+    after = np.cumsum(opening.astype(np.int64) - closing)
+    return Levels(after + closing.astype(np.int64), after)
+
+
+def spread(levels: Levels, own: npt.NDArray[np.bool_]) -> Levels:
+    """Return one stage's levels along the passes of its whole IPU, of which ``own`` are the stage's.
+
+    While other stages' passes run, the stage stays at what its last pass left.
+    """
+    behind = np.concatenate([[0], levels.after])[np.cumsum(own)]
+    during = behind.copy()
+    during[own] = levels.during
+    return Levels(during, behind)
+
+
+def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> tuple[Levels, Levels]:
+    """Return bytes alive on ``ipu``, and bytes in its FIFOs, along its passes in the order in which they run."""
+    nothing = np.zeros(len(kind), dtype=np.int64)
+    live = held = Levels(nothing, nothing)
+    for number, each in enumerate(footprint.stages):
+        if each.ipu == ipu:
+            own = stage == number
+            levels = stage_levels(each, kind[own])
+            live += spread(levels.live, own)
+            held += spread(levels.in_fifo.times(each.kept), own)
+    return live, held
+
+
+class Peak(NamedTuple):
+    """The most that an IPU holds.
+
+    Attributes:
+        ipu: logical IPU.
+        op: the pass during which it holds that much; of several, the first in which its FIFOs are fullest.
+        holders: bytes of every holder at that moment, in the order of Holder.
+        fifo_bytes: what the FIFOs' buffers really hold then.
+    """
+
+    ipu: int
+    op: Op
+    holders: tuple[tuple[Holder, int], ...]
+    fifo_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all holders."""
+        return sum(size for _, size in self.holders)
+
+    def largest(self, count: int) -> tuple[tuple[Holder, int], ...]:
+        """Return the largest holders that hold anything, the largest first."""
+        held = [(holder, size) for holder, size in self.holders if size]
+        return tuple(sorted(held, key=lambda item: -item[1])[:count])
+
+
+def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
+    """Return the peak of each IPU that holds a stage, in rising order; every execution has the same ones."""
+    return tuple(_peak(plan, footprint, each) for each in footprint.ipus)
+
+
+def _peak(plan: Plan, footprint: Footprint, each: IpuFootprint) -> Peak:
+    rows = np.flatnonzero(plan.ipu == each.ipu)
+    live, held = ipu_levels(footprint, each.ipu, plan.stage[rows], plan.kind[rows])
+    # What a pass leaves behind was alive while it ran, so that the peak is always within a pass.
+    top = int(np.where(live.during == live.during.max(), held.during, -1).argmax())
+    row = rows[top]
+    op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
+    return Peak(each.ipu, op, (*each.resident, (Holder.LIVE, int(live.during[top]))), int(held.during[top]))

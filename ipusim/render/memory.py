@@ -1,0 +1,225 @@
+"""The memory chart: what each IPU holds over time, and a bar of what that is at its peak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.memory import memory_curves, moment
+from ipusim.render.axes import cycle_axis, second_axis
+from ipusim.render.brackets import draw_brackets
+from ipusim.render.content import content
+from ipusim.render.execution_trace import default_title
+from ipusim.render.figures import own_settings
+from ipusim.render.legend import Entry, draw_legend, legend_lines
+from ipusim.render.lettering import text_width, wrap
+from ipusim.render.memory_layers import IpuLayers, Layer, ipu_layers
+from ipusim.render.panel import row_names
+from ipusim.render.style import DASHES, DPI, LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.window import Window
+from ipusim.timeline.timeline import Timeline
+from ipusim.units import format_bytes
+
+_UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+#: The limit is drawn when the fullest IPU reaches this part of it.
+_WITHIN_REACH: Final = 0.5
+
+#: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
+_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.08, 0.30, 2.3, 0.72
+#: Inches from the top down: lines of the title and the verdict, seconds, brackets, between rows, cycles, legend.
+_TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.15, 0.44, 0.32, 0.07, 0.48, 0.20
+#: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
+_ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
+#: Inches of axis to a tick, and of a bar's height at most.
+_TICK, _THICKEST_BAR = 0.28, 0.5
+#: Room above the fullest level.
+_ABOVE: Final = 1.06
+
+
+@own_settings()
+def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float = 10.0) -> Figure:
+    """Return the memory chart of a run in ``window``.
+
+    One row for each IPU that holds a stage: on the left what it holds over time, on
+    the right its peak in the whole run, by holder. The bars have one scale. The rows
+    over time have one where the memory of an IPU is in sight, else each its own,
+    so that small IPUs can be read beside large ones.
+    """
+    names = row_names(timeline)
+    widest = max(text_width(names[each.ipu], TEXT_SIZE) for each in fit.footprint.ipus) / 72
+    left = _EDGE + widest + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
+    shown = content(timeline, window, width)
+    rows = [
+        ipu_layers(curve, peak, moment(timeline, peak), window, int(width * DPI))
+        for curve, peak in zip(memory_curves(timeline, fit.footprint), fit.peaks, strict=True)
+    ]
+    fullest = max(1, *(row.peak_bytes for row in rows))
+    limit = fit.sram_bytes if fit.sram_bytes and fullest >= _WITHIN_REACH * fit.sram_bytes else None
+    highest = _ABOVE * max(fullest, limit or 0)
+    tall = min(max(_ALL_ROWS / len(rows), _LOWEST_ROW), _HIGHEST_ROW)
+    titles = wrap(default_title(timeline), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
+    words = wrap(fit.verdict(), TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    legend = legend_lines(_entries(rows, fit, limit), width_in - 2 * _EDGE)
+    height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
+    pitch = tall + _BETWEEN
+    height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
+    figure = Figure(figsize=(width_in, height), facecolor="white")
+
+    def place(x: float, top: float, wide: float, high: float) -> Axes:
+        axes = figure.add_axes((x / width_in, 1 - (top + high) / height, wide / width_in, high / height))
+        axes.patch.set_visible(False)
+        return axes
+
+    def write(x: float, top: float, text: str, **how: Any) -> None:
+        figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
+
+    top = _EDGE
+    for line in titles:
+        write(_EDGE, top, line, fontsize=TITLE_SIZE, fontweight="bold")
+        top += _TITLE_LINE
+    for line in words:
+        write(_EDGE, top, line, fontweight="bold" if fit.too_large else "normal")
+        top += _LINE
+    top += _SECONDS
+    bars = left + width + _COLUMNS
+    second_axis(place(left, top, width, 0.01), window, timeline.info.clock_hz, width)
+    draw_brackets(place(left, top, width, _BAND), shown)
+    write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
+    top += _BAND
+    over_time, at_peak = (place(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
+    scales = [
+        _Scale((number + 1) * pitch, tall, highest if limit else _ABOVE * max(row.peak_bytes, 1))
+        for number, row in enumerate(rows)
+    ]
+    for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
+        _draw_over_time(over_time, row, limit, scale)
+        _draw_bar(at_peak, row, limit, highest, scale)
+        middle = top + scale.foot - tall / 2
+        write(_EDGE, middle, names[row.ipu], va="center_baseline")
+        weight = "bold" if fit.excess_bytes(peak) else "normal"
+        write(width_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
+    for axes in (over_time, at_peak):
+        _tidy(axes, scales[-1].foot)
+    _name_levels(over_time, scales)
+    cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
+    _byte_axis(at_peak, highest)
+    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The vertical scale of one row: where its foot is, from the top down, its height, and the bytes of that."""
+
+    foot: float
+    tall: float
+    top_bytes: float
+
+    def at(self, level: Any) -> Any:
+        """Return the place of a number of bytes, or of an array of them."""
+        return self.foot - self.tall * level / self.top_bytes
+
+    def ticks(self) -> dict[float, str]:
+        """Return the places of round numbers of bytes, and their words; none in a low row."""
+        if self.tall < _SCALED_ROW:
+            return {}
+        unit, name = _unit(self.top_bytes)
+        found = _ticks(self.top_bytes, self.tall / _TICK)
+        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
+
+
+def _entries(rows: Sequence[IpuLayers], fit: Fit, limit: int | None) -> list[Entry]:
+    """Return the legend: the layers that any IPU has, and what an IPU has room for."""
+    seen = [layer for layer in Layer if any(row.peak[layer] or row.heights[layer].any() for row in rows)]
+    entries = [Entry(layer.value.name, layer.value) for layer in seen]
+    if fit.sram_bytes is not None:
+        entries.append(Entry(f"an IPU's memory, {format_bytes(fit.sram_bytes)}", dashed=limit is not None))
+    if limit is None and len(rows) > 1:
+        entries.append(Entry("rows over time have scales of their own"))
+    if any(row.shows_peak for row in rows):
+        entries.append(Entry("▼ peak"))
+    return entries
+
+
+def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
+    left, right = row.edges[0], row.edges[-1]
+    axes.plot([left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    foot = np.zeros(len(row.edges) - 1)
+    for layer, heights in row.heights.items():
+        if heights.any():
+            look, head = layer.value, foot + heights
+            low, high = (scale.at(np.append(level, level[-1])) for level in (foot, head))
+            fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
+            axes.fill_between(row.edges, low, high, hatch=look.hatch or None, zorder=2, **fill)
+            foot = head
+    top = scale.at(np.append(foot, foot[-1]))
+    axes.step(row.edges, top, where="post", color="#000000", linewidth=0.7, zorder=3)
+    if row.shows_peak:
+        at = scale.at(row.peak_bytes)
+        axes.plot([row.peak_cycle], [at], "v", color="#000000", markersize=3.5, clip_on=False, zorder=5)
+    if limit is not None:
+        axes.plot([left, right], [scale.at(limit)] * 2, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+
+
+def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:
+    thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
+    axes.plot([0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    at = 0
+    for layer, size in row.peak.items():
+        if size:
+            look = layer.value
+            box = (at, middle - thick / 2), size, thick
+            axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
+            axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            at += size
+    if limit is not None:
+        ends = [scale.foot, scale.foot - scale.tall]
+        axes.plot([limit, limit], ends, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+
+
+def _tidy(axes: Axes, foot: float) -> None:
+    """Count inches from the top down to ``foot``, and leave a frame to the rows."""
+    axes.set_ylim(foot, 0)
+    axes.set_yticks([])
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+
+
+def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
+    ticks = {place: words for scale in scales for place, words in scale.ticks().items()}
+    axes.set_yticks([*ticks], [*ticks.values()])
+    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
+
+
+def _byte_axis(axes: Axes, most: float) -> None:
+    """Put bytes below the bars, up to ``most``."""
+    unit, name = _unit(most)
+    axes.set_xlim(0, most)
+    ticks = [0.0, *_ticks(most, _BARS / _TICK / 2)]
+    axes.set_xticks(ticks, [f"{tick / unit:.6g}" for tick in ticks])
+    axes.tick_params(axis="x", labelsize=TEXT_SIZE, color=LINE, length=3)
+    axes.set_xlabel(f"memory in {name}", fontsize=TEXT_SIZE, labelpad=2)
+
+
+def _ticks(top_bytes: float, most: float) -> list[float]:
+    """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
+    unit = _unit(top_bytes)[0]
+    room = 0.94 * top_bytes / unit
+    magnitude = 10.0 ** math.floor(math.log10(room))
+    steps = [factor * magnitude for factor in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)]
+    step = next(step for step in steps if int(room / step) <= max(most, 1))
+    return [number * step * unit for number in range(1, int(room / step) + 1)]
+
+
+def _unit(size: float) -> tuple[int, str]:
+    return next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])

@@ -1,0 +1,170 @@
+"""Gradient accumulation: Graphcore's own cases, reduction methods, and accumulators of another dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.hardware.build import build_system
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.simulate import simulate
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.stage import build_stages
+from ipusim.model.workload import Workload
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.schedules.registry import find
+
+
+def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float64, optimizer=None, **accumulation):
+    """Train loss = w * x + y over two stages; returns the losses, the weights after each update, the last gradient."""
+    times = NamedLayer("times", PythonLayer(lambda x, w: x * w, {"w": (1,)}, {"w": weight}))
+    network = Network(
+        (times, NamedLayer("same", PythonLayer(lambda x: x))),
+        (1,),
+        NamedLayer("loss", PythonLoss(lambda h, labels: (h[:, 0] + labels).mean(), label_dtype="float64")),
+    )
+    data = Dataset(np.full((1, 1), x, dtype), np.full(1, y, dtype))
+    stages = build_stages(network, [["times"], ["same", "loss"]])
+    workload = Workload(
+        stages,
+        Feed(data, 1),
+        optimizer or SGD(0.5),
+        accumulation.pop("reduction", "SUM"),
+        np.dtype(dtype),
+        **accumulation,
+    )
+    shape = PlanShape((0, 1), count)
+    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape, schedule)
+    weights, gradients = [], []
+
+    class Watched(NumpyExecutor):
+        def update(self, ipu):
+            gradients.extend(memory.copy() for memory in self.gradients(ipu).values())
+            super().update(ipu)
+            if ipu == 0:
+                weights.append(float(self.weights()["times/w"][0]))
+
+        def gradients(self, ipu):
+            return {k: v for stage in self._memories[ipu].stages.values() for k, v in stage.accumulators.items()}
+
+    executor = Watched(shape, workload)
+    simulate(
+        find(schedule).plan(shape),
+        program,
+        build_system("m2000", mapping=(0, 1)),
+        executor=executor,
+        executions=executions,
+    )
+    losses = [float(loss) for loss in executor.results]
+    assert all(len(set(losses[i : i + count])) == 1 for i in range(0, len(losses), count))
+    return losses[::count], weights, gradients[0]
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
+@pytest.mark.parametrize(
+    ("reduction", "losses", "weights"),
+    [
+        ("SUM", [4.0, -0.5], [-1.0, -4.0]),
+        ("MEAN", [4.0, 2.875], [1.25, 0.5]),
+        ("RUNNING_MEAN", [4.0, 2.875], [1.25, 0.5]),
+    ],
+)
+def test_reduction_methods(schedule, reduction, losses, weights):
+    found = run(1.5, 1.0, 2.0, 4, schedule=schedule, reduction=reduction)
+    assert found[0] == pytest.approx(losses, rel=1e-12)
+    assert found[1] == pytest.approx(weights, rel=1e-12)
+
+
+def test_float32_accumulators_of_float16_gradients_hold_what_float16_would_round():
+    """x = 65504, the largest float16: its mean over 8 micro-batches comes out whole."""
+    _, _, gradient = run(
+        65504.0, 0.0, 1.0, 8, executions=1, dtype=np.float16, reduction="MEAN", accumulation_dtype=np.float32
+    )
+    assert gradient.dtype == np.float32
+    assert gradient.tolist() == [65504.0]
+
+
+def test_sum_overflows_in_float16_and_not_in_float32():
+    with np.errstate(over="ignore"):
+        sums = [
+            run(20_000.0, 0.0, 1.0, 8, executions=1, dtype=np.float16, accumulation_dtype=dtype)[2]
+            for dtype in (None, np.float32)
+        ]
+    assert np.isinf(sums[0]).all()
+    assert sums[0].dtype == np.float16
+    assert sums[1].tolist() == [160_000.0]
+
+
+def test_float32_accumulators_keep_small_addends_that_float16_loses():
+    """1 + 1/4096 is 1 in float16: of 4096 such gradients after a first of 1, none would count."""
+    data = [1.0] + [2.0**-12] * 15
+    accumulators = {dtype: np.zeros(1, dtype) for dtype in (np.float16, np.float32)}
+    for gradient in data:
+        for accumulator in accumulators.values():
+            np.add(accumulator, np.float16(gradient), out=accumulator, casting="same_kind")
+    assert accumulators[np.float16][0] == 1.0
+    assert accumulators[np.float32][0] == 1.0 + 15 * 2.0**-12
+
+
+def test_a_function_chooses_the_dtype_of_each_variable():
+    asked = []
+
+    def choose(name):
+        asked.append(name)
+        return np.float32
+
+    _, _, gradient = run(1.0, 0.0, 1.0, 4, dtype=np.float64, accumulation_dtype=choose)
+    assert asked == ["times/w"]
+    assert gradient.dtype == np.float32
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.5), Momentum(0.5, 0.9)])
+def test_optimizers_keep_the_weights_dtype_under_wider_accumulators(optimizer):
+    losses, weights, _ = run(
+        1.5, 1.0, 2.0, 4, dtype=np.float16, optimizer=optimizer, accumulation_dtype=np.float32, reduction="MEAN"
+    )
+    assert losses[0] == 4.0
+    assert weights[0] == 1.25
+
+
+def test_running_mean_is_the_mean():
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=9)
+    kept = 0.0
+    for n, gradient in enumerate(gradients):
+        kept = kept * (n / (n + 1)) + gradient / (n + 1)
+    assert kept == pytest.approx(gradients.mean(), rel=1e-14)
+
+
+def test_a_function_that_fails_late_is_named():
+    calls = []
+
+    def late(x):
+        calls.append(x)
+        if len(calls) > 12:
+            raise RuntimeError("out of luck")
+        return x
+
+    network = Network(
+        (NamedLayer("late", PythonLayer(late)),), (1,), NamedLayer("loss", PythonLoss(lambda h, y: h.mean()))
+    )
+    stages = build_stages(network, [["late"], ["loss"]])
+    workload = Workload(
+        stages, Feed(Dataset(np.ones((1, 1)), np.zeros(1, np.int32), 1), 1), SGD(0.5), "SUM", np.dtype(float)
+    )
+    shape = PlanShape((0, 1), 16)
+    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape)
+    with pytest.raises(
+        ModelError, match=r"F0\.\d+ of stage 'stage 0' failed in execution 0: RuntimeError: out of luck"
+    ):
+        simulate(
+            find("grouped").plan(shape),
+            program,
+            build_system("m2000", mapping=(0, 1)),
+            executor=NumpyExecutor(shape, workload),
+        )

@@ -1,0 +1,190 @@
+"""Collectives against NumPy's own sums, concatenations and transposes, and their times against the closed forms."""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ipusim.hardware.build import build_system
+from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.cost import collective_cost, concurrent_cost
+from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.ring import ring_order
+from ipusim.hardware.collectives.run import run
+
+Array = NDArray[Any]
+
+LENGTHS = (0, 1, 2, 3, 5, 7, 13, 16, 31, 97, 1000, 1023)
+REPLICAS = (2, 4, 8, 16)
+EVERY_ALGORITHM = [
+    pytest.param(operation, name, id=f"{operation} {name}")
+    for operation, algorithms in ALGORITHMS.items()
+    for name in algorithms
+]
+
+
+def buffers(count: int, length: int, dtype: Any, seed: int = 7) -> list[Array]:
+    generator = np.random.default_rng(seed)
+    if np.issubdtype(dtype, np.integer):
+        return [generator.integers(-50, 50, length).astype(dtype) for _ in range(count)]
+    return [generator.standard_normal(length).astype(dtype) for _ in range(count)]
+
+
+def padded(array: Array, count: int) -> Array:
+    """The array as one row per participant, rows of ceil(n / R), with zeros behind the end."""
+    row = math.ceil(array.size / count)
+    return np.pad(array, (0, row * count - array.size)).reshape(count, row)
+
+
+def expected(operation: str, whole: list[Array]) -> list[Array]:
+    """What every participant holds, of the whole buffers (for an all-gather those that it gathers)."""
+    count, length = len(whole), whole[0].size
+    row = math.ceil(length / count)
+    sizes = [max(0, min(row, length - rank * row)) for rank in range(count)]
+    total = np.sum(whole, axis=0, dtype=whole[0].dtype)
+    match operation:
+        case "all_reduce":
+            return [total] * count
+        case "reduce_scatter":
+            return [padded(total, count)[rank, : sizes[rank]] for rank in range(count)]
+        case "all_gather":
+            return [np.concatenate([padded(whole[rank], count)[rank, : sizes[rank]] for rank in range(count)])] * count
+    everything = np.stack([padded(each, count) for each in whole])  # sender, receiver, element
+    return [np.concatenate(list(block[:, : sizes[rank]])) for rank, block in enumerate(everything.transpose(1, 0, 2))]
+
+
+def given(operation: str, plan: CollectivePlan, whole: list[Array]) -> list[Array]:
+    if operation != "all_gather":
+        return whole
+    row = math.ceil(plan.elements / plan.count)
+    return [each[rank * row : (rank + 1) * row] for rank, each in enumerate(whole)]
+
+
+@pytest.mark.parametrize(("operation", "name"), EVERY_ALGORITHM)
+@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("size", [1, 4])
+def test_results_equal_numpy_s(operation: Any, name: str, replicas: int, size: int) -> None:
+    """Replicas of ``size`` IPUs, side by side: the participants lie next to each other or a replica apart."""
+    system = build_system("pod64", mapping=[0], ipus=replicas * size)
+    participants = tuple(range(0, replicas * size, size))
+    for length in LENGTHS:
+        for dtype, tolerance in ((np.int64, 0.0), (np.float64, 1e-12)):
+            whole = buffers(replicas, length, dtype)
+            plan = ALGORITHMS[operation][name](system, participants, length, 8)
+            results = run(plan, given(operation, plan, whole))
+            for result, right in zip(results, expected(operation, whole), strict=True):
+                assert result.dtype == dtype
+                np.testing.assert_allclose(result, right, rtol=0, atol=tolerance, strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("length", [1, 7, 16, 37])
+def test_a_ring_adds_from_the_place_behind_the_owner_and_rounds_each_time(dtype: Any, length: int) -> None:
+    system = build_system("c2_server", mapping=range(8))
+    whole = buffers(8, length, dtype)
+    plan = ALGORITHMS["all_reduce"]["ring"](system, range(8), length, np.dtype(dtype).itemsize)
+    ring = ring_order(system, range(8))
+    row = math.ceil(length / 8)
+    right = np.zeros(length, dtype)
+    for element in range(length):
+        owner = ring.index(element // row)
+        order = [ring[(owner + 1 + step) % 8] for step in range(8)]
+        right[element] = reduce(lambda one, other: dtype(one + other), (whole[ipu][element] for ipu in order))
+    for result in run(plan, whole):
+        assert result.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("length", [1, 7, 16, 37])
+def test_the_ladder_adds_within_the_rungs_first(length: int) -> None:
+    system = build_system("c2_server", mapping=range(4), selection_order="ZIGZAG")
+    whole = buffers(4, length, np.float16)
+    plan = ALGORITHMS["all_reduce"]["ladder"](system, range(4), length, 2)
+    right = (whole[0] + whole[1]) + (whole[2] + whole[3])
+    for result in run(plan, whole):
+        assert result.tobytes() == right.tobytes()
+
+
+LINK = Fraction(128 * 2**30 * 85, 800)
+CLOCK = 1_600_000_000
+
+
+def passing(byte_count: int, links: int) -> int:
+    return math.ceil(byte_count * CLOCK / (links * LINK))
+
+
+def hops(count: int) -> int:
+    return count * 24  # 15 ns at 1.6 GHz
+
+
+def cost(name: str, participants: Sequence[int], length: int, order: str = "ZIGZAG") -> int:
+    system = build_system("c2_server", mapping=[0], ipus=16, selection_order=order)
+    plan = ALGORITHMS["all_reduce"][name](system, participants, length, 1)
+    whole = collective_cost(system, plan)
+    if length and len(participants) > 1:
+        # 16 IPUs meet in 240 cycles, and a superstep with an exchange among them costs 4925 ns
+        assert (whole.sync_cycles, whole.overhead_cycles) == (240, 7880)
+        assert whole.total_cycles == 240 + 7880 + whole.rounds_cycles
+    else:
+        assert whole.total_cycles == 0
+    return whole.rounds_cycles
+
+
+SIZES = (0, 1, 3, 16, 17, 1001, 65_537, 1_000_003)
+
+
+@pytest.mark.parametrize("order", ["ZIGZAG", "SNAKE", "HOOF"])
+@pytest.mark.parametrize("length", SIZES)
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_the_ring_takes_its_closed_form_on_an_idle_ladder(replicas: int, length: int, order: str) -> None:
+    """Neighbours on the ladder: every hop of the ring is one link, the slowest a rail of two IPU-Links."""
+    places = {"ZIGZAG": range(16), "SNAKE": range(16), "HOOF": [*range(replicas // 2), *range(16 - replicas // 2, 16)]}
+    links = 4 if replicas == 2 else 2
+    rounds = 2 * (replicas - 1) if length else 0
+    right = rounds * (passing(math.ceil(length / replicas), links) + hops(1))
+    assert cost("ring", tuple(places[order])[:replicas], length, order) == right
+
+
+@pytest.mark.parametrize("length", SIZES)
+@pytest.mark.parametrize(("spread", "longest"), [((0, 8), 4), ((0, 4, 8, 12), 4), (range(0, 16, 2), 2)])
+def test_the_ring_along_one_rail_goes_out_by_every_other_place_and_back(
+    spread: Sequence[int], longest: int, length: int
+) -> None:
+    rounds = 2 * (len(spread) - 1) if length else 0
+    right = rounds * (passing(math.ceil(length / len(spread)), 2) + hops(longest))
+    assert cost("ring", tuple(spread), length) == right
+
+
+@pytest.mark.parametrize("length", SIZES)
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_the_bidirectional_ring_takes_its_closed_form(replicas: int, length: int) -> None:
+    share = math.ceil(length / (2 * replicas))
+    # on a rung alone both rings go the same way, so that the halves add up again
+    each = passing(2 * share, 4) if replicas == 2 else passing(share, 2)
+    rounds = 2 * (replicas - 1) if length else 0
+    assert cost("bidirectional ring", tuple(range(replicas)), length) == rounds * (each + hops(1))
+
+
+@pytest.mark.parametrize("length", SIZES)
+@pytest.mark.parametrize(("replicas", "longest"), [(2, 0), (4, 1), (8, 2), (16, 2)])
+def test_the_ladder_takes_its_closed_form(replicas: int, longest: int, length: int) -> None:
+    half = math.ceil(length / 2)
+    within = 2 * (passing(half, 4) + hops(1))
+    along = 2 * (replicas // 2 - 1) * (passing(math.ceil(half / (replicas // 2)), 2) + hops(longest))
+    assert cost("ladder", tuple(range(replicas)), length) == (within + along if length else 0)
+
+
+def test_the_stages_of_four_replicas_share_the_rails() -> None:
+    """IPU i of each replica with IPU i of the others, all four at once: two of the rings lie on each rail."""
+    system = build_system("c2_server", mapping=range(16), selection_order="ZIGZAG")
+    plan: Callable[..., CollectivePlan] = ALGORITHMS["all_reduce"]["ring"]
+    groups = [tuple(range(ipu, 16, 4)) for ipu in range(4)]
+    lengths = [1000, 3001, 2000, 5000]
+    together = concurrent_cost(system, [plan(system, group, n, 4) for group, n in zip(groups, lengths, strict=True)])
+    # groups 0 and 2 lie on the even rail, 1 and 3 on the odd one, each a rung further on than the other
+    odd_rail = 4 * (math.ceil(3001 / 4) + math.ceil(5000 / 4))
+    assert together.rounds_cycles == 6 * (passing(odd_rail, 2) + hops(4))

@@ -1,0 +1,132 @@
+"""Every layer's backward pass against finite differences of its forward pass, in float64."""
+
+import numpy as np
+import pytest
+
+from ipusim.model.activations import ACTIVATIONS
+from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.convolution import Conv2D
+from ipusim.model.dropout import Dropout
+from ipusim.model.embedding import Embedding, PositionEmbedding
+from ipusim.model.gru import GRU
+from ipusim.model.layers import ActivationLayer, Dense
+from ipusim.model.lstm import LSTM
+from ipusim.model.network import NamedLayer
+from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.residual import Residual
+
+STEP = 1e-6
+KEY = (7, 3, 1)
+
+BLOCK = Residual(
+    (
+        NamedLayer("norm", LayerNorm()),
+        NamedLayer("attention", MultiHeadAttention(2, dropout=0.3)),
+        NamedLayer("dropout", Dropout(0.2)),
+    )
+)
+RESNET = Residual(
+    (
+        NamedLayer("conv", Conv2D(3, (3, 3), (2, 2), "same", "relu")),
+        NamedLayer("again", Conv2D(3, (2, 2), padding="same")),
+    ),
+    (NamedLayer("resize", Conv2D(3, (1, 1), (2, 2), use_bias=False)),),
+)
+
+LAYERS = {
+    **{f"activation {name}": (ActivationLayer(name), (5,)) for name in ACTIVATIONS},
+    **{f"dense {name}": (Dense(4, name), (5,)) for name in ACTIVATIONS},
+    "serialized m": (Dense(4, "gelu", True, 3, "a_columns"), (5,)),
+    "serialized k": (Dense(4, "gelu", True, 3, "a_rows_b_columns"), (2, 6)),
+    "serialized n": (Dense(4, "gelu", True, 2, "b_rows"), (2, 6)),
+    "dropout": (Dropout(0.4), (5, 3)),
+    "position embedding": (PositionEmbedding(), (4, 3)),
+    "layer norm": (LayerNorm(), (3, 5)),
+    "layer norm of one axis": (LayerNorm(0.1), (5,)),
+    "layer norm without gamma": (LayerNorm(scale=False), (3, 5)),
+    "layer norm without beta": (LayerNorm(center=False), (5,)),
+    "group norm": (GroupNorm(), (2, 3, 4)),
+    "group norm of consecutive channels": (GroupNorm(groups=3, strided_channel_grouping=False), (2, 6)),
+    "instance norm": (InstanceNorm(), (3, 2, 4)),
+    "instance norm alone": (InstanceNorm(center=False, scale=False), (3, 2)),
+    "conv valid": (Conv2D(3, (2, 3)), (4, 5, 2)),
+    "conv same": (Conv2D(2, (3, 2), padding="same", activation="tanh"), (4, 3, 2)),
+    "conv strided": (Conv2D(2, (2, 2), (2, 3), "same", use_bias=False), (5, 4, 1)),
+    "conv with gaps": (Conv2D(2, (1, 1), (3, 2)), (5, 4, 2)),
+    "max pool": (MaxPool2D(), (4, 5, 2)),
+    "max pool overlapping": (MaxPool2D((3, 2), (1, 2), "same"), (4, 3, 2)),
+    "average pool": (AveragePool2D((2, 3)), (4, 6, 2)),
+    "average pool overlapping": (AveragePool2D((3, 2), (2, 1), "same"), (4, 3, 2)),
+    "lstm": (LSTM(3), (4, 2)),
+    "lstm sequences": (LSTM(3, return_sequences=True), (4, 2)),
+    "lstm of other functions": (LSTM(2, "sigmoid", "hard_sigmoid", use_bias=False), (3, 2)),
+    "gru": (GRU(3), (4, 2)),
+    "gru sequences": (GRU(3, return_sequences=True), (4, 2)),
+    "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (4, 2)),
+    "gru without bias": (GRU(2, "sigmoid", "hard_sigmoid", use_bias=False), (3, 2)),
+    "gru reset before without bias": (GRU(2, use_bias=False, reset_after=False), (3, 2)),
+    "attention": (MultiHeadAttention(2), (3, 4)),
+    "attention causal": (MultiHeadAttention(2, key_dim=3, causal=True), (4, 2)),
+    "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
+    "residual": (BLOCK, (3, 4)),
+    "residual with shortcut": (RESNET, (4, 3, 2)),
+}
+
+
+def finite_differences(function, array):
+    result = np.empty_like(array)
+    for index in np.ndindex(array.shape):
+        kept = array[index]
+        array[index] = kept + STEP
+        above = function()
+        array[index] = kept - STEP
+        below = function()
+        array[index] = kept
+        result[index] = (above - below) / (2 * STEP)
+    return result
+
+
+def drawn(layer, shape, rng):
+    """Return parameters away from the special values that they start with."""
+    shapes = layer.parameter_shapes(shape)
+    parameters = layer.initial_parameters(shape, rng, np.float64)
+    assert {name: array.shape for name, array in parameters.items()} == shapes
+    return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_equal_finite_differences(name):
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(1)
+    parameters, x = drawn(layer, shape, rng), rng.standard_normal((3, *shape))
+    weight = rng.standard_normal((3, *layer.output_shape(shape)))
+
+    def scalar():
+        return float((layer.forward(parameters, x, KEY)[0] * weight).sum())
+
+    y, saved = layer.forward(parameters, x, KEY)
+    assert y.shape == weight.shape
+    grad_x, gradients = layer.backward(parameters, saved, weight)
+    np.testing.assert_allclose(grad_x, finite_differences(scalar, x), rtol=2e-6, atol=1e-8)
+    assert list(gradients) == list(layer.parameter_shapes(shape))
+    for key, value in gradients.items():
+        right = finite_differences(scalar, parameters[key])
+        np.testing.assert_allclose(value, right, rtol=2e-6, atol=1e-8, err_msg=key)
+    skipped, same = layer.backward(parameters, saved, weight, need_input_gradient=False)
+    assert skipped is None
+    assert list(same) == list(gradients)
+    for key, value in gradients.items():
+        np.testing.assert_array_equal(same[key], value)
+
+
+def test_embedding_gradient_equals_finite_differences():
+    layer, rng = Embedding(6, 3), np.random.default_rng(2)
+    ids = np.array([[0, 5, 5], [1, 0, 5]], np.int32)
+    parameters = {"W": rng.standard_normal((6, 3))}
+    weight = rng.standard_normal((2, 3, 3))
+    _, saved = layer.forward(parameters, ids)
+    grad_ids, gradients = layer.backward(parameters, saved, weight)
+    right = finite_differences(lambda: float((layer.forward(parameters, ids)[0] * weight).sum()), parameters["W"])
+    np.testing.assert_allclose(gradients["W"], right, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(grad_ids, np.zeros((2, 3)))

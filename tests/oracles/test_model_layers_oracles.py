@@ -1,0 +1,293 @@
+"""What layers compute and count, against other people's functions, plain loops, and autograd of textbook formulas."""
+
+import math
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from autograd import grad as autograd_grad
+from scipy.linalg import subspace_angles
+from scipy.special import erf, expit
+from scipy.stats import norm
+
+from ipusim.model.activations import ACTIVATIONS, activate, pull_back
+from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.convolution import Conv2D
+from ipusim.model.counting import count_passes
+from ipusim.model.embedding import Embedding
+from ipusim.model.gru import GRU
+from ipusim.model.layers import Dense
+from ipusim.model.lstm import LSTM
+from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.recurrent import orthogonal
+
+Z = np.linspace(-6, 6, 101)
+
+
+def drawn(layer, shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(size) for name, size in layer.parameter_shapes(shape).items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("identity", lambda z: z),
+        ("relu", lambda z: np.where(z > 0, z, 0)),
+        ("tanh", np.tanh),
+        ("sigmoid", expit),
+        ("hard_sigmoid", lambda z: np.minimum(1, np.maximum(0, z / 5 + 0.5))),
+        ("swish", lambda z: z * expit(z)),
+        ("gelu", lambda z: z / 2 * (1 + np.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))),
+        ("gelu_erf", lambda z: z / 2 * (1 + erf(z / math.sqrt(2)))),
+    ],
+)
+def test_activations(name, right):
+    y, _ = activate(name, Z.copy())
+    np.testing.assert_allclose(y, right(Z), rtol=1e-12, atol=1e-15)
+
+
+def test_no_activation_is_left_out_above():
+    assert len(ACTIVATIONS) == 8
+
+
+def test_the_slope_of_exact_gelu_is_that_of_the_normal_distribution():
+    _, kept = activate("gelu_erf", Z.copy())
+    np.testing.assert_allclose(
+        pull_back("gelu_erf", kept, np.ones_like(Z)), norm.cdf(Z) + Z * norm.pdf(Z), rtol=1e-12, atol=1e-15
+    )
+
+
+def test_the_tanh_approximation_of_gelu_is_close_to_the_exact_one():
+    assert np.abs(activate("gelu", Z.copy())[0] - activate("gelu_erf", Z.copy())[0]).max() < 5e-4
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh", "swish", "gelu", "gelu_erf", "hard_sigmoid"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_activations_neither_overflow_nor_change_the_dtype(name, dtype):
+    z = np.array([-60, -1, 0, 1, 60], dtype)
+    y, kept = activate(name, z.copy())
+    grad = pull_back(name, kept, np.ones_like(z))
+    assert np.isfinite(y).all()
+    assert np.isfinite(grad).all()
+    assert {y.dtype, grad.dtype} == {np.dtype(dtype)}
+
+
+def test_embedding_equals_a_product_with_one_hot_rows():
+    layer, ids = Embedding(7, 3), np.array([[6, 0, 6], [2, 2, 1]])
+    parameters, one_hot = drawn(layer, (3,)), np.eye(7)[ids]
+    y, saved = layer.forward(parameters, ids)
+    np.testing.assert_array_equal(y, one_hot @ parameters["W"])
+    weight = np.random.default_rng(1).standard_normal((2, 3, 3))
+    _, gradients = layer.backward(parameters, saved, weight, need_input_gradient=False)
+    np.testing.assert_allclose(gradients["W"], np.einsum("btv,btd->vd", one_hot, weight), rtol=1e-14, atol=1e-15)
+
+
+def normalised(values, epsilon):
+    return [(v - sum(values) / len(values)) for v in values] / np.sqrt(np.var(values) + epsilon)
+
+
+@pytest.mark.parametrize(
+    ("layer", "groups"),
+    [
+        (LayerNorm(0.5), [[(s, c) for c in range(6)] for s in range(4)]),
+        (GroupNorm(0.5, groups=3), [[(s, c) for s in range(4) for c in (g, g + 3)] for g in range(3)]),
+        (
+            GroupNorm(0.5, groups=3, strided_channel_grouping=False),
+            [[(s, c) for s in range(4) for c in (2 * g, 2 * g + 1)] for g in range(3)],
+        ),
+        (InstanceNorm(0.5), [[(s, c) for s in range(4)] for c in range(6)]),
+    ],
+    ids=["layer", "strided groups", "consecutive groups", "instance"],
+)
+def test_normalisations_element_by_element(layer, groups):
+    x = np.random.default_rng(2).standard_normal((3, 4, 6))
+    gamma, beta = np.arange(6) - 2.5, np.arange(6) * 0.1
+    right = np.empty_like(x)
+    for sample in range(3):
+        for group in groups:
+            for (place, channel), value in zip(group, normalised([x[(sample, *at)] for at in group], 0.5), strict=True):
+                right[sample, place, channel] = value * gamma[channel] + beta[channel]
+    y, _ = layer.forward({"gamma": gamma, "beta": beta}, x)
+    np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-14)
+
+
+def padded(x, window, strides, padding, value):
+    """Pad as TensorFlow's documentation of SAME says, by the remainder of the size."""
+    if padding == "valid":
+        return x
+    pads = [(0, 0)]
+    for size, k, s in zip(x.shape[1:3], window, strides, strict=True):
+        total = max(k - s, 0) if size % s == 0 else max(k - size % s, 0)
+        pads.append((total // 2, total - total // 2))
+    return np.pad(x, [*pads, (0, 0)], constant_values=value)
+
+
+WINDOWS = [
+    ((5, 6), (3, 3), (1, 1), "valid"),
+    ((5, 6), (3, 2), (2, 1), "valid"),
+    ((5, 6), (3, 3), (1, 1), "same"),
+    ((7, 5), (2, 3), (2, 3), "same"),
+    ((4, 4), (1, 1), (3, 2), "same"),
+    ((3, 3), (5, 4), (2, 2), "same"),
+]
+
+
+@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
+def test_convolution_by_plain_loops(size, window, strides, padding):
+    layer = Conv2D(4, window, strides, padding)
+    x = np.random.default_rng(3).standard_normal((2, *size, 3))
+    parameters = drawn(layer, x.shape[1:])
+    y, _ = layer.forward(parameters, x)
+    image = padded(x, window, strides, padding, 0)
+    assert y.shape == (2, *layer.output_shape((*size, 3)))
+    for sample, row, column, filter_ in np.ndindex(y.shape):
+        total = parameters["b"][filter_]
+        for i, j, channel in np.ndindex(*window, 3):
+            pixel = image[sample, row * strides[0] + i, column * strides[1] + j, channel]
+            total += pixel * parameters["W"][i, j, channel, filter_]
+        assert y[sample, row, column, filter_] == pytest.approx(total, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
+@pytest.mark.parametrize(("kind", "reduce"), [(MaxPool2D, np.nanmax), (AveragePool2D, np.nanmean)])
+def test_pooling_by_plain_loops(kind, reduce, size, window, strides, padding):
+    layer = kind(window, strides, padding)
+    x = np.random.default_rng(4).standard_normal((2, *size, 3))
+    y, _ = layer.forward({}, x)
+    image = padded(x, window, strides, padding, np.nan)  # what the padding adds takes no part
+    assert y.shape == (2, *layer.output_shape((*size, 3)))
+    for sample, row, column, channel in np.ndindex(y.shape):
+        down, right = row * strides[0], column * strides[1]
+        values = image[sample, down : down + window[0], right : right + window[1], channel]
+        assert y[sample, row, column, channel] == pytest.approx(reduce(values), rel=1e-13)
+
+
+def test_the_first_of_equal_maxima_takes_the_gradient():
+    x = np.array([[1.0, 1.0], [1.0, 0.0]]).reshape(1, 2, 2, 1)
+    layer = MaxPool2D()
+    grad, _ = layer.backward({}, layer.forward({}, x)[1], np.full((1, 1, 1, 1), 3.0))
+    np.testing.assert_array_equal(grad.reshape(2, 2), [[3, 0], [0, 0]])
+
+
+def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
+    """Attention head by head, with slices of the kernels."""
+    size = Wq.shape[1] // heads
+    joined = []
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        q, k, v = (anp.einsum("btd,di->bti", x, W[:, part]) + b[part] for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
+        scores = anp.einsum("bti,bsi->bts", q, k) / math.sqrt(size)
+        if causal:
+            scores = scores - 1e30 * (1 - np.tri(x.shape[1]))
+        scores = anp.exp(scores - anp.max(scores, axis=2, keepdims=True))
+        joined.append(anp.einsum("bts,bsi->bti", scores / anp.sum(scores, axis=2, keepdims=True), v))
+    return anp.einsum("bti,id->btd", anp.concatenate(joined, axis=2), Wo) + bo
+
+
+def sigmoid(z):
+    return 1 / (1 + anp.exp(-z))
+
+
+def lstm(x, W, U, b):
+    units, hs = U.shape[0], []
+    h = c = np.zeros((x.shape[0], units))
+    for t in range(x.shape[1]):
+        z = anp.dot(x[:, t], W) + anp.dot(h, U) + b
+        i, f, o = (sigmoid(z[:, n * units : (n + 1) * units]) for n in (0, 1, 3))
+        c = f * c + i * anp.tanh(z[:, 2 * units : 3 * units])
+        h = o * anp.tanh(c)
+        hs.append(h)
+    return anp.stack(hs, axis=1)
+
+
+def gru(x, W, U, b, reset_after):
+    units, hs = U.shape[0], []
+    h = np.zeros((x.shape[0], units))
+    for t in range(x.shape[1]):
+        given = anp.dot(x[:, t], W) + (b[0] if reset_after else b)
+        own = anp.dot(h, U[:, : 2 * units]) + (b[1, : 2 * units] if reset_after else 0)
+        z = sigmoid(given[:, :units] + own[:, :units])
+        r = sigmoid(given[:, units : 2 * units] + own[:, units:])
+        if reset_after:
+            inner = r * (anp.dot(h, U[:, 2 * units :]) + b[1, 2 * units :])
+        else:
+            inner = anp.dot(r * h, U[:, 2 * units :])
+        h = z * h + (1 - z) * anp.tanh(given[:, 2 * units :] + inner)
+        hs.append(h)
+    return anp.stack(hs, axis=1)
+
+
+FORMULAS = {
+    "attention": (MultiHeadAttention(2), (5, 6), lambda *a: attention(*a, 2, False)),
+    "causal attention": (MultiHeadAttention(3, 2, causal=True), (5, 4), lambda *a: attention(*a, 3, True)),
+    "lstm": (LSTM(3, return_sequences=True), (5, 4), lstm),
+    "gru": (GRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True)),
+    "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (5, 4), lambda *a: gru(*a, False)),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_values_and_gradients_equal_autograd_of_the_formula(name):
+    layer, shape, formula = FORMULAS[name]
+    parameters = drawn(layer, shape, 5)
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((2, *shape))
+    weight = rng.standard_normal((2, *layer.output_shape(shape)))
+    y, saved = layer.forward(parameters, x)
+    arguments = (x, *parameters.values())
+    np.testing.assert_allclose(y, formula(*arguments), rtol=1e-11, atol=1e-12)
+    grad_x, gradients = layer.backward(parameters, saved, weight)
+
+    def scalar(*a):
+        return anp.sum(formula(*a) * weight)
+
+    for index, ours in enumerate((grad_x, *gradients.values())):
+        np.testing.assert_allclose(ours, autograd_grad(scalar, index)(*arguments), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("need", [True, False])
+def test_multiply_accumulates_are_those_counted_in_the_formula(name, need):
+    layer, shape, formula = FORMULAS[name]
+    x = np.random.default_rng(7).standard_normal((2, *shape))
+    parameters = drawn(layer, shape)
+    arguments = [x, *parameters.values()]
+    forward, backward, _ = count_passes(formula, arguments, range(0 if need else 1, len(arguments)))
+    cost = layer.cost(shape, 2, 4, need)
+    # The state before the first time step is a constant, which autograd takes no gradient of; the layer does.
+    # The candidate's product with the reset state has one all the same: it is that of the reset gate.
+    state = 2 * math.prod(parameters["U"].shape) if "U" in parameters else 0
+    if name == "gru reset before":
+        state = state * 2 // 3
+    assert cost.forward.macs == forward.macs
+    assert cost.backward.macs == backward.macs + state
+
+
+@pytest.mark.parametrize("dimension", ["a_columns", "a_rows_b_columns", "b_rows"])
+@pytest.mark.parametrize("factor", [2, 3, 6])
+def test_serialized_products_equal_the_whole_one(dimension, factor):
+    whole, parts = Dense(6, "tanh"), Dense(6, "tanh", True, factor, dimension)
+    parameters, rng = drawn(whole, (3, 12)), np.random.default_rng(8)
+    x, weight = rng.standard_normal((4, 3, 12)), rng.standard_normal((4, 3, 6))
+    y, saved = parts.forward(parameters, x)
+    right, right_saved = whole.forward(parameters, x)
+    np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-14)
+    grad_x, gradients = parts.backward(parameters, saved, weight)
+    right_x, right_gradients = whole.backward(parameters, right_saved, weight)
+    np.testing.assert_allclose(grad_x, right_x, rtol=1e-12, atol=1e-13)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, right_gradients[name], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(4, 12), (12, 4), (5, 5)])
+def test_orthogonal_start(shape):
+    matrix = orthogonal(shape, np.random.default_rng(9), np.float64)
+    assert matrix.shape == shape
+    product = matrix @ matrix.T if shape[0] <= shape[1] else matrix.T @ matrix
+    np.testing.assert_allclose(product, np.eye(min(shape)), atol=1e-14)
+    other = orthogonal(shape, np.random.default_rng(10), np.float64)
+    if shape[0] != shape[1]:
+        tall = (matrix, other) if shape[0] > shape[1] else (matrix.T, other.T)
+        assert subspace_angles(*tall).max() > 0.1  # another seed spans another space

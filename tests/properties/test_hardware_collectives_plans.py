@@ -1,0 +1,133 @@
+"""Every algorithm on random devices, participants and lengths: it computes what it says, in the time of its links."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.hardware.build import build_system
+from ipusim.hardware.collectives.check import check_plan
+from ipusim.hardware.collectives.choose import ALGORITHMS, fastest
+from ipusim.hardware.collectives.cost import collective_cost, concurrent_cost
+from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.run import run
+from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.system import System
+
+#: Useful bytes per second of the links of each channel, in one direction.
+LINK = Fraction(128 * 2**30 * 85, 800)
+RATES = {"rung": 4 * LINK, "rung crossing": 2 * LINK, "rail": 2 * LINK, "gateway pair": Fraction(200 * 10**9 * 85, 800)}
+
+KINDS = [(operation, name) for operation, algorithms in ALGORITHMS.items() for name in algorithms]
+
+
+@st.composite
+def systems(draw: st.DrawFn) -> System:
+    name, sizes = draw(st.sampled_from([("c2_server", (2, 4, 16)), ("pod64", (8, 64)), ("pod128", (128,))]))
+    order = draw(st.sampled_from(sorted(ORDERS)))
+    return build_system(name, mapping=[0], ipus=draw(st.sampled_from(sizes)), selection_order=order)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[System, CollectivePlan]:
+    system = draw(systems())
+    operation, name = draw(st.sampled_from(KINDS))
+    participants = draw(
+        st.lists(st.integers(0, system.count - 1), min_size=1, max_size=min(system.count, 12), unique=True)
+    )
+    if name == "ladder" and len(participants) % 2:
+        participants = [*participants, draw(st.sampled_from(sorted(set(range(system.count)) - set(participants))))]
+    if name == "across pods":
+        participants = [ipu % 64 for ipu in participants]
+        participants = list(dict.fromkeys(participants))
+        if system.pods == 2:
+            participants += [64 + ipu for ipu in participants]
+    elements = draw(st.integers(0, 70))
+    return system, ALGORITHMS[operation][name](system, participants, elements, 8)
+
+
+@given(plans())
+def test_every_plan_passes_the_check(drawn: tuple[System, CollectivePlan]) -> None:
+    check_plan(drawn[1])
+
+
+@given(plans(), st.integers(0, 2**32 - 1))
+def test_every_plan_computes_what_it_says(drawn: tuple[System, CollectivePlan], seed: int) -> None:
+    _, plan = drawn
+    row = math.ceil(plan.elements / plan.count)
+    whole = np.random.default_rng(seed).integers(-1000, 1000, (plan.count, plan.elements))
+    cut = [slice(rank * row, (rank + 1) * row) for rank in range(plan.count)]
+    own = [whole[rank, cut[rank]] for rank in range(plan.count)]
+    right: Any
+    match plan.operation:
+        case "all_reduce":
+            right = [whole.sum(axis=0)] * plan.count
+        case "reduce_scatter":
+            right = [whole.sum(axis=0)[each] for each in cut]
+        case "all_gather":
+            right = [np.concatenate(own)] * plan.count
+        case "all_to_all":
+            right = [whole[:, each].ravel() for each in cut]
+    results = run(plan, own if plan.operation == "all_gather" else list(whole))
+    for result, expected in zip(results, right, strict=True):
+        assert np.array_equal(result, expected)
+
+
+@given(plans(), st.integers(0, 2**32 - 1))
+def test_after_an_all_reduce_of_floats_everybody_holds_the_same_bits(
+    drawn: tuple[System, CollectivePlan], seed: int
+) -> None:
+    system, plan = drawn
+    if plan.operation != "all_reduce":
+        plan = ALGORITHMS["all_reduce"]["ring"](system, plan.participants, plan.elements, 8)
+    buffers = list(np.random.default_rng(seed).standard_normal((plan.count, plan.elements)))
+    results = run(plan, buffers)
+    assert len({each.tobytes() for each in results}) == 1
+    np.testing.assert_allclose(results[0], np.sum(buffers, axis=0), rtol=0, atol=1e-12)
+    again = run(plan, buffers)
+    assert [each.tobytes() for each in again] == [each.tobytes() for each in results]
+
+
+@given(plans())
+def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, CollectivePlan]) -> None:
+    system, plan = drawn
+    cost = collective_cost(system, plan)
+    assert len(cost.rounds) == len(plan.rounds)
+    for transfers, got in zip(plan.rounds, cost.rounds, strict=True):
+        longest = 8 * max((each.stop - each.start for each in transfers), default=0)
+        on: dict[tuple[int, int, str], int] = {}
+        far = Fraction(0)
+        for each in transfers:
+            route = system.topology.route(system.ipus[each.source], system.ipus[each.target])
+            far = max(far, Fraction(sum(2000 if hop.channel == "gateway pair" else 15 for hop in route)))
+            for hop in route:
+                on[hop.source, hop.target, hop.channel] = on.get((hop.source, hop.target, hop.channel), 0) + longest
+        busiest = max((math.ceil(size * system.clock_hz / RATES[hop[2]]) for hop, size in on.items()), default=0)
+        assert got.total_cycles == busiest + math.ceil(far * system.clock_hz / 10**9)
+        assert {
+            (load.direction.source, load.direction.target, load.direction.channel): load.bytes for load in got.links
+        } == on
+
+
+@given(plans(), plans())
+def test_together_takes_no_less_than_each_and_no_more_than_one_after_the_other(
+    one: tuple[System, CollectivePlan], other: tuple[System, CollectivePlan]
+) -> None:
+    system, plan = one
+    if max(other[1].participants) >= system.count:
+        other = one
+    alone = [collective_cost(system, each).rounds_cycles for each in (plan, other[1])]
+    together = concurrent_cost(system, [plan, other[1]]).rounds_cycles
+    assert max(alone) <= together <= sum(alone)
+    assert concurrent_cost(system, [other[1], plan]).rounds_cycles == together
+
+
+@given(plans())
+def test_the_fastest_is_never_slower(drawn: tuple[System, CollectivePlan]) -> None:
+    system, plan = drawn
+    (best,), cost = fastest(plan.operation, system, [plan.participants], [plan.elements], plan.itemsize)
+    assert best.operation == plan.operation
+    assert cost.total_cycles <= collective_cost(system, plan).total_cycles

@@ -1,0 +1,332 @@
+"""Plans of collectives as data, what the check refuses, how they run, and which algorithm is chosen."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipusim.errors import DeviceError, ModelError, PlanError, QuantityError
+from ipusim.hardware.build import build_system
+from ipusim.hardware.collectives.check import check_plan
+from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce, replica_groups
+from ipusim.hardware.collectives.cost import CollectiveCost, collective_cost, concurrent_cost
+from ipusim.hardware.collectives.ladder import ladder_all_reduce
+from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
+from ipusim.hardware.collectives.plan import CollectivePlan, Transfer
+from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_order, ring_reduce_scatter
+from ipusim.hardware.collectives.run import run
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+
+
+def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:
+    return build_system(machine, mapping=[0], ipus=count, selection_order=order)
+
+
+def test_a_ring_in_words() -> None:
+    assert str(ring_all_reduce(ladder(4), range(4), 10, 4)) == (
+        "all_reduce (ring) of 10 x 4 bytes over IPUs 0 1 2 3\n"
+        "round 0: 0→2 +[3:6], 2→3 +[0:3], 3→1 +[6:9], 1→0 +[9:10]\n"
+        "round 1: 0→2 +[9:10], 2→3 +[3:6], 3→1 +[0:3], 1→0 +[6:9]\n"
+        "round 2: 0→2 +[6:9], 2→3 +[9:10], 3→1 +[3:6], 1→0 +[0:3]\n"
+        "round 3: 0→2 [0:3], 2→3 [6:9], 3→1 [9:10], 1→0 [3:6]\n"
+        "round 4: 0→2 [3:6], 2→3 [0:3], 3→1 [6:9], 1→0 [9:10]\n"
+        "round 5: 0→2 [9:10], 2→3 [3:6], 3→1 [0:3], 1→0 [6:9]"
+    )
+
+
+def test_a_ladder_in_words() -> None:
+    assert str(ladder_all_reduce(ladder(4), range(4), 10, 4)) == (
+        "all_reduce (ladder) of 10 x 4 bytes over IPUs 0 1 2 3\n"
+        "round 0: 0→1 +[5:10], 1→0 +[0:5], 2→3 +[5:10], 3→2 +[0:5]\n"
+        "round 1: 0→2 +[3:5], 2→0 +[0:3], 3→1 +[8:10], 1→3 +[5:8]\n"
+        "round 2: 0→2 [0:3], 2→0 [3:5], 3→1 [5:8], 1→3 [8:10]\n"
+        "round 3: 0→1 [0:5], 1→0 [5:10], 2→3 [0:5], 3→2 [5:10]"
+    )
+
+
+def test_a_bidirectional_ring_in_words() -> None:
+    plan = ALGORITHMS["all_reduce"]["bidirectional ring"](ladder(2), range(2), 3, 4)
+    assert str(plan) == (
+        "all_reduce (bidirectional ring) of 3 x 4 bytes over IPUs 0 1\n"
+        "round 0: 0→1 +[2:3], 1→0 +[0:1], 1→0 +[1:2], 0→1 +[3:3]\n"
+        "round 1: 0→1 [0:1], 1→0 [2:3], 1→0 [3:3], 0→1 [1:2]"
+    )
+
+
+def test_an_all_to_all_in_words() -> None:
+    assert str(pairwise_all_to_all(ladder(4), range(4), 8, 4)) == (
+        "all_to_all (pairwise) of 8 x 4 bytes over IPUs 0 1 2 3\n"
+        "round 0: 0→1 [2:4]@0, 1→0 [0:2]@2, 2→3 [6:8]@4, 3→2 [4:6]@6\n"
+        "round 1: 0→2 [4:6]@0, 1→3 [6:8]@2, 2→0 [0:2]@4, 3→1 [2:4]@6\n"
+        "round 2: 0→3 [6:8]@0, 1→2 [4:6]@2, 2→1 [2:4]@4, 3→0 [0:2]@6"
+    )
+
+
+def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all() -> None:
+    plan = pairwise_all_to_all(ladder(4), (0, 1, 2), 7, 4)
+    assert [[str(each) for each in transfers] for transfers in plan.rounds] == [
+        ["1→2 [6:7]@3", "2→1 [3:6]@6"],
+        ["0→1 [3:6]@0", "1→0 [0:3]@3"],
+        ["0→2 [6:7]@0", "2→0 [0:3]@6"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("system", "participants", "ring"),
+    [
+        (ladder(8), range(8), (0, 2, 4, 6, 7, 5, 3, 1)),
+        (ladder(8, "SNAKE"), range(8), (0, 3, 4, 7, 6, 5, 2, 1)),
+        (ladder(8, "HOOF"), range(8), (0, 1, 2, 3, 4, 5, 6, 7)),
+        (ladder(16), (0, 4, 8, 12), (0, 8, 12, 4)),
+        (ladder(16), (12, 8, 0, 4), (0, 8, 12, 4)),
+        (ladder(16), (4, 5, 8, 9), (4, 8, 9, 5)),
+        (ladder(16), (0, 4, 9, 13), (0, 4, 13, 9)),
+        (ladder(64, machine="pod64"), range(0, 64, 16), (0, 16, 32, 48)),
+        (ladder(16), (5,), (5,)),
+    ],
+)
+def test_rings_follow_the_links(system: System, participants: Any, ring: tuple[int, ...]) -> None:
+    assert ring_order(system, participants) == ring
+
+
+def test_chunk_k_belongs_to_participant_k_in_any_order() -> None:
+    plan = ring_reduce_scatter(ladder(4), (3, 0, 2, 1), 7, 8)
+    results = run(plan, [np.arange(7) * 10**place for place in range(4)])
+    assert [list(each) for each in results] == [[0, 1111], [2222, 3333], [4444, 5555], [6666]]
+
+
+def test_plans_are_values() -> None:
+    plan = ring_all_reduce(ladder(4), range(4), 10, 4)
+    assert plan == ring_all_reduce(ladder(4), [0, 1, 2, 3], 10, 4)
+    assert hash(plan) == hash(copy.deepcopy(plan))
+    assert plan != ring_all_reduce(ladder(4), range(4), 10, 2)
+
+
+@pytest.mark.parametrize(("operation", "name"), [(op, name) for op, names in ALGORITHMS.items() for name in names])
+def test_nothing_to_do_has_no_rounds_and_no_cost(operation: Any, name: str) -> None:
+    for participants, elements in (((0,), 10), (range(4), 0)):
+        plan = ALGORITHMS[operation][name](ladder(), participants, elements, 4)
+        assert plan.rounds == ()
+        assert collective_cost(ladder(), plan) == CollectiveCost(0, 0, ())
+    assert concurrent_cost(ladder(), []).total_cycles == 0
+
+
+@pytest.mark.parametrize(
+    ("participants", "elements", "itemsize", "error", "message"),
+    [
+        ((), 5, 4, DeviceError, "all_reduce (ring): expected one or more different IPUs from 0 up, got ()"),
+        (
+            (0, 1, 0),
+            5,
+            4,
+            DeviceError,
+            "all_reduce (ring): expected one or more different IPUs from 0 up, got (0, 1, 0)",
+        ),
+        ((0, -1), 5, 4, DeviceError, "all_reduce (ring): expected one or more different IPUs from 0 up, got (0, -1)"),
+        ((0, 1), -5, 4, QuantityError, "all_reduce (ring): expected a number of elements from 0 up, got -5"),
+        ((0, 1), 5, 0, QuantityError, "all_reduce (ring): expected elements of 1 byte or more, got 0"),
+        ((0, 4), 5, 4, DeviceError, "c2_server: no IPU 4 in a device of 4 IPUs"),
+    ],
+)
+def test_collectives_that_cannot_be(
+    participants: tuple[int, ...], elements: int, itemsize: int, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        ring_all_reduce(ladder(4), participants, elements, itemsize)
+    assert str(caught.value) == message
+
+
+def test_a_ladder_has_no_half_rungs() -> None:
+    with pytest.raises(DeviceError, match=r"all_reduce \(ladder\): expected an even number of participants, got 3"):
+        ladder_all_reduce(ladder(4), (0, 1, 2), 5, 4)
+
+
+def test_what_the_check_refuses() -> None:
+    plan = ring_all_reduce(ladder(2), (0, 1), 4, 4)
+    check_plan(plan)
+    wrong = {
+        "0→0 [0:1] stays on its IPU": Transfer(0, 0, 0, 1),
+        "0→3 [0:1] is with IPU 3, which takes no part": Transfer(0, 3, 0, 1),
+        "0→1 [3:5] goes beyond the 4 elements of a buffer": Transfer(0, 1, 3, 5),
+        "0→1 [0:1]@-1 goes beyond the 4 elements of a buffer": Transfer(0, 1, 0, 1, shift=-1),
+        "0→1 [2:1] ends before it begins": Transfer(0, 1, 2, 1),
+    }
+    for message, transfer in wrong.items():
+        with pytest.raises(PlanError) as caught:
+            check_plan(replace(plan, rounds=(*plan.rounds, (transfer,))))
+        assert str(caught.value) == f"all_reduce (ring): round 2: {message}"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        (
+            (),
+            "at the end IPU 0 holds a wrong element 0: "
+            "expected element 0 of participant 0 + element 0 of participant 1, "
+            "got element 0 of participant 0",
+        ),
+        (
+            ((Transfer(0, 1, 0, 2, True), Transfer(1, 0, 0, 2, True)), (Transfer(0, 1, 0, 2, True),)),
+            "at the end IPU 1 holds a wrong element 0: "
+            "expected element 0 of participant 0 + element 0 of participant 1, "
+            "got 2 x element 0 of participant 0 + 2 x element 0 of participant 1",
+        ),
+        (
+            ((Transfer(1, 0, 0, 2), Transfer(1, 0, 1, 2)),),
+            "round 0: 1→0 [1:2] replaces element 1 a second time",
+        ),
+    ],
+)
+def test_sums_that_are_none(rounds: Any, message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        check_plan(CollectivePlan("all_reduce", "by hand", (0, 1), 2, 4, rounds))
+    assert str(caught.value) == f"all_reduce (by hand): {message}"
+
+
+def test_nobody_sends_what_it_has_not_got() -> None:
+    plan = ring_all_gather(ladder(4), range(4), 8, 4)
+    check_plan(plan)
+    with pytest.raises(PlanError, match=r"round 0: 0→2 \[2:4\] sends what IPU 0 does not hold"):
+        check_plan(replace(plan, rounds=plan.rounds[1:]))
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS["all_reduce"]))
+def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
+    plan = ALGORITHMS["all_reduce"][algorithm](ladder(8), range(8), 24, 4)
+    check_plan(plan)
+    for number, transfers in enumerate(plan.rounds):
+        for index, each in enumerate(transfers):
+            if each.start == each.stop:
+                continue
+            rest = transfers[:index] + transfers[index + 1 :]
+            with pytest.raises(PlanError, match=r"holds a wrong element|does not hold"):
+                check_plan(replace(plan, rounds=(*plan.rounds[:number], rest, *plan.rounds[number + 1 :])))
+
+
+def test_running_leaves_the_buffers_alone_and_keeps_shapes() -> None:
+    plan = ring_all_reduce(ladder(4), range(4), 6, 8)
+    buffers = [np.full((2, 3), 10.0**place) for place in range(4)]
+    before = [each.copy() for each in buffers]
+    results = run(plan, buffers)
+    assert all(np.array_equal(one, other) for one, other in zip(buffers, before, strict=True))
+    assert all(np.array_equal(each, np.full((2, 3), 1111.0)) for each in results)
+    assert not any(
+        np.shares_memory(one, other) for one in results for other in [*buffers, *results] if one is not other
+    )
+
+
+@pytest.mark.parametrize(
+    ("buffers", "message"),
+    [
+        ([np.zeros(4)], "all_reduce (ring): expected 2 buffers, one per participant, got 1"),
+        ([np.zeros(4), np.zeros(5)], "all_reduce (ring): expected 4 elements of 8 bytes on IPU 1, got 5 of 8"),
+        ([np.zeros(4), np.zeros(4, "f4")], "all_reduce (ring): expected 4 elements of 8 bytes on IPU 1, got 4 of 4"),
+        ([np.zeros(4), np.zeros(4, "i8")], "all_reduce (ring): expected float64 on IPU 1, got int64"),
+    ],
+)
+def test_buffers_that_are_not_the_plan_s(buffers: list[Any], message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        run(ring_all_reduce(ladder(2), (0, 1), 4, 8), buffers)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("transfer", "message"),
+    [
+        (Transfer(0, 1, 3, 5), "0→1 [3:5] goes beyond the 4 elements on IPU 0"),
+        (Transfer(0, 1, 0, 1, shift=-1), "0→1 [0:1]@-1 goes beyond the 4 elements on IPU 1"),
+        (Transfer(0, 7, 0, 1), "0→7 [0:1] is with IPU 7, which takes no part"),
+    ],
+)
+def test_plans_that_cannot_run(transfer: Transfer, message: str) -> None:
+    plan = CollectivePlan("all_reduce", "by hand", (0, 1), 4, 8, ((transfer,),))
+    with pytest.raises(PlanError) as caught:
+        run(plan, [np.zeros(4), np.zeros(4)])
+    assert str(caught.value) == f"all_reduce (by hand): round 0: {message}"
+
+
+def test_the_loads_of_a_ring_s_rounds() -> None:
+    """On a GC2, 58.4 GB/s are 36.507 bytes a cycle, and a rail is half of a rung's own links."""
+    cost = collective_cost(ladder(4), ring_all_reduce(ladder(4), range(4), 3999, 1))
+    assert (cost.sync_cycles, cost.overhead_cycles, len(cost.rounds)) == (96, 7880, 6)
+    assert set(cost.rounds) == {cost.rounds[0]}  # shorter messages travel padded
+    assert [(str(load.direction), load.bytes, load.cycles) for load in cost.rounds[0].links] == [
+        ("0→2 rail", 1000, 55),
+        ("1→0 rung", 1000, 28),
+        ("2→3 rung", 1000, 28),
+        ("3→1 rail", 1000, 55),
+    ]
+    assert (cost.rounds[0].latency_cycles, cost.rounds[0].total_cycles) == (24, 79)
+    assert (cost.lead_cycles, cost.rounds_cycles, cost.total_cycles) == (7976, 6 * 79, 7976 + 6 * 79)
+    assert cost.link_bytes[0] == (LinkDirection(0, 2, "rail"), 6000)
+
+
+def test_collectives_at_the_same_time_go_round_by_round() -> None:
+    system = ladder(8)
+    two, four = ring_all_reduce(system, (4, 5), 1000, 1), ring_all_reduce(system, range(4), 4000, 1)
+    together = concurrent_cost(system, [two, four])
+    assert [each.total_cycles for each in together.rounds] == [79] * 6
+    assert [len(each.links) for each in together.rounds] == [6, 6, 4, 4, 4, 4]
+    twice = concurrent_cost(system, [two, two])
+    assert [[load.bytes for load in each.links] for each in twice.rounds] == [[1000, 1000]] * 2
+    assert twice == concurrent_cost(system, [ring_all_reduce(system, (4, 5), 2000, 1)])
+
+
+def test_on_the_free_system_collectives_carry_bytes_in_no_time() -> None:
+    system = build_system("free", mapping=[0], ipus=4)
+    cost = collective_cost(system, ring_all_reduce(system, range(4), 10**9, 4))
+    assert cost.total_cycles == 0
+    assert sum(count for _, count in cost.link_bytes) == 2 * 3 * 10**9 * 4
+
+
+def test_groups_of_replicas() -> None:
+    assert replica_groups(16, 4) == ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+    assert replica_groups(4, 4) == ((0, 1, 2, 3),)
+    assert replica_groups(4, 1) == ((0,), (1,), (2,), (3,))
+    for replicas in (0, -1, 3, 32):
+        with pytest.raises(DeviceError, match=f"a number of replicas that divides 16 IPUs, got {replicas}"):
+            replica_groups(16, replicas)
+
+
+@pytest.mark.parametrize(
+    ("machine", "count", "replicas", "elements", "algorithm"),
+    [
+        ("c2_server", 2, 2, 10**6, "ring"),  # a rung alone: all the same
+        ("c2_server", 4, 4, 10**6, "bidirectional ring"),
+        ("c2_server", 4, 4, 100, "ladder"),  # 4 rounds instead of 6
+        ("pod64", 64, 64, 100, "ladder"),  # 64 rounds instead of 126
+        ("c2_server", 16, 16, 10**6, "bidirectional ring"),
+        ("c2_server", 16, 4, 10**6, "ring"),  # a line is used both ways by one ring
+        ("pod64", 64, 16, 10**6, "bidirectional ring"),
+        ("free", 16, 16, 10**6, "ring"),
+    ],
+)
+def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, elements: int, algorithm: str) -> None:
+    system = build_system(machine, mapping=[0], ipus=count, selection_order="SNAKE")
+    groups = replica_groups(count, replicas)
+    plans, cost = fastest_all_reduce(system, groups, [elements] * len(groups), 4)
+    assert [plan.algorithm for plan in plans] == [algorithm] * len(groups)
+    assert [plan.participants for plan in plans] == list(groups)
+    assert cost == concurrent_cost(system, plans)
+    others = [
+        concurrent_cost(system, [make(system, group, elements, 4) for group in groups])
+        for make in ALGORITHMS["all_reduce"].values()
+    ]
+    assert cost.total_cycles == min(each.total_cycles for each in others)
+
+
+def test_an_odd_number_of_replicas_has_no_ladder() -> None:
+    plans, _ = fastest_all_reduce(ladder(4), [(0, 1, 2)], [10], 4)
+    assert plans[0].algorithm in {"ring", "bidirectional ring"}
+
+
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
+def test_half_of_an_all_reduce_takes_half_of_its_rounds(operation: Any) -> None:
+    (plan,), cost = fastest(operation, ladder(16), [range(16)], [16 * 10**6], 1)
+    (_,), whole = fastest_all_reduce(ladder(16), [range(16)], [16 * 10**6], 1)
+    assert plan.operation == operation
+    assert 2 * cost.rounds_cycles == whole.rounds_cycles

@@ -1,0 +1,249 @@
+"""What IPUs hold under each schedule, and what is said when that is too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ipusim.analysis.fit import fit
+from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.errors import OutOfMemoryError
+from ipusim.hardware.build import build_system
+from ipusim.machine.simulate import simulate
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.liveness import peaks
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.scenario import load_experiment
+from ipusim.schedules.registry import find
+from ipusim.study.memory import memory_dict
+from ipusim.study.run import execute
+from ipusim.study.tables import memory_table
+
+SCENARIO = Path(__file__).parents[2] / "scenarios" / "memory_by_schedule.yaml"
+
+
+def profile(name="s", **changes):
+    held = {
+        "output_bytes": 10,
+        "gradient_bytes": 20,
+        "parameter_bytes": 3_000,
+        "state_bytes": 6_000,
+        "accumulator_bytes": 4_000,
+        "input_bytes": 50,
+        "stash_bytes": 700,
+        "working_bytes": 90,
+        "weight_gradient_bytes": 500,
+    }
+    return StageProfile(name, 100, 200, 10, **{**held, **changes})
+
+
+def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
+    shape = PlanShape(tuple(mapping), count, **changes)
+    profiles = tuple(profile(f"s{index}") for index in range(shape.stages))
+    return PipelineProgram(profiles, shape, schedule, infeed=Infeed(60), outfeed=Outfeed(8))
+
+
+def laid_out(schedule, **changes):
+    made = program(schedule, **changes)
+    plan = find(schedule).plan(made.shape)
+    timeline = simulate(plan, made, build_system("m2000", mapping=made.shape.mapping))
+    return plan, made, footprint(plan, made), timeline
+
+
+@pytest.mark.parametrize(
+    ("schedule", "depths", "kept"),
+    [
+        ("grouped", (6, 4, 2, 0), (7, 5, 3, 1)),
+        ("interleaved", (3, 2, 1, 0), (4, 3, 2, 1)),
+        ("sequential", (0, 0, 0, 0), (1, 1, 1, 1)),
+        ("sharded", (0, 0, 0, 0), (1, 1, 1, 1)),
+    ],
+)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_depths_allocated_and_micro_batches_kept_of_four_stages(schedule, depths, kept, recompute):
+    if recompute and schedule in ("sequential", "sharded"):
+        return
+    _, _, held, timeline = laid_out(schedule, recompute=recompute)
+    assert tuple(stage.fifo_depth for stage in held.stages) == depths
+    assert tuple(kept_micro_batches(timeline, held, stage) for stage in range(4)) == kept
+    assert tuple(stage.kept for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
+    fifos = [dict(each.resident)[Holder.FIFOS] for each in held.ipus]
+    assert fifos == [depth * (50 if recompute else 700) for depth in depths]
+
+
+def test_resident_memory_of_each_holder():
+    _, made, held, _ = laid_out("grouped")
+    assert [dict(each.resident) for each in held.ipus] == [
+        {
+            Holder.PARAMETERS: 3_000,
+            Holder.STATE: 6_000,
+            Holder.ACCUMULATORS: 4_000,
+            Holder.FIFOS: 700 * (6, 4, 2, 0)[ipu],
+            # out: activations and gradient; in: the neighbours'
+            Holder.COPIES: (10 + 20, 30 + 30, 30 + 30, 20 + 10)[ipu],
+            Holder.STREAMS: (60, 0, 0, 8)[ipu],
+            Holder.CODE: 0,
+        }
+        for ipu in range(4)
+    ]
+    plan = find("grouped").plan(made.shape)
+    coded = replace(made, stages=(replace(made.stages[0], code_bytes=5), *made.stages[1:]))
+    codes = [dict(each.resident)[Holder.CODE] for each in footprint(plan, coded, code_bytes=1_000).ipus]
+    assert codes == [1_005, 1_000, 1_000, 1_000]
+
+
+def test_inference_keeps_nothing_for_later():
+    plan, _, held, timeline = laid_out("grouped", training=False)
+    for each in held.ipus:
+        resident = dict(each.resident)
+        assert resident[Holder.STATE] == resident[Holder.ACCUMULATORS] == resident[Holder.FIFOS] == 0
+    assert {dict(peak.holders)[Holder.LIVE] for peak in peaks(plan, held)} == {90}
+    assert kept_micro_batches(timeline, held, 0) == 0
+    assert all(curve.live_bytes[-1] == 0 for curve in memory_curves(timeline, held))
+
+
+def test_peaks_of_the_four_stages():
+    """In a backward pass: the stash, gradients of the largest layer's input and output, and of its weights."""
+    plan, _, held, timeline = laid_out("grouped")
+    found = peaks(plan, held)
+    assert [str(peak.op) for peak in found] == ["B0.0", "B1.0", "B2.0", "B3.0"]
+    assert [dict(peak.holders)[Holder.LIVE] for peak in found] == [700 + 90 + 500] * 4
+    assert [peak.fifo_bytes for peak in found] == [6 * 700, 4 * 700, 2 * 700, 0]
+    for peak, curve in zip(found, memory_curves(timeline, held), strict=True):
+        assert curve.allocated_bytes.max() == peak.bytes
+        at = int((curve.time == moment(timeline, peak)).nonzero()[0][-1])
+        assert curve.allocated_bytes[at] == peak.bytes
+
+
+def test_stages_of_one_ipu_add_up():
+    """With one stage at a time what all of them keep is alive together, when the last one's backward runs."""
+    plan, _, held, _ = laid_out("single", mapping=(0, 0, 0), count=2)
+    (peak,) = peaks(plan, held)
+    assert str(peak.op) == "B2.0"
+    assert dict(peak.holders)[Holder.LIVE] == 3 * 700 + 90 + 500
+    # within one IPU nothing is copied: one buffer for each of four tensors
+    assert dict(peak.holders)[Holder.COPIES] == 2 * (10 + 20)
+
+
+def test_a_recomputed_stash_lives_to_the_end_of_its_backward():
+    plan, _, held, timeline = laid_out("grouped", recompute=True)
+    first = peaks(plan, held)[0]
+    # the stash; gradients of the largest layer's input and output, and of its weights; the FIFO has room for all inputs
+    assert dict(first.holders)[Holder.LIVE] == 700 + 90 + 500
+    (curve, *_) = memory_curves(timeline, held)
+    assert curve.live_bytes[-1] == 0
+    assert 700 in curve.live_bytes.tolist(), "between the recomputation and its backward pass"
+
+
+def test_grouped_holds_more_than_interleaved_and_recomputation_less():
+    sizes = {}
+    for name, schedule, recompute in (
+        ("grouped", "grouped", False),
+        ("interleaved", "interleaved", False),
+        ("sequential", "sequential", False),
+        ("recomputed", "grouped", True),
+    ):
+        plan, _, held, _ = laid_out(schedule, recompute=recompute)
+        sizes[name] = [peak.bytes for peak in peaks(plan, held)]
+    for stage in range(3):
+        assert sizes["grouped"][stage] - sizes["interleaved"][stage] == (3 - stage) * 700
+        assert sizes["interleaved"][stage] - sizes["sequential"][stage] == (3 - stage) * 700
+        assert sizes["grouped"][stage] - sizes["recomputed"][stage] == 2 * (3 - stage) * (700 - 50)
+
+
+def test_the_scenario_says_what_fits():
+    by = {
+        name: execute(load_experiment(SCENARIO, changes)).memory
+        for name, changes in {
+            "grouped": (),
+            "interleaved": ("pipeline.schedule=interleaved",),
+            "recomputed": ("pipeline.allow_recompute=true",),
+        }.items()
+    }
+    assert [peak.ipu for peak in by["grouped"].too_large] == [0]
+    assert by["interleaved"].too_large == by["recomputed"].too_large == ()
+    mib = 2**20
+    kept = (96, 80, 80, 80)
+    fixed = (96 * 4 + 8 + 4, 80 * 4 + 16, 80 * 4 + 16, 96 * 4 + 8)
+    outside = (4, 4, 4, 4)  # a forward's output, or a backward's gradient
+    for depth, name in ((2, "grouped"), (1, "interleaved")):
+        right = [fixed[i] + kept[i] * (depth * (3 - i) + 1) + outside[i] for i in range(4)]
+        right[3] += 4 / 1024  # the outfeed's element
+        assert [peak.bytes / mib for peak in by[name].peaks] == right
+
+
+MESSAGE = (
+    "Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB. "
+    "Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. "
+    "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or make micro_batch_size "
+    "smaller. With memory: report it is run all the same."
+)
+
+
+def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
+    for changes in (("memory=error",), ("memory=ERROR",)):
+        with pytest.raises(OutOfMemoryError) as caught:
+            execute(load_experiment(SCENARIO, changes))
+        assert str(caught.value) == MESSAGE
+    result = execute(load_experiment(SCENARIO))
+    told = memory_dict(result.memory, result.timeline)
+    assert told["fits"] is False
+    assert [ipu["excess_bytes"] for ipu in told["ipus"]] == [175 * 2**20, 0, 0, 0]
+    assert MESSAGE.startswith(told["verdict"])
+    assert [stage["most_micro_batches_kept"] for stage in told["stages"]] == [7, 5, 3, 1]
+    table = memory_table(result.memory, result.timeline)
+    columns = "IPU, peak, of 897 MiB, too much by, pass, cycle, parameters, optimizer, gradients, FIFOs, copies"
+    assert table.header == (*columns.split(", "), "streams", "live")
+    assert table.rows[0][:5] == ("0", "1.047 GiB", "119.5%", "175 MiB", "F0.6")
+    assert table.rows[0][6:] == ("96 MiB", "192 MiB", "96 MiB", "576 MiB", "8 MiB", "4 MiB", "100 MiB")
+    assert table.rows[1][:5] == ("1", "740 MiB", "82.5%", "-", "F1.4")
+    free = execute(load_experiment(SCENARIO, ("memory=off",)))
+    assert memory_table(free.memory, free.timeline).header[:4] == ("IPU", "peak", "pass", "cycle")
+
+
+def test_by_default_it_is_an_error_but_on_the_free_machine(tmp_path):
+    text = SCENARIO.read_text().replace("memory: report", "# memory:")
+    (tmp_path / "strict.yaml").write_text(text)
+    with pytest.raises(OutOfMemoryError):
+        execute(load_experiment(tmp_path / "strict.yaml"))
+    free = execute(load_experiment(tmp_path / "strict.yaml", ("system.name=free",)))
+    assert free.memory.sram_bytes is None
+    assert free.memory.verdict() == "Memory is not limited here."
+    assert free.memory.peaks == execute(load_experiment(SCENARIO)).memory.peaks
+    with pytest.raises(OutOfMemoryError):
+        execute(load_experiment(tmp_path / "strict.yaml", ("system.name=free", "memory=error")))
+    assert not execute(load_experiment(SCENARIO, ("memory=off",))).memory.too_large
+
+
+def test_several_ipus_that_do_not_fit_are_all_named():
+    plan, _, held, _ = laid_out("grouped")
+    sizes = [peak.bytes for peak in peaks(plan, held)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (
+        fit(plan, held, sizes[1])
+        .verdict()
+        .endswith("optimizer state 5.859 KiB, FIFO buffers 4.102 KiB, gradient accumulators 3.906 KiB.")
+    )
+    assert fit(plan, held, sizes[1] - 1).verdict().endswith(" IPU 1 does not fit either.")
+    assert fit(plan, held, 1).verdict().endswith(" IPUs 1, 2 and 3 do not fit either.")
+    assert not fit(plan, held, sizes[0]).too_large
+
+
+@pytest.mark.parametrize(
+    ("changes", "code_bytes", "remedy"),
+    [
+        ({"stash_bytes": 10**6}, 0, "Set allow_recompute, take the schedule interleaved"),
+        ({"parameter_bytes": 10**6}, 0, "Cut the model into more stages on more IPUs, or move"),
+        ({"weight_gradient_bytes": 10**6}, 0, "Make micro_batch_size smaller, or cut the model"),
+        ({}, 10**6, "Take less for code_bytes"),
+    ],
+)
+def test_the_remedy_is_for_the_largest_holder(changes, code_bytes, remedy):
+    made = program("grouped")
+    made = replace(made, stages=tuple(replace(each, **changes) for each in made.stages))
+    plan = find("grouped").plan(made.shape)
+    with pytest.raises(OutOfMemoryError, match=remedy):
+        fit(plan, footprint(plan, made, code_bytes), 1_000).check()

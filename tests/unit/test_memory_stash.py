@@ -1,0 +1,125 @@
+"""What a stage keeps of a micro-batch, against the shapes of the layers written out by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+from ipusim.model.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers import Dense, Flatten
+from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.stage import build_stages
+from ipusim.model.stash import stash_bytes
+
+
+def stages(layers, shape, loss=None, cuts=()):
+    named = tuple(NamedLayer(f"l{index}", layer) for index, layer in enumerate(layers))
+    network = Network(named, shape, None if loss is None else NamedLayer("loss", loss))
+    edges = [0, *cuts, len(network.names)]
+    groups = [network.names[start:end] for start, end in pairwise(edges)]
+    return build_stages(network, groups)
+
+
+CLASSIFIER = ([Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)], (4, 5), SoftmaxCrossEntropy(), (2,))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 32])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_stash_of_a_classifier_cut_in_two(batch, itemsize):
+    first, second = stages(*CLASSIFIER)
+    # The input and the relu's output; then the input, the next relu's output, which is also the logits'
+    # input, the probabilities, and of each row its number (int64) and its label (int32).
+    assert stash_bytes(first, batch, itemsize) == batch * (20 + 64) * itemsize
+    assert stash_bytes(second, batch, itemsize) == batch * ((64 + 32 + 10) * itemsize + 8 + 4)
+
+
+def test_profile_holds_what_the_stage_holds():
+    batch, label_bytes = 16, 16 * 8
+    first, second = (
+        stage.profile(batch, 4, label_bytes, optimizer=Momentum(0.1, 0.9)) for stage in stages(*CLASSIFIER)
+    )
+    weights = [4 * (20 * 64 + 64), 4 * (64 * 32 + 32 + 32 * 10 + 10)]
+    assert [profile.parameter_bytes for profile in (first, second)] == weights
+    assert [profile.state_bytes for profile in (first, second)] == weights
+    assert [profile.accumulator_bytes for profile in (first, second)] == weights
+    assert [profile.weight_gradient_bytes for profile in (first, second)] == [weights[0], 4 * (64 * 32 + 32)]
+    assert first.input_bytes == 4 * batch * 20 + label_bytes
+    assert second.input_bytes == 4 * batch * 64 + label_bytes == first.output_bytes
+    assert first.working_bytes == 4 * batch * (20 + 64)
+    assert second.working_bytes == 4 * batch * (64 + 32)
+    assert first.stash_bytes == 4 * batch * (20 + 64)
+
+
+def test_sgd_has_no_state_and_inference_keeps_nothing():
+    first, _ = stages(*CLASSIFIER)
+    assert first.profile(8, 4, optimizer=SGD(0.1)).state_bytes == 0
+    inference = first.profile(8, 4, training=False)
+    assert inference.stash_bytes == inference.accumulator_bytes == inference.weight_gradient_bytes == 0
+    assert inference.working_bytes == 4 * 8 * (20 + 64)
+
+
+def test_an_array_that_two_layers_keep_counts_once():
+    """A relu's output is kept by its layer and, as the input, by the next."""
+    (stage,) = stages([Dense(7, "relu"), Dense(3, "tanh")], (5,))
+    assert stash_bytes(stage, 4, 4) == 4 * 4 * (5 + 7 + 3)
+
+
+def test_nothing_is_kept_below_the_first_weights():
+    """No gradient goes through the layers before them, so that none of their arrays is kept."""
+    (stage,) = stages([Flatten(), PythonLayer(lambda x: anp.tanh(x) * x), Dense(3)], (5,))
+    assert stash_bytes(stage, 4, 4) == 4 * 4 * 5
+
+
+def test_embedding_keeps_ids():
+    (stage,) = stages([Embedding(100, 8), PositionEmbedding()], (6,))
+    assert stash_bytes(stage, 3, 4) == 3 * 6 * 4
+    assert stash_bytes(stage, 3, 8) == 3 * 6 * 4
+
+
+def test_python_functions_keep_what_their_gradient_reads():
+    """Of tanh(x @ W): x, for the gradient of W, and the result, for that of tanh; W is no part of it."""
+
+    def layer(x, W):
+        return anp.tanh(x @ W)
+
+    def loss(x, labels):
+        return anp.mean((x - labels) ** 2)
+
+    (stage,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,))
+    assert stash_bytes(stage, 9, 4) == 9 * 4 * (5 + 7)
+    (whole,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,), PythonLoss(loss, label_shape=(7,)))
+    more = stash_bytes(whole, 9, 4) - 9 * 4 * (5 + 7)
+    assert more >= 9 * 4 * 7  # the difference, at least
+
+
+def test_mean_squared_error_keeps_the_difference():
+    (stage,) = stages([Dense(3)], (5,), MeanSquaredError())
+    assert stash_bytes(stage, 6, 8) == 6 * 8 * (5 + 3)
+
+
+def test_a_layer_that_takes_no_single_sample_is_measured_as_it_runs():
+    (stage,) = stages([Dense(4, serialization_factor=3, serialization_dimension="a_columns")], (5,))
+    (plain,) = stages([Dense(4)], (5,))
+    assert stash_bytes(stage, 6, 4) >= stash_bytes(plain, 6, 4) == 6 * 4 * 5
+
+
+@pytest.mark.parametrize("batch", [3, 5])
+def test_growth_by_sample_is_the_measure_itself(batch):
+    """What a run of ``batch`` samples keeps, summed with none of the code under test."""
+    for stage in stages(*CLASSIFIER):
+        parameters = stage.initial_parameters(0, np.float32)
+        x = np.ones((batch, *stage.shapes[0]), np.float32)
+        _, saved = stage.bind(parameters).forward(x, np.zeros(batch, np.int32) if stage.loss else None)
+        owners: dict[int, int] = {}
+        for kept in saved:
+            for part in kept if isinstance(kept, tuple) else (kept,):
+                if isinstance(part, np.ndarray):
+                    owner = part if part.base is None else part.base
+                    owners[id(owner)] = owner.nbytes
+        assert stash_bytes(stage, batch, 4) == sum(owners.values())

@@ -1,0 +1,369 @@
+"""The layers of transformers, CNNs and RNNs: what holds for all of them, their starts, refusals and costs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.hardware.generations import GC200
+from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.convolution import Conv2D
+from ipusim.model.cost import MeasuredWork, in_turn, work_cycles
+from ipusim.model.dropout import Dropout, keep_mask
+from ipusim.model.embedding import Embedding, PositionEmbedding
+from ipusim.model.gru import GRU
+from ipusim.model.inner_sizes import inner_sizes
+from ipusim.model.layer import LayerCost
+from ipusim.model.layers import ActivationLayer, Dense
+from ipusim.model.lstm import LSTM
+from ipusim.model.network import NamedLayer
+from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.profile import Work
+from ipusim.model.python_layer import PythonLayer
+from ipusim.model.residual import Residual
+
+KEY = (3, 14)
+
+LAYERS = {
+    "activation": (ActivationLayer("gelu"), (5,)),
+    "relu": (ActivationLayer("relu"), (5,)),
+    "serialized": (Dense(4, "swish", True, 3, "a_columns"), (5,)),
+    "dropout": (Dropout(0.4), (5, 3)),
+    "position embedding": (PositionEmbedding(), (4, 3)),
+    "layer norm": (LayerNorm(), (3, 5)),
+    "group norm": (GroupNorm(), (2, 3, 4)),
+    "instance norm": (InstanceNorm(), (3, 2, 4)),
+    "conv": (Conv2D(3, (2, 3), (2, 1), "same", "tanh"), (4, 5, 2)),
+    "max pool": (MaxPool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
+    "average pool": (AveragePool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
+    "lstm": (LSTM(3, return_sequences=True), (4, 2)),
+    "gru": (GRU(3), (4, 2)),
+    "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
+    "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
+}
+
+
+def arrays(saved):
+    if isinstance(saved, np.ndarray):
+        yield saved
+    elif isinstance(saved, tuple | list):
+        for inner in saved:
+            yield from arrays(inner)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", LAYERS)
+def test_dtype_is_preserved(name, dtype):
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(0)
+    parameters = layer.initial_parameters(shape, rng, dtype)
+    x = rng.standard_normal((3, *shape)).astype(dtype)
+    y, saved = layer.forward(parameters, x, KEY)
+    grad_x, gradients = layer.backward(parameters, saved, y)
+    assert {a.dtype for a in (y, grad_x, *parameters.values(), *gradients.values())} == {np.dtype(dtype)}
+    assert {a.dtype for a in arrays(saved)} <= {np.dtype(dtype)}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_passes_change_neither_their_inputs_nor_what_was_saved(name):
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(0)
+    parameters = layer.initial_parameters(shape, rng, np.float64)
+    x, grad = rng.standard_normal((3, *shape)), rng.standard_normal((3, *layer.output_shape(shape)))
+    for array in (x, grad, *parameters.values()):
+        array.flags.writeable = False
+    y, saved = layer.forward(parameters, x, KEY)
+    for array in (y, *arrays(saved)):
+        array.flags.writeable = False
+    once, again = layer.backward(parameters, saved, grad), layer.backward(parameters, saved, grad)
+    np.testing.assert_array_equal(once[0], again[0])
+    for key, gradient in once[1].items():
+        np.testing.assert_array_equal(gradient, again[1][key])
+        assert gradient.flags.writeable
+    same, _ = layer.forward(parameters, x, KEY)
+    np.testing.assert_array_equal(same, y)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_samples_do_not_mix(name):
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(1)
+    parameters = layer.initial_parameters(shape, rng, np.float64)
+    x = rng.standard_normal((4, *shape))
+    y, _ = layer.forward(parameters, x)
+    for index in range(4):
+        np.testing.assert_allclose(layer.forward(parameters, x[index : index + 1])[0][0], y[index], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name):
+    layer, shape = LAYERS[name]
+    one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
+    for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
+        assert (twice.macs, twice.flops, twice.supersteps) == (2 * once.macs, 2 * once.flops, once.supersteps)
+        assert once.sram_bytes < twice.sram_bytes <= 2 * once.sram_bytes
+    skipped = layer.cost(shape, 3, 4, need_input_gradient=False)
+    assert skipped.forward == one.forward
+    assert work_cycles(skipped.backward, GC200) <= work_cycles(one.backward, GC200)
+    assert work_cycles(one.forward, GC200) > 0
+
+
+def test_dropout_drops_the_share_and_keeps_the_mean():
+    x = np.ones((200, 500))
+    y, _ = Dropout(0.3).forward({}, x, KEY)
+    assert set(np.unique(y)) == {0, 1 / 0.7}
+    assert (y == 0).mean() == pytest.approx(0.3, abs=0.005)
+
+
+def test_a_mask_depends_on_its_key_alone():
+    first = keep_mask((1, 2, 3), (40, 5), 0.5)
+    np.testing.assert_array_equal(first, keep_mask((1, 2, 3), (40, 5), 0.5))
+    for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4), (1, 2, 3, 0), (1, 2), (0, 1, 2, 3)):
+        assert not np.array_equal(first, keep_mask(other, (40, 5), 0.5))
+
+
+def test_without_a_key_nothing_is_dropped():
+    x = np.ones((2, 3, 4))
+    assert Dropout(0.9).forward({}, x)[0] is x
+    layer = MultiHeadAttention(2, dropout=0.9)
+    parameters = layer.initial_parameters((3, 4), np.random.default_rng(0), np.float64)
+    plain, _ = MultiHeadAttention(2).forward(parameters, x)
+    np.testing.assert_array_equal(layer.forward(parameters, x)[0], plain)
+    assert not np.array_equal(layer.forward(parameters, x, KEY)[0], plain)
+
+
+def test_layers_of_one_block_draw_masks_of_their_own():
+    block = Residual((NamedLayer("a", Dropout(0.5)), NamedLayer("b", Dropout(0.5))))
+    x = np.ones((2, 50))
+    y, _ = block.forward({}, x, KEY)
+    assert set(np.unique(y)) == {1, 5}
+    assert (y == 5).mean() == pytest.approx(0.25, abs=0.12)  # both kept; it were half if the masks were one
+
+
+def test_causal_attention_sees_nothing_later():
+    layer = MultiHeadAttention(2, causal=True)
+    rng = np.random.default_rng(0)
+    parameters = layer.initial_parameters((5, 4), rng, np.float64)
+    x = rng.standard_normal((1, 5, 4))
+    y, _ = layer.forward(parameters, x)
+    x[0, 3:] = 100
+    np.testing.assert_array_equal(layer.forward(parameters, x)[0][0, :3], y[0, :3])
+    assert not np.array_equal(MultiHeadAttention(2).forward(parameters, x)[0][0, :3], y[0, :3])
+
+
+def test_attention_is_stable_for_huge_scores():
+    layer = MultiHeadAttention(1, use_bias=False)
+    parameters = {name: np.eye(2) * 1e3 for name in ("Wq", "Wk", "Wv", "Wo")}
+    y, saved = layer.forward(parameters, np.array([[[1.0, 0.0], [0.0, 1.0]]]))
+    assert np.isfinite(y).all()
+    assert np.isfinite(layer.backward(parameters, saved, y)[0]).all()
+
+
+def test_starts():
+    rng = np.random.default_rng(0)
+    table = Embedding(50, 40).initial_parameters((3,), rng, np.float32)["W"]
+    assert table.shape == (50, 40)
+    assert 0.0499 < np.abs(table).max() <= np.float32(0.05)
+    norm = LayerNorm().initial_parameters((3, 4), rng, np.float64)
+    assert {name: array.tolist() for name, array in norm.items()} == {"gamma": [1.0] * 4, "beta": [0.0] * 4}
+    lstm = LSTM(2).initial_parameters((5, 3), rng, np.float64)
+    assert {name: array.shape for name, array in lstm.items()} == {"W": (3, 8), "U": (2, 8), "b": (8,)}
+    assert lstm["b"].tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+    assert LSTM(2, unit_forget_bias=False).initial_parameters((5, 3), rng, np.float64)["b"].tolist() == [0] * 8
+    gru = GRU(2).initial_parameters((5, 3), rng, np.float64)
+    assert {name: array.shape for name, array in gru.items()} == {"W": (3, 6), "U": (2, 6), "b": (2, 6)}
+    assert GRU(2, reset_after=False).parameter_shapes((5, 3))["b"] == (6,)
+    assert Conv2D(7, (3, 2)).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 7), "b": (7,)}
+    assert list(MultiHeadAttention(2, 3).parameter_shapes((9, 4))) == ["Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo"]
+    assert MultiHeadAttention(2, 3, use_bias=False).parameter_shapes((9, 4))["Wo"] == (6, 4)
+
+
+@pytest.mark.parametrize("layer", [LSTM(6), GRU(6), MultiHeadAttention(2), Conv2D(3, (2, 2)), Embedding(5, 4)])
+def test_every_dtype_starts_from_the_same_draws(layer):
+    shape = (4, 4, 2) if isinstance(layer, Conv2D) else (4, 4)
+    single, double = (layer.initial_parameters(shape, np.random.default_rng(3), d) for d in (np.float32, np.float64))
+    for name, array in single.items():
+        np.testing.assert_array_equal(array, double[name].astype(np.float32))
+
+
+def test_output_shapes():
+    assert Embedding(9, 4).output_shape((5,)) == (5, 4)
+    assert Conv2D(7, (3, 3)).output_shape((8, 6, 2)) == (6, 4, 7)
+    assert Conv2D(7, (3, 3), (2, 3), "same").output_shape((8, 7, 2)) == (4, 3, 7)
+    assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
+    assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
+    assert LSTM(7).output_shape((5, 2)) == (7,)
+    assert GRU(7, return_sequences=True).output_shape((5, 2)) == (5, 7)
+
+
+REFUSED = {
+    "no rows": (lambda: Embedding(0, 3), "at least 1 x 1, got 0 x 3"),
+    "positions of what": (lambda: PositionEmbedding().output_shape((3,)), "input of two axes, got 1"),
+    "epsilon": (lambda: LayerNorm(0), "epsilon above 0, got 0"),
+    "scalar": (lambda: LayerNorm().output_shape(()), "at least one axis, got a scalar"),
+    "groups": (lambda: GroupNorm(groups=3).output_shape((2, 4)), "divides the 4 channels, got 3"),
+    "no places": (lambda: InstanceNorm().output_shape((4,)), "at least two axes, got one"),
+    "rate": (lambda: Dropout(1), "dropout rate from 0 and below 1, got 1"),
+    "activation": (lambda: ActivationLayer("gulu"), "unknown activation 'gulu': expected one of identity, relu"),
+    "filters": (lambda: Conv2D(0, (1, 1)), "at least 1 filter, got 0"),
+    "kernel": (lambda: Conv2D(1, (0, 1)), r"two sizes and two strides from 1, got \(0, 1\)"),
+    "padding": (lambda: Conv2D(1, (1, 1), padding="full"), "unknown padding 'full'"),
+    "no window": (lambda: Conv2D(1, (3, 3)).output_shape((2, 5, 1)), r"no smaller than the window \(3, 3\), got \(2,"),
+    "no image": (lambda: MaxPool2D().output_shape((4, 4)), r"height, width and channels, got .* shape \(4, 4\)"),
+    "units": (lambda: GRU(0), "at least 1 unit, got 0"),
+    "slope": (lambda: LSTM(2, "gelu"), "expected one of identity, relu, tanh, sigmoid, hard_sigmoid .* got 'gelu'"),
+    "time": (lambda: LSTM(2).output_shape((3,)), "time steps and elements, got 1"),
+    "heads": (lambda: MultiHeadAttention(0), "at least 1 head of at least 1 element, got 0 heads"),
+    "elements": (lambda: MultiHeadAttention(3).output_shape((2, 4)), "divides the input's 4 elements, got 3; or give"),
+    "sequence": (lambda: MultiHeadAttention(1).output_shape((4,)), "positions and elements, got 1"),
+    "empty block": (lambda: Residual(()), "at least one layer, got none"),
+    "names": (lambda: Residual((NamedLayer("a/b", Dropout(0)),)), "distinct names without '/' .* got 'a/b'"),
+    "sum": (
+        lambda: Residual((NamedLayer("a", Dense(3)),)).output_shape((4,)),
+        r"shape \(4,\) of the input, got \(3,\)",
+    ),
+    "inner": (
+        lambda: Residual((NamedLayer("a", MultiHeadAttention(3)),)).output_shape((2, 4)),
+        r"layer 'a' on an input of shape \(2, 4\): expected a number of heads",
+    ),
+    "parts": (lambda: Dense(4, serialization_factor=0), "factor of at least 1, got 0"),
+    "dimension": (lambda: Dense(4, serialization_dimension="m"), "unknown serialization dimension 'm'"),
+    "units in parts": (
+        lambda: Dense(4, "identity", True, 3, "b_rows").output_shape((5,)),
+        "divides b_rows, which is 4, got 3",
+    ),
+    "rows in parts": (
+        lambda: Dense(4, "identity", True, 3, "a_columns").cost((2, 5), 4, 4),
+        "divides a_columns, which is 8, got 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    action, message = REFUSED[name]
+    with pytest.raises(ModelError, match=message):
+        action()
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.zeros((1, 2)), "needs whole numbers as its input, got float64"),
+        (np.array([[0, 5]]), "needs ids from 0 to 4, got 5"),
+        (np.array([[-1, 0]]), "needs ids from 0 to 4, got -1"),
+    ],
+)
+def test_an_embedding_refuses_ids_that_it_has_not(ids, message):
+    layer = Embedding(5, 2)
+    with pytest.raises(ModelError, match=message):
+        layer.forward({"W": np.zeros((5, 2))}, ids)
+
+
+# Costs. Every expected value is worked out here from the shapes, at 4 bytes an element.
+
+
+def test_embedding_cost_by_hand():
+    cost = Embedding(100, 8).cost((6,), batch=2, itemsize=4)
+    taken = 2 * 6 * 8
+    assert cost.forward == Work(0, 0, 4 * (12 + 2 * taken), 4 * (12 + taken))
+    assert cost.backward == Work(0, taken, 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
+
+
+def test_layer_norm_cost_by_hand():
+    cost = LayerNorm().cost((3, 5), batch=2, itemsize=4)
+    elements, groups = 30, 6
+    assert cost.forward == Work(0, 7 * elements + 7 * groups, 4 * (2 * elements + 10), 4 * elements, 4, 2)
+    assert cost.backward == Work(0, 11 * elements + 2 * groups, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
+
+
+def test_convolution_cost_by_hand():
+    cost = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4)
+    x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
+    assert cost.forward == Work(y * 30, y * 2, 4 * (x + weights + 7 + y), 4 * x)
+    assert cost.backward == Work(2 * y * 30, y * 3, 4 * (y + x + y + weights + 7 + weights + x), 4 * (y + x + weights))
+
+
+def test_pooling_cost_by_hand():
+    x, y = 2 * 4 * 6 * 3, 2 * 2 * 3 * 3
+    cost = MaxPool2D().cost((4, 6, 3), batch=2, itemsize=4)
+    assert cost == LayerCost(
+        Work(0, 4 * y + y, 4 * (x + y), 4 * x), Work(0, 12 * y + y, 4 * (2 * x + 2 * y), 4 * (x + y))
+    )
+    assert AveragePool2D().cost((4, 6, 3), 2, 4).backward.flops == 5 * y
+
+
+def test_recurrent_cost_by_hand():
+    cost = LSTM(3, return_sequences=True).cost((5, 2), batch=4, itemsize=4)
+    rows, x, y = 20, 40, 60
+    assert cost.forward.supersteps == cost.backward.supersteps == 5
+    assert cost.forward.macs == rows * (2 + 3) * 12
+    assert cost.backward.macs == rows * 12 * (2 * 2 + 2 * 3)
+    # Three sigmoids and two tanh of 4 each, two sums for each of four gates, and the four of c and h.
+    assert cost.forward.flops == y * (3 * 4 + 2 * 4 + 8 + 4)
+    # W and b once, U in each step; a unit keeps four gates, the cell, its tanh and the output.
+    assert cost.forward.sram_bytes == 4 * (x + 24 + 12 + 5 * 36 + 7 * y)
+    assert cost.forward.exchange_bytes == 4 * (x + y)
+    assert GRU(3).cost((5, 2), 4, 4).forward.flops == y * (2 * 4 + 1 * 4 + 6 + 5)
+
+
+def test_attention_cost_by_hand():
+    cost = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4)
+    rows, x, heads, scores = 10, 40, 60, 2 * 2 * 25
+    assert cost.forward == Work(
+        macs=4 * rows * 4 * 6 + 2 * scores * 3,
+        flops=scores * 9 + 3 * heads + x,
+        sram_bytes=4 * (2 * x + 4 * 24 + 18 + 4 + 8 * heads + 2 * scores),
+        exchange_bytes=4 * (x + 4 * heads + scores),
+        supersteps=4,
+    )
+    assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3
+    dropped = MultiHeadAttention(2, 3, dropout=0.1).cost((5, 4), 2, 4)
+    assert dropped.forward.flops - cost.forward.flops == 4 * scores
+    assert dropped.backward.flops - cost.backward.flops == 8 * scores
+
+
+@pytest.mark.parametrize(
+    ("dimension", "again"), [("a_columns", 8 * 6), ("a_rows_b_columns", 2 * 12 * 6), ("b_rows", 12 * 8)]
+)
+def test_serialized_products_cost_supersteps_and_what_is_read_again(dimension, again):
+    whole, parts = Dense(6).cost((3, 8), 4, 4), Dense(6, "identity", True, 2, dimension).cost((3, 8), 4, 4)
+    assert parts.forward.macs == whole.forward.macs
+    assert parts.forward.sram_bytes - whole.forward.sram_bytes == 4 * again
+    assert parts.backward.sram_bytes - whole.backward.sram_bytes == 4 * 2 * again
+    assert (parts.forward.supersteps, parts.backward.supersteps) == (2, 2)
+    assert work_cycles(parts.forward, GC200) >= work_cycles(whole.forward, GC200) + GC200.internal_sync_cycles
+
+
+def test_a_block_costs_what_its_layers_cost_one_after_another():
+    measured = LayerCost(MeasuredWork(cycles=1000), MeasuredWork(cycles=3000))
+    inner = (Dense(8, "gelu"), PythonLayer(lambda x: 2 * x, given_cost=measured), Dense(4))
+    block = Residual(tuple(NamedLayer(f"n{i}", layer) for i, layer in enumerate(inner)))
+    cost = block.cost((3, 4), 2, 4)
+    add = Work(flops=24, sram_bytes=4 * 3 * 24)
+    for own, of in ((cost.forward, lambda c: c.forward), (cost.backward, lambda c: c.backward)):
+        parts = [of(inner[0].cost((3, 4), 2, 4)), of(measured), of(inner[2].cost((3, 8), 2, 4)), add]
+        assert work_cycles(own, GC200) == sum(work_cycles(part, GC200) for part in parts)
+        assert own.macs == sum(part.macs for part in parts)
+    skipped = block.cost((3, 4), 2, 4, need_input_gradient=False)
+    assert skipped.backward.macs == cost.backward.macs - 2 * 3 * 4 * 8
+
+
+def test_supersteps_each_take_a_sync():
+    once, thrice = Work(10**9, 10**6, 10**6, 10**6), Work(10**9, 10**6, 10**6, 10**6, 4, 3)
+    assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == 2 * GC200.internal_sync_cycles
+    assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)
+    assert work_cycles(in_turn((), 4), GC200) == 0
+
+
+def test_inner_sizes_bound_what_is_really_kept():
+    for layer, shape in (LAYERS[name] for name in ("attention", "lstm", "gru", "residual")):
+        parameters = layer.initial_parameters(shape, np.random.default_rng(0), np.float64)
+        y, saved = layer.forward(parameters, np.ones((1, *shape)), KEY)
+        kept = sum(array.size for array in arrays(saved))
+        assert kept <= inner_sizes(layer, shape).kept + math.prod(shape) + y.size
+    assert inner_sizes(Conv2D(7, (3, 2)), (8, 6, 5)).passing == 6 * 5 * 3 * 2 * 5
+    assert inner_sizes(MaxPool2D((3, 3), (1, 1), "same"), (4, 4, 2)).passing == 6 * 6 * 2
+    assert inner_sizes(Dense(3), (8,)) == (0, 0)

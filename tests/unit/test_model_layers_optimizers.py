@@ -1,0 +1,167 @@
+"""Adam, LAMB and gradient maps: values worked out element by element, state, cost, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.adaptive_optimizers import LAMB, Adam
+from ipusim.model.gradient_map import GradientMap
+from ipusim.model.layers import Dense
+from ipusim.model.losses import MeanSquaredError
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.profile import Work
+from ipusim.model.stage import build_stages
+
+RATE, B1, B2 = 0.1, 0.9, 0.99
+
+
+def trained(optimizer, start, gradients):
+    parameters = {name: array.copy() for name, array in start.items()}
+    state = optimizer.initial_state(parameters)
+    for step in gradients:
+        optimizer.apply(parameters, step, state)
+    return parameters, state
+
+
+def case(steps=4):
+    rng = np.random.default_rng(0)
+    start = {"a/W": rng.standard_normal((3, 2)), "a/b": rng.standard_normal(2)}
+    return start, [{name: rng.standard_normal(array.shape) for name, array in start.items()} for _ in range(steps)]
+
+
+def moments(gradients):
+    """Return the bias-corrected moments after the given steps, as sums over the steps."""
+    last = len(gradients)
+    m = sum((1 - B1) * B1 ** (last - 1 - t) * g for t, g in enumerate(gradients)) / (1 - B1**last)
+    v = sum((1 - B2) * B2 ** (last - 1 - t) * g**2 for t, g in enumerate(gradients)) / (1 - B2**last)
+    return m, v
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.05])
+def test_adam_is_the_papers_with_epsilon_hat(decay):
+    start, gradients = case()
+    parameters, state = trained(Adam(RATE, B1, B2, 1e-3, decay), start, gradients)
+    for name in start:
+        right = start[name].copy()
+        for t in range(1, 5):
+            m, v = moments([step[name] for step in gradients[:t]])
+            # In the paper's second form epsilon is scaled by sqrt(1 - beta_2^t).
+            right -= RATE * m / (np.sqrt(v) + 1e-3 / math.sqrt(1 - B2**t)) + RATE * decay * right
+        np.testing.assert_allclose(parameters[name], right, rtol=1e-12)
+    assert int(state["step"]) == 4
+
+
+def test_the_first_step_of_adam_is_the_learning_rate_long():
+    start = {"a/W": np.array([1.0, -2.0, 3.0])}
+    parameters, _ = trained(Adam(0.01), start, [{"a/W": np.array([5.0, -1e-3, 1e4])}])
+    np.testing.assert_allclose(parameters["a/W"] - start["a/W"], [-0.01, 0.01, -0.01], rtol=1e-3)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.05])
+def test_lamb_steps_as_far_as_the_weights_are_long(decay):
+    start, gradients = case()
+    parameters, _ = trained(LAMB(RATE, B1, B2, 1e-3, decay), start, gradients)
+    for name in start:
+        right = start[name].copy()
+        for t in range(1, 5):
+            m, v = moments([step[name] for step in gradients[:t]])
+            update = m / (np.sqrt(v) + 1e-3) + decay * right
+            right -= RATE * np.linalg.norm(right) / np.linalg.norm(update) * update
+        np.testing.assert_allclose(parameters[name], right, rtol=1e-12)
+
+
+def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
+    zero, step = {"a/b": np.zeros(2)}, [{"a/b": np.array([3.0, -4.0])}]
+    parameters, _ = trained(LAMB(RATE, B1, B2), zero, step)
+    np.testing.assert_allclose(parameters["a/b"], [-RATE, RATE], rtol=1e-5)
+    still, _ = trained(LAMB(RATE), {"a/b": np.ones(2)}, [{"a/b": np.zeros(2)}])
+    np.testing.assert_array_equal(still["a/b"], np.ones(2))
+
+
+@pytest.mark.parametrize("kind", [Adam, LAMB])
+def test_parameters_are_excluded_from_weight_decay_by_name(kind):
+    start, gradients = case()
+    plain, _ = trained(kind(RATE), start, gradients)
+    decayed, _ = trained(kind(RATE, weight_decay=0.1), start, gradients)
+    excluded, _ = trained(kind(RATE, weight_decay=0.1, exclude_from_weight_decay=("/b",)), start, gradients)
+    np.testing.assert_array_equal(excluded["a/b"], plain["a/b"])
+    np.testing.assert_array_equal(excluded["a/W"], decayed["a/W"])
+    assert not np.array_equal(decayed["a/b"], plain["a/b"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("optimizer", [SGD(RATE), Momentum(RATE, 0.9), Adam(RATE), LAMB(RATE)])
+def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
+    parameters = {"a/W": np.ones(3, dtype)}
+    kept = parameters["a/W"]
+    state = optimizer.initial_state(parameters)
+    slots = dict(state)
+    optimizer.apply(parameters, {"a/W": np.ones(3, dtype)}, state)
+    assert parameters["a/W"] is kept
+    assert kept.dtype == dtype
+    assert (kept < 1).all()
+    assert all(state[name] is slot for name, slot in slots.items())
+
+
+@pytest.mark.parametrize(("optimizer", "slots"), [(SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2)])
+def test_state_bytes_are_those_of_the_state(optimizer, slots):
+    start, _ = case()
+    state = optimizer.initial_state(start)
+    assert optimizer.state_bytes(8, 8) == sum(array.nbytes for name, array in state.items() if name != "step")
+    assert optimizer.state_bytes(1000, 2) == slots * 2000
+
+
+def test_update_work_by_hand():
+    assert Adam(1).work(10, 4) == Work(flops=150, sram_bytes=280)
+    assert Adam(1, weight_decay=0.1).work(10, 4).flops == 170
+    assert LAMB(1).work(10, 2) == Work(flops=200, sram_bytes=180, itemsize=2, supersteps=2)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: Adam(-1), "learning rate of 0 or more, got -1"),
+        (lambda: Adam(1, beta_1=1), "beta_1 from 0 and below 1, got 1"),
+        (lambda: LAMB(1, beta_2=math.nan), "beta_2 from 0 and below 1, got nan"),
+        (lambda: LAMB(1, epsilon=0), "epsilon above 0, got 0"),
+        (lambda: Adam(1, weight_decay=-1), "weight decay of 0 or more, got -1"),
+        (lambda: GradientMap(decay=-1), "decay of 0 or more, got -1"),
+        (lambda: GradientMap(clip_by_norm=0), "clip by a norm above 0, got 0"),
+        (lambda: GradientMap(clip_by_value=math.inf), "clip by a value above 0, got inf"),
+    ],
+)
+def test_refused(action, message):
+    with pytest.raises(ModelError, match=message):
+        action()
+
+
+def test_gradient_map_by_hand():
+    gradient, variable = np.array([3.0, -4.0]), np.array([10.0, 0.0])
+    assert GradientMap(clip_by_norm=10)(gradient, variable) is gradient
+    np.testing.assert_allclose(GradientMap(clip_by_norm=1)(gradient, variable), [0.6, -0.8], rtol=1e-15)
+    np.testing.assert_array_equal(GradientMap(clip_by_value=3.5)(gradient, variable), [3, -3.5])
+    np.testing.assert_array_equal(GradientMap(decay=0.1)(gradient, variable), [4, -4])
+    # Decay first, then the value, then the norm.
+    np.testing.assert_allclose(GradientMap(0.1, 3.0, 1.0)(gradient, variable), np.array([1, -1]) / np.sqrt(2))
+    np.testing.assert_array_equal(gradient, [3, -4])
+
+
+def test_the_example_of_the_documentation_of_map_gradient_optimizer():
+    decay = GradientMap(decay=0.01)
+    values = [np.array([v], np.float32) for v in (1, 2, 3)]
+    mapped = [decay(np.array([g], np.float32), v) for g, v in zip((5, 4, 3), values, strict=True)]
+    np.testing.assert_allclose(np.concatenate(mapped), [5.01, 4.02, 3.03], rtol=1e-7)
+    assert {array.dtype for array in mapped} == {np.dtype(np.float32)}
+
+
+def test_a_map_is_work_of_every_backward_pass():
+    network = Network((NamedLayer("d", Dense(3)),), (4,), NamedLayer("mse", MeanSquaredError()))
+    (stage,) = build_stages(network, [network.names])
+    plain = stage.profile(2, 4, optimizer=SGD(1)).backward
+    clipped = stage.profile(2, 4, optimizer=SGD(1, GradientMap(0.1, 1.0, 1.0))).backward
+    *passes, mapping, accumulate = clipped
+    assert (*passes, accumulate) == plain
+    assert mapping == Work(flops=15 * 7, sram_bytes=4 * 15 * 3, supersteps=2)

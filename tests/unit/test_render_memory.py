@@ -1,0 +1,179 @@
+"""The memory chart: every word legible, every byte in its place, the same bytes each time."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from ipusim.analysis.fit import fit
+from ipusim.analysis.memory import memory_curves, moment
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.render.figures import to_png
+from ipusim.render.memory import memory_chart
+from ipusim.render.memory_layers import Layer, ipu_layers
+from ipusim.render.window import Window, phase_window, window
+from ipusim.schedules.registry import find
+
+KIB = 1024
+
+
+def run(lock_step, schedule="grouped", ipus=4, count=16, sram_bytes=900 * KIB, executions=1, factor=KIB, **changes):
+    """A hand-made Timeline, and what a program of as many stages holds."""
+    mapping = tuple(range(ipus)) if ipus > 1 else (0, 0)
+    shape = PlanShape(mapping, count, **changes)
+    sizes = {
+        "output_bytes": 4,
+        "gradient_bytes": 4,
+        "parameter_bytes": 90,
+        "state_bytes": 180,
+        "accumulator_bytes": 90,
+        "input_bytes": 4,
+        "stash_bytes": 60,
+        "weight_gradient_bytes": 20,
+        "code_bytes": 7,
+    }
+    held = {name: size * factor for name, size in sizes.items()}
+    profiles = tuple(StageProfile(f"s{index}", 1, 2, 1, **held) for index in range(shape.stages))
+    program = PipelineProgram(profiles, shape, schedule, infeed=Infeed(4 * factor), outfeed=Outfeed(factor))
+    plan = find(schedule).plan(shape)
+    timeline = lock_step(
+        schedule, mapping=mapping, count=count, executions=executions, ipus=tuple(range(ipus)), **changes
+    )
+    return timeline, fit(plan, footprint(plan, program), sram_bytes)
+
+
+CHARTS = {
+    "1 IPU": {"schedule": "single", "ipus": 1},
+    "2 IPUs": {"ipus": 2},
+    "4 IPUs": {},
+    "4 IPUs, all of it too much": {"sram_bytes": 100 * KIB},
+    "4 IPUs without a limit": {"sram_bytes": None},
+    "4 IPUs far below the limit": {"sram_bytes": 900 * KIB * KIB},
+    "4 IPUs of which none holds a byte": {"factor": 0},
+    "recomputation": {"recompute": True},
+    "interleaved": {"schedule": "interleaved"},
+    "inference": {"training": False},
+    "ten executions": {"executions": 10},
+    "16 IPUs": {"ipus": 16, "count": 32, "sram_bytes": 2_000 * KIB},
+    "64 IPUs": {"ipus": 64, "count": 128, "sram_bytes": None},
+}
+
+
+def chart(lock_step, name):
+    timeline, found = run(lock_step, **CHARTS[name])
+    return memory_chart(timeline, found, window(timeline))
+
+
+def drawn_texts(figure, monkeypatch):
+    canvas = FigureCanvasAgg(figure)
+    drawn = []
+    draw = Text.draw
+
+    def record(self, renderer):
+        if self.get_visible() and self.get_text().strip():
+            drawn.append(self)
+        draw(self, renderer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Text, "draw", record)
+        canvas.draw()
+    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
+    figure = chart(lock_step, name)
+    found = drawn_texts(figure, monkeypatch)
+    assert len(found) > 8
+    for text, box in found:
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert box.y1 <= figure.bbox.y1, text
+    for (one, here), (other, there) in itertools.combinations(found, 2):
+        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
+        assert apart, (one, other)
+
+
+def test_it_says_what_is_held_and_what_there_is_room_for(lock_step, monkeypatch):
+    words = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs"), monkeypatch)]
+    # 90 + 180 + 90 + 7, FIFO 6 x 60, copies 4 x 2, infeed 4; in a backward 60 + 4 + 20
+    assert "823 KiB" in words
+    for text in ("IPU 0", "IPU 3", "ramp-up", "main", "ramp-down", "parameters", "FIFO buffers: empty"):
+        assert text in words
+    assert "Memory: every IPU fits; the fullest is IPU 0 with 823 KiB of 900 KiB." in words
+    assert "an IPU's memory, 900 KiB" in words
+    assert "rows over time have scales of their own" not in words
+    far = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs far below the limit"), monkeypatch)]
+    assert "rows over time have scales of their own" in far
+    assert "recomputation" not in " ".join(words)
+
+
+def test_the_limit_is_drawn_where_it_is_within_reach(lock_step):
+    def lines(name):
+        figure = chart(lock_step, name)
+        return [line for axes in figure.axes for line in axes.lines if line.is_dashed()]
+
+    assert len(lines("4 IPUs")) == 2 * 4
+    assert not lines("4 IPUs far below the limit")
+    assert not lines("4 IPUs without a limit")
+
+
+@pytest.mark.parametrize("most_steps", [10**6, 40, 7])
+def test_layers_add_up_to_what_is_allocated(lock_step, most_steps):
+    timeline, found = run(lock_step, executions=3)
+    whole = window(timeline)
+    for shown in (whole, phase_window(timeline, "main", 1), Window(whole.end // 3, whole.end // 2)):
+        for curve, peak in zip(memory_curves(timeline, found.footprint), found.peaks, strict=True):
+            row = ipu_layers(curve, peak, moment(timeline, peak), shown, most_steps)
+            assert list(row.heights) == list(Layer) == list(row.peak)
+            assert row.peak_bytes == peak.bytes
+            assert row.edges[0] == shown.start
+            assert row.edges[-1] == shown.end
+            assert (np.diff(row.edges) > 0).all()
+            assert len(row.edges) <= most_steps + 1
+            assert all((heights >= 0).all() for heights in row.heights.values())
+            total = sum(row.heights.values())
+            # The most of each step, by looking at every cycle that something changes in.
+            for index, (start, end) in enumerate(itertools.pairwise(row.edges)):
+                changes = [start, *curve.time[(curve.time > start) & (curve.time < end)]]
+                entries = np.searchsorted(curve.time, changes, side="right") - 1
+                assert total[index] == curve.allocated_bytes[entries].max()
+                assert row.heights[Layer.FIFO_HELD][index] == curve.fifo_bytes[entries].max()
+
+
+@pytest.mark.parametrize("name", ["4 IPUs", "16 IPUs"])
+def test_equal_charts_are_equal_bytes_under_any_settings(lock_step, name):
+    first = to_png(chart(lock_step, name))
+    with mpl.rc_context({"font.size": 20, "lines.linewidth": 7, "hatch.linewidth": 4, "axes.facecolor": "red"}):
+        assert to_png(chart(lock_step, name)) == first
+
+
+def test_no_two_layers_look_alike():
+    faces = [layer.value.face for layer in Layer]
+    assert len(set(faces)) == len(faces)
+
+    def lightness(face):
+        red, green, blue = (int(face[place : place + 2], 16) / 255 for place in (1, 3, 5))
+        return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+
+    # Neighbours in a stack differ in grey print, or one of the two is hatched.
+    for one, other in itertools.pairwise(layer.value for layer in Layer):
+        assert abs(lightness(one.face) - lightness(other.face)) > 0.1 or one.hatch != other.hatch
+
+
+def test_an_ipu_without_a_stage_has_no_row(lock_step, monkeypatch):
+    timeline, found = run(lock_step, ipus=3, count=12)
+    timeline = type(timeline)(replace(timeline.info, ipus=(0, 1, 3, 2)), np.array([tuple(span) for span in timeline]))
+    figure = memory_chart(timeline, found, window(timeline))
+    words = [text for text, _ in drawn_texts(figure, monkeypatch)]
+    assert "IPU 2 (on 3)" in words
+    assert not [text for text in words if text.startswith("IPU 3")]

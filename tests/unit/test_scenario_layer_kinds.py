@@ -1,0 +1,295 @@
+"""The layers, optimizers and tokens of scenarios: what each key becomes, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from ipusim.model.adaptive_optimizers import LAMB, Adam
+from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.convolution import Conv2D
+from ipusim.model.gradient_map import GradientMap
+from ipusim.model.layers import Dense
+from ipusim.model.network import NamedLayer
+from ipusim.model.normalisation import LayerNorm
+from ipusim.model.optimizers import SGD
+from ipusim.model.python_layer import PythonLayer
+from ipusim.model.residual import Residual
+from ipusim.scenario import Experiment, ScenarioError, load_experiment
+from ipusim.scenario.build_layer import MADE_BY
+from ipusim.scenario.layer_spec import InnerLayerSpec, LayerSpec
+
+TOKENS = """\
+system: {name: m2000}
+data: {type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}
+model:
+  layers:
+    - {name: tokens, type: embedding, input_dim: 8, output_dim: 4}
+    - name: block
+      type: residual
+      layers:
+        - {name: norm, type: layer_norm}
+        - {name: heads, type: multi_head_attention, num_heads: 2}
+    - {name: logits, type: dense, units: 8}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [block], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: sgd, learning_rate: 0.1}
+"""
+
+IMAGES = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [6, 6, 2], classes: 3, samples: 40}
+model:
+  layers:
+    - {name: conv, type: conv2d, filters: 4, kernel_size: [3, 3]}
+    - {name: flatten, type: flatten}
+    - {name: logits, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [flatten], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: sgd, learning_rate: 0.1}
+"""
+
+KINDS = sorted(MADE_BY, key=lambda spec: spec.__name__)
+
+
+def specs(union: Any) -> set[type]:
+    kinds, *_ = get_args(union)
+    return {get_args(kind)[0] for kind in get_args(kinds)}
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    Path("f.py").write_text("def double(x): return 2.0 * x\n")
+
+    def load(text: str, *overrides: str) -> Experiment:
+        Path("s.yaml").write_text(text)
+        return load_experiment(Path("s.yaml"), overrides)
+
+    return load
+
+
+def layers_of(experiment: Experiment) -> list[Any]:
+    assert experiment.workload is not None
+    return [named.layer for stage in experiment.workload.stages for named in stage.named_layers]
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
+def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
+    keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "type")}
+    arguments = inspect.signature(MADE_BY[spec]).parameters
+    assert keys.keys() == arguments.keys()
+    for name, field in keys.items():
+        required = arguments[name].default is inspect.Parameter.empty
+        assert field.is_required() == required, name
+        if not required:
+            assert field.default == arguments[name].default, name
+        assert field.description
+
+
+def test_every_layer_of_the_schema_can_be_built() -> None:
+    names = {spec.__name__ for spec in specs(LayerSpec)}
+    apart = {"ResidualSpec", "PythonSpec", "SoftmaxCrossEntropySpec", "MeanSquaredErrorSpec"}
+    assert names - {spec.__name__ for spec in KINDS} == apart
+    assert names - {spec.__name__ for spec in specs(InnerLayerSpec)} == apart - {"PythonSpec"} | {"EmbeddingSpec"}
+
+
+def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TOKENS)
+    assert layers_of(experiment)[1] == Residual(
+        (NamedLayer("norm", LayerNorm()), NamedLayer("heads", MultiHeadAttention(2)))
+    )
+    assert experiment.workload is not None
+    assert "block/heads/Wq" in experiment.workload.initial_parameters(1)
+    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    assert experiment.program.infeed.element_bytes == 2 * (6 * 4 + 6 * 4)
+
+
+def test_a_shortcut_and_a_function_within_a_block(load) -> None:  # type: ignore[no-untyped-def]
+    sides = "layers: [{name: f, python: f.py:double}], shortcut: [{name: g, python: f.py:double}]"
+    block = f"{{name: conv, type: residual, {sides}}}"
+    inner = layers_of(load(IMAGES.replace("{name: conv, type: conv2d, filters: 4, kernel_size: [3, 3]}", block)))[0]
+    assert isinstance(inner.layers[0].layer, PythonLayer)
+    assert inner.shortcut[0].name == "g"
+
+
+def test_lists_become_pairs_and_names_any_case(load) -> None:  # type: ignore[no-untyped-def]
+    more = "kernel_size: [3, 2], strides: [2, 1], padding: SAME, activation: Gelu"
+    conv = layers_of(load(IMAGES.replace("kernel_size: [3, 3]", more)))[0]
+    assert conv == Conv2D(4, (3, 2), (2, 1), "same", "gelu")
+    hash(conv)
+
+
+def test_serialized_matmul(load) -> None:  # type: ignore[no-untyped-def]
+    more = "units: 8, serialization_factor: 4, serialization_dimension: a_rows_b_columns"
+    assert layers_of(load(TOKENS.replace("units: 8", more)))[-1] == Dense(8, "identity", True, 4, "a_rows_b_columns")
+
+
+def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
+    def optimizer(text: str) -> object:
+        experiment = load(TOKENS, f"optimizer={text}")
+        assert experiment.workload is not None
+        return experiment.workload.optimizer
+
+    assert optimizer("{type: adam, learning_rate: 0.1}") == Adam(0.1)
+    assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
+    decayed = "weight_decay: 0.01, exclude_from_weight_decay: [beta, /b], beta_1: 0.8, beta_2: 0.9, epsilon: 0.5"
+    assert optimizer(f"{{type: lamb, learning_rate: 1, {decayed}}}") == LAMB(1, 0.8, 0.9, 0.5, 0.01, ("beta", "/b"))
+    assert optimizer("{type: sgd, learning_rate: 1, map_gradient: {clip_by_norm: 2}}") == SGD(
+        1, GradientMap(clip_by_norm=2)
+    )
+    mapped = optimizer("{type: adam, learning_rate: 1, map_gradient: {decay: 0.1, clip_by_value: 3}}")
+    assert mapped == Adam(1, gradient_map=GradientMap(0.1, 3))
+
+
+def test_defaults_of_the_optimizers_are_those_of_the_schema(load) -> None:  # type: ignore[no-untyped-def]
+    for name, kind in (("adam", Adam), ("lamb", LAMB)):
+        experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
+        assert experiment.workload is not None
+        assert dataclasses.asdict(experiment.workload.optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
+
+
+def test_tokens_of_a_file(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    np.savez(tmp_path / "d.npz", x=np.array([[0, 7, 1]] * 8), y=np.array([[7, 1, 0]] * 8))
+    text = TOKENS.replace("{type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}", "{DATA}")
+    experiment = load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
+    assert experiment.workload is not None
+    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    with pytest.raises(ScenarioError, match=r"model\.layers\.0: tokens does not fit .* needs whole numbers, such as"):
+        load(text.replace("{DATA}", "{type: npz, file: d.npz}"))
+    np.savez(tmp_path / "d.npz", x=np.ones((8, 3)), y=np.ones(8))
+    with pytest.raises(ScenarioError, match=r"data\.file: d\.npz: expected array 'x' to hold tokens, .* got float64"):
+        load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
+
+
+WHERE = "model.layers"
+WRONG = {
+    "kernel of one size": (
+        IMAGES,
+        "[3, 3]",
+        "[3]",
+        f"s.yaml:5:59: {WHERE}.0.kernel_size: expected two whole numbers from 1 to 128, such as [3, 3], got [3]",
+    ),
+    "kernel of three sizes": (
+        IMAGES,
+        "[3, 3]",
+        "[3, 3, 3]",
+        f"s.yaml:5:59: {WHERE}.0.kernel_size: expected two whole numbers from 1 to 128, such as [3, 3], got [3, 3, 3]",
+    ),
+    "kernel of no size": (
+        IMAGES,
+        "[3, 3]",
+        "[3, 0]",
+        f"s.yaml:5:63: {WHERE}.0.kernel_size.1: expected a whole number from 1 to 128, got 0",
+    ),
+    "kernel larger than the image": (
+        IMAGES,
+        "[3, 3]",
+        "[3, 7]",
+        f"s.yaml:5:7: {WHERE}.0: conv does not fit an input of shape [6, 6, 2]: expected images no smaller than the "
+        "window (3, 7), got (6, 6)",
+    ),
+    "activation": (
+        IMAGES,
+        "filters: 4",
+        "filters: 4, activation: gellu",
+        f"s.yaml:5:58: {WHERE}.0.activation: expected identity, relu, tanh, sigmoid, hard_sigmoid, swish, gelu or "
+        "gelu_erf, got 'gellu'; did you mean gelu?",
+    ),
+    "key of an inner layer": (
+        TOKENS,
+        "num_heads: 2",
+        "heads: 2",
+        f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (heads that "
+        "look in parallel)",
+        f"s.yaml:10:53: {WHERE}.1.layers.1.heads: expected one of the keys name, type, num_heads, key_dim, causal, "
+        "use_bias, dropout, got 'heads'; did you mean num_heads?",
+    ),
+    "inner layer that cannot stand there": (
+        TOKENS,
+        "type: layer_norm",
+        "type: embedding, input_dim: 1, output_dim: 2",
+        f"s.yaml:9:30: {WHERE}.1.layers.0.type: expected flatten, dense, activation, dropout, position_embedding, "
+        "layer_norm, group_norm, instance_norm, conv2d, max_pool2d, average_pool2d, lstm, gru or "
+        "multi_head_attention, got 'embedding'; did you mean position_embedding?",
+    ),
+    "inner layer that does not fit": (
+        TOKENS,
+        "num_heads: 2",
+        "num_heads: 3",
+        f"s.yaml:6:7: {WHERE}.1: block does not fit an input of shape [6, 4]: layer 'heads' on an input of shape "
+        "(6, 4): expected a number of heads that divides the input's 4 elements, got 3; or give key_dim",
+    ),
+    "inner loss": (
+        TOKENS,
+        "{name: norm, type: layer_norm}",
+        "{name: norm, python: f.py:double, loss: true}",
+        f"s.yaml:9:51: {WHERE}.1.layers.0.loss: expected no loss within a block, got one: a loss ends the model",
+    ),
+    "block that changes the shape": (
+        TOKENS,
+        "{name: norm, type: layer_norm}",
+        "{name: norm, type: flatten}",
+        f"s.yaml:6:7: {WHERE}.1: block does not fit an input of shape [6, 4]: layer 'heads' on an input of shape "
+        "(24,): attention needs an input of two axes, positions and elements, got 1",
+    ),
+    "tokens without embedding": (
+        TOKENS,
+        "{name: tokens, type: embedding, input_dim: 8, output_dim: 4}",
+        "{name: tokens, type: dense, units: 4}",
+        f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: the whole numbers of synthetic tokens need "
+        "an embedding first",
+    ),
+    "vocabulary larger than the table": (
+        TOKENS,
+        "input_dim: 8",
+        "input_dim: 7",
+        f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: an embedding of 7 rows needs ids from 0 to "
+        "6, got 7",
+    ),
+    "rows in unequal parts": (
+        TOKENS,
+        "units: 8",
+        "units: 8, serialization_factor: 5",
+        "s.yaml:4:3: model: layer 'logits' on 2 samples of shape (6, 4): expected a serialization factor that divides "
+        "a_columns, which is 12, got 5",
+    ),
+    "clipping at nothing": (
+        TOKENS,
+        "learning_rate: 0.1",
+        "learning_rate: 0.1, map_gradient: {clip_by_norm: 0}",
+        "s.yaml:14:73: optimizer.map_gradient.clip_by_norm: expected a number above 0 to 1000000000, got 0",
+    ),
+    "attention over too many positions": (
+        TOKENS,
+        "length: 6",
+        "length: 20000",
+        "s.yaml:13:47: pipeline.micro_batch_size: expected at most 268435456 activations at once, got 2 samples x "
+        "800820000 elements x 3 micro-batches",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_message(case: str, load) -> None:  # type: ignore[no-untyped-def]
+    text, old, new, *lines = WRONG[case]
+    assert text.count(old) == 1
+    with pytest.raises(ScenarioError) as caught:
+        load(text.replace(old, new))
+    assert str(caught.value).splitlines() == lines
+
+
+def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-untyped-def]
+    text = IMAGES.replace("[6, 6, 2]", "[128, 128, 3]").replace("[3, 3]", "[64, 64], strides: [1, 1], padding: same")
+    with pytest.raises(ScenarioError) as caught:
+        load(text.replace("samples: 40", "samples: 10"))
+    (line,) = str(caught.value).splitlines()
+    assert line == (
+        "s.yaml:5:7: model.layers.0: expected a layer that makes at most 268435456 elements at once, got 2 samples x "
+        f"{128 * 128 * 64 * 64 * 3}"
+    )
