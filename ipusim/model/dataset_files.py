@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
 from ipusim.errors import ModelError
@@ -20,8 +21,11 @@ from ipusim.model.layer import Array
 #: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
 _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
+#: Most classes that labels may name; a larger number is a mistake in the file.
+_MOST_CLASSES: Final = 2**20
 
-def digits() -> Dataset:
+
+def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
     """Return the 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships, scaled to [0, 1].
 
     Raises ModelError when scikit-learn is not installed.
@@ -31,13 +35,13 @@ def digits() -> Dataset:
     except ImportError:
         raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]") from None
     bunch = load_digits()
-    return Dataset((bunch.images / 16).astype(np.float32), bunch.target.astype(np.int32), 10, "digits")
+    return Dataset((bunch.images / 16).astype(dtype), bunch.target.astype(np.int32), 10, "digits")
 
 
-def idx(images: Path, labels: Path) -> Dataset:
+def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Dataset:
     """Return the dataset of an images file and a labels file in the MNIST format, plain or gzipped.
 
-    Pixels of one byte are scaled to [0, 1]; other types are taken as they are. The
+    Inputs become ``dtype``; pixels of one byte are scaled to [0, 1]. The
     classes are 0 to the largest label. Raises ModelError for a file that is
     missing, is not of this format, or is shorter or longer than its header says.
     """
@@ -51,8 +55,22 @@ def idx(images: Path, labels: Path) -> Dataset:
         raise ModelError(f"{images} holds {len(x)} images but {labels} {len(y)} labels: each image needs one")
     if len(x) == 0:
         raise ModelError(f"{images}: no images")
-    scale = np.float32(255 if x.dtype == np.uint8 else 1)
-    return Dataset(x.astype(np.float32) / scale, y.astype(np.int32), int(y.max()) + 1, images.name)
+    scale = 255 if x.dtype == np.uint8 else 1
+    return Dataset(_converted(x, dtype) / np.dtype(dtype).type(scale), *_classes(y, labels), images.name)
+
+
+def _converted(array: Array, dtype: npt.DTypeLike) -> Array:
+    """Return the array in a floating-point dtype; what is too large becomes infinite, which Dataset refuses."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _classes(labels: Array, path: Path) -> tuple[Array, int]:
+    """Return whole-number labels as int32, and the number of classes, 0 to the largest label."""
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or most >= _MOST_CLASSES:
+        raise ModelError(f"{path}: expected class numbers from 0 to {_MOST_CLASSES - 1}, got {least} to {most}")
+    return labels.astype(np.int32), most + 1
 
 
 def read_idx(path: Path) -> Array:
@@ -81,10 +99,10 @@ def read_idx(path: Path) -> Array:
     return np.frombuffer(data, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False) -> Dataset:
+def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt.DTypeLike = np.float32) -> Dataset:
     """Return the dataset of two arrays, named ``x`` and ``y``, of a NumPy archive.
 
-    Inputs become float32, or with ``tokens`` int32, for an embedding. Whole-number
+    Inputs and targets become ``dtype``, or inputs with ``tokens`` int32, for an embedding. Whole-number
     labels are classes 0 to the largest label, floating-point ones the targets of a
     regression. Raises ModelError for a file that is missing or no archive, or an
     array that is missing, holds no numbers, or should hold tokens and does not.
@@ -111,7 +129,7 @@ def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False) -> Dataset
     inputs, labels = arrays[x], arrays[y]
     if tokens and (inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() > np.iinfo(np.int32).max):
         raise ModelError(f"{path}: expected array {x!r} to hold tokens, whole numbers from 0, got {inputs.dtype}")
-    inputs = inputs.astype(np.int32 if tokens else np.float32)
+    inputs = inputs.astype(np.int32) if tokens else _converted(inputs, dtype)
     if labels.dtype.kind == "f":
-        return Dataset(inputs, labels.astype(np.float32), None, path.name)
-    return Dataset(inputs, labels.astype(np.int32), int(labels.max()) + 1, path.name)
+        return Dataset(inputs, _converted(labels, dtype), None, path.name)
+    return Dataset(inputs, *_classes(labels, path), path.name)

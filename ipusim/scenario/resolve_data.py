@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,11 @@ def resolve_data(scenario: Scenario, base: Path, findings: Findings) -> Data | N
     spec = scenario.data
     if spec is None:
         return None
-    train = _dataset(spec, base, findings)
+    dtype = np.dtype(scenario.precision)
+    train = _dataset(spec, base, dtype, findings)
     if train is None:
         return None
-    train = train.astype(np.dtype(scenario.precision))
+    train = train.astype(dtype)
     held_out = None
     if spec.hold_out is not None:
         before = len(findings)
@@ -60,7 +62,7 @@ def resolve_data(scenario: Scenario, base: Path, findings: Findings) -> Data | N
     return Data(train, held_out)
 
 
-def _dataset(spec: DataSpec, base: Path, findings: Findings) -> Dataset | None:
+def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
     match spec:
         case SyntheticSpec() | SyntheticTargetsSpec():
             return _synthetic(spec, findings)
@@ -70,17 +72,17 @@ def _dataset(spec: DataSpec, base: Path, findings: Findings) -> Dataset | None:
             paths = {key: base / str(getattr(spec, key)) for key in ("images", "labels")}
             readable = [_is_readable(path, key, findings) for key, path in paths.items()]
             try:
-                return dataset_files.idx(paths["images"], paths["labels"]) if all(readable) else None
+                return dataset_files.idx(paths["images"], paths["labels"], dtype) if all(readable) else None
             except ModelError as error:
-                about_labels = str(error).startswith(str(paths["labels"]))
+                about_labels = str(error).startswith(f"{paths['labels']}:")
                 findings.add(("data", "labels" if about_labels else "images"), str(error))
         case NpzSpec():
             if _is_readable(base / spec.file, "file", findings):
                 with findings.at(("data", "file")):
-                    return dataset_files.npz(base / spec.file, spec.x, spec.y, spec.tokens)
+                    return dataset_files.npz(base / spec.file, spec.x, spec.y, spec.tokens, dtype)
         case _:
             with findings.at(("data", "type")):
-                return dataset_files.digits()
+                return dataset_files.digits(dtype)
     return None
 
 

@@ -25,6 +25,7 @@ SHORTER = {
     "tutorial_step4_configurable_stages": ("steps=1",),
     "tutorial_step3_pipelining": ("steps=1",),  # in full below
     "digits_training": ("steps=1",),
+    "transformer_eight_ipus": ("steps=1", "pipeline.repeat_count=1"),
     "bert_large_pod16": ("pipeline.gradient_accumulation_count=20",),
 }
 
@@ -193,3 +194,39 @@ def test_durations_are_those_of_the_cost_model_or_as_measured():
     found = durations(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
     assert set(found.update.values()) == {500}
+
+
+def test_recomputation_trades_time_for_memory():
+    """Every stage but the last runs its forward again; its FIFO then holds inputs, not activations."""
+    without, then, inline = (
+        run("recomputation", *words)
+        for words in (
+            ("pipeline.allow_recompute=false",),
+            (),
+            ("pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved",),
+        )
+    )
+    assert without.summary.makespan_cycles < then.summary.makespan_cycles
+    assert without.summary.makespan_cycles < inline.summary.makespan_cycles
+    mebibyte, stash, inputs = 2**20, 48, 1
+    for result, kept in ((without, stash), (then, inputs), (inline, inputs)):
+        fifos = [stage.fifo_bytes for stage in result.memory.footprint.stages]
+        assert fifos == [depth * kept * mebibyte for depth in (6, 4, 2)] + [0]
+    again = then.timeline.rows(SpanKind.RECOMPUTE)
+    assert len(again) == 3 * 16
+    assert len(inline.timeline.rows(SpanKind.RECOMPUTE)) == 0
+
+
+def test_memory_by_schedule_is_as_its_first_lines_say():
+    grouped = run("memory_by_schedule")
+    assert [peak.ipu for peak in grouped.memory.too_large] == [0]
+    assert not run("memory_by_schedule", "pipeline.schedule=interleaved").memory.too_large
+    assert not run("memory_by_schedule", "pipeline.allow_recompute=true").memory.too_large
+
+
+def test_the_transformer_begins_to_learn_over_eight_ipus():
+    result = run("transformer_eight_ipus", "steps=3", "evaluate=")
+    learning = result.learning
+    assert len(set(result.experiment.program.shape.mapping)) == 8
+    assert learning.mean_loss(2) < learning.mean_loss(0)
+    assert learning.mean_loss(2) < learning.constant_loss

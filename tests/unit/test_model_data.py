@@ -268,3 +268,29 @@ def test_npz_says_what_is_wrong(tmp_path):
     ):
         with pytest.raises(ModelError, match=message):
             npz(tmp_path / name, y=y)
+
+
+def test_float64_data_keep_every_bit(tmp_path):
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4))
+    np.testing.assert_array_equal(npz(tmp_path / "d.npz", dtype=np.float64).x, x)
+    assert npz(tmp_path / "d.npz").x.dtype == np.float32
+    images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    (tmp_path / "x").write_bytes(idx_bytes(images, 8))
+    (tmp_path / "y").write_bytes(idx_bytes(np.array([1, 0], np.uint8), 8))
+    np.testing.assert_array_equal(idx(tmp_path / "x", tmp_path / "y", np.float64).x, images / 255)
+
+
+@pytest.mark.parametrize("labels", [[2**32, 2**32 + 1], [-1, 0], [10**12, 0]])
+def test_labels_that_name_no_class_are_refused_as_they_are(tmp_path, labels):
+    np.savez(tmp_path / "d.npz", x=np.ones((2, 2)), y=np.array(labels))
+    text = f"expected class numbers from 0 to 1048575, got {min(labels)} to {max(labels)}"
+    with pytest.raises(ModelError, match=text):
+        npz(tmp_path / "d.npz")
+
+
+def test_inputs_too_large_for_the_precision_are_refused_without_a_warning(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.full((2, 2), 1e300), y=np.arange(2))
+    with pytest.raises(ModelError, match="inputs hold values that are not finite"):
+        npz(tmp_path / "d.npz")
+    assert npz(tmp_path / "d.npz", dtype=np.float64).x[0, 0] == 1e300
