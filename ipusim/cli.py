@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.errors import IpusimError
+from ipusim import __version__
+from ipusim.errors import IpusimError, OutputError
 
 if TYPE_CHECKING:
     from ipusim.machine.simulate import Progress
@@ -29,6 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 #: Seconds of a run after which a terminal gets a progress bar.
@@ -55,6 +57,21 @@ Execution = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ipusim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version")
+    ] = False,
+) -> None:
+    """Simulate pipeline execution on Graphcore IPUs: real training in simulated time."""
+
+
 @app.command()
 def run(
     scenario: ScenarioPath,
@@ -70,7 +87,7 @@ def run(
     from ipusim.scenario.resolve import load_experiment
     from ipusim.study import tables
     from ipusim.study.folder import check_folder, write_folder
-    from ipusim.study.report import check_picture, picture_window, run_files
+    from ipusim.study.report import RESULT_FILES, check_picture, picture_window, run_files
     from ipusim.study.run import execute
 
     experiment = load_experiment(scenario, overrides or ())
@@ -79,16 +96,25 @@ def run(
     check_folder(folder)
     with _progress(experiment.name) as progress:
         result = execute(experiment, progress)
-    files = run_files(result, picture_window(result.timeline, start, end, phase, execution))
-    write_folder(folder, files)
+    try:
+        window = picture_window(result.timeline, start, end, phase, execution)
+    except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
+        typer.echo(f"{error}; the picture shows execution {execution} instead", err=True)
+        window = picture_window(result.timeline, execution=execution)
+    files = run_files(result, window)
+    write_folder(folder, files, stale=RESULT_FILES)
     if experiment.description:
         typer.echo(experiment.description)
     _print_table(summary_table(result.summary))
     _print_table(ipu_table(result.summary))
-    _print_table(tables.memory_table(result.memory, result.timeline))
-    typer.echo(result.memory.verdict())
-    if result.learning is not None:
-        _print_table(tables.learning_table(result.learning))
+    if result.describes_memory:
+        _print_table(tables.memory_table(result.memory, result.timeline))
+        _print_table(tables.holder_table(result.memory))
+        typer.echo(f"{result.memory.verdict()}\n")
+    else:
+        typer.echo("Memory: the scenario does not say what its stages hold.\n")
+    if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
+        _print_table(learned)
     if result.orders[0].routes:
         _print_table(tables.order_table(result.orders))
         _print_table(tables.route_table(result.orders))
@@ -145,7 +171,10 @@ def trace(
 
 @app.command()
 def schedule(
-    name: Annotated[str, typer.Argument(metavar="SCHEDULE", help="grouped, interleaved, ...", show_default=False)],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCHEDULE]", help="its name; without one, all are listed", show_default=False),
+    ] = None,
     stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
     count: Annotated[
         int | None, typer.Option(metavar="G", help="gradient accumulation count  [default: the smallest legal one]")
@@ -158,8 +187,13 @@ def schedule(
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
     from ipusim.pipeline.grid import format_grid
+    from ipusim.schedules import registry
     from ipusim.study.shape import plan_for
 
+    if name is None:
+        for each in map(registry.find, registry.names()):
+            typer.echo(f"{each.name:12} {each.summary}")
+        return
     typer.echo(format_grid(plan_for(name, stages, count, mapping, inference, recompute)), nl=False)
 
 
@@ -207,7 +241,7 @@ def _print_table(table: Table) -> None:
     )
     for column, name in enumerate(table.header):
         numbers = column and all(_NUMBER.fullmatch(row[column]) for row in table.rows if row[column])
-        drawn.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        drawn.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=bool(numbers))
     for row in table.rows:
         drawn.add_row(*map(Text, row))
     # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.

@@ -77,11 +77,3 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
-
-
-def format_rate(per_second: float) -> str:
-    """Return a rate in decimal multiples: ``format_rate(58.4e9) == '58.4 GB/s'``."""
-    for factor, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
-        if per_second >= factor:
-            return f"{per_second / factor:.4g} {unit}"
-    return f"{per_second:.4g} B/s"

@@ -44,7 +44,7 @@ class Execution:
         return self.end - self.pipeline_end
 
     @property
-    def step_cycles(self) -> int:
+    def execution_cycles(self) -> int:
         """Length of the whole: pipeline and weight update."""
         return self.end - self.start
 

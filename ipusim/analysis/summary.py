@@ -24,8 +24,8 @@ class Summary:
         execution: the one that makespan, phases, IPUs and bubble are given for.
         makespan_cycles: that execution's pipeline without its weight update.
         weight_update_cycles: its weight update.
-        step_cycles: both together.
-        fastest_step_cycles, slowest_step_cycles: of all executions of the run.
+        execution_cycles: both together.
+        fastest_execution_cycles, slowest_execution_cycles: of all executions of the run.
         phases: of that execution; they tile it.
         pipeline_use: cycles of every IPU in that execution's pipeline without its weight update.
         run_use: cycles of every IPU over the whole run.
@@ -50,9 +50,9 @@ class Summary:
     execution: int
     makespan_cycles: int
     weight_update_cycles: int
-    step_cycles: int
-    fastest_step_cycles: int
-    slowest_step_cycles: int
+    execution_cycles: int
+    fastest_execution_cycles: int
+    slowest_execution_cycles: int
     phases: tuple[Phase, ...]
     pipeline_use: tuple[IpuUse, ...]
     run_use: tuple[IpuUse, ...]
@@ -106,7 +106,7 @@ def summarise(timeline: Timeline, execution: int = 0) -> Summary:
     Raises TimelineError for an execution that the Timeline does not hold.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
-    steps = [each.step_cycles for each in executions(timeline)]
+    steps = [each.execution_cycles for each in executions(timeline)]
     return Summary(
         name=info.name,
         system=info.system,
@@ -125,9 +125,9 @@ def summarise(timeline: Timeline, execution: int = 0) -> Summary:
         execution=execution,
         makespan_cycles=chosen.makespan_cycles,
         weight_update_cycles=chosen.update_cycles,
-        step_cycles=chosen.step_cycles,
-        fastest_step_cycles=min(steps),
-        slowest_step_cycles=max(steps),
+        execution_cycles=chosen.execution_cycles,
+        fastest_execution_cycles=min(steps),
+        slowest_execution_cycles=max(steps),
         phases=execution_phases(timeline, execution),
         pipeline_use=ipu_uses(timeline, chosen),
         run_use=ipu_uses(timeline),

@@ -31,7 +31,6 @@ class HostStream:
     ) -> None:
         """Prepare a stream of ``elements`` elements; the host needs ``host_cycles`` for each."""
         self._env = env
-        self._track = track
         self._host_cycles = host_cycles
         self._elements = elements
         self._record = recorder.record

@@ -16,7 +16,7 @@ from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.program import OutfeedElements
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE, SpanKind
 
@@ -46,22 +46,6 @@ class Agenda:
     outfeed_period: int
 
 
-@dataclass(frozen=True)
-class Sent:
-    """Which results the outfeed carries: those of ``micro_batches``, in every ``period``-th execution."""
-
-    micro_batches: range
-    period: int
-
-    @classmethod
-    def of(cls, program: PipelineProgram) -> Sent:
-        """Return what the outfeed's mode sends: LAST only the last micro-batch of a step."""
-        count = program.shape.count
-        if program.outfeed.mode == "ALL":
-            return cls(range(count), 1)
-        return cls(range(count - 1, count), program.repeat_count)
-
-
 class HostPort:
     """One IPU's end of a host stream."""
 
@@ -82,7 +66,7 @@ class HostPort:
         self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu))
 
 
-def agendas(plan: Plan, durations: Durations, recorder: Recorder, sent: Sent) -> dict[int, Agenda]:
+def agendas(plan: Plan, durations: Durations, recorder: Recorder, sent: OutfeedElements) -> dict[int, Agenda]:
     """Return what each IPU that holds a stage does.
 
     Results go to the outfeed right after the copy that follows the last stage's forward.
@@ -99,15 +83,15 @@ def agendas(plan: Plan, durations: Durations, recorder: Recorder, sent: Sent) ->
     fed = forward & (plan.stage == 0)
     handed_out = forward & (plan.stage == plan.shape.stages - 1) & np.isin(plan.micro_batch, sent.micro_batches)
     agenda = {}
-    for ipu in plan.ipus:
-        own = plan.ipu == ipu
-        tasks = np.bincount(plan.time_step[own], minlength=plan.emitted).tolist()
+    by_ipu = np.argsort(plan.ipu, kind="stable")
+    for own in np.split(by_ipu, np.flatnonzero(np.diff(plan.ipu[by_ipu])) + 1):
+        at = plan.time_step[own]
         infeed, outfeed = (
-            dict(zip(plan.time_step[own & at].tolist(), plan.micro_batch[own & at].tolist(), strict=True))
-            for at in (fed, handed_out)
+            dict(zip(at[chosen[own]].tolist(), plan.micro_batch[own][chosen[own]].tolist(), strict=True))
+            for chosen in (fed, handed_out)
         )
-        agenda[ipu] = Agenda(
-            tasks=tasks,
+        agenda[int(plan.ipu[own[0]])] = Agenda(
+            tasks=np.bincount(at, minlength=plan.emitted).tolist(),
             what=what[own].tolist(),
             cycles=cycles[own].tolist(),
             kind=plan.kind[own].tolist(),

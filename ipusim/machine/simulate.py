@@ -12,7 +12,7 @@ from ipusim.machine.durations import Durations, durations
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import HostPort, Ipu, Sent, agendas
+from ipusim.machine.ipu import HostPort, Ipu, agendas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
@@ -49,7 +49,7 @@ def simulate(
         env, plan.ipus, cost, executor, recorder, executions, lambda done: progress and progress(done, total)
     )
     infeed, outfeed = _ports(env, recorder, program, cost, executions)
-    agenda = agendas(plan, cost, recorder, Sent.of(program))
+    agenda = agendas(plan, cost, recorder, program.outfeed_elements)
     ipus = [
         Ipu(
             env,
@@ -94,7 +94,7 @@ def _ports(
         transfer = Description(SpanKind.INFEED, shape.mapping[0], 0, bytes=program.infeed.element_bytes)
         infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed)
     if cost.outfeed or cost.host_drain:
-        sent = Sent.of(program)
+        sent = program.outfeed_elements
         stream = HostStream(
             env,
             recorder,

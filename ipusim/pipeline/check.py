@@ -71,7 +71,8 @@ def check(plan: Plan) -> None:
     grid = format_grid(plan, notes).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
     shown = grid[:3] + grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
-    raise PlanError("\n".join([f"the plan breaks {len(found)} rules; the first: {found[0]}", *shown]))
+    count = "a rule" if len(found) == 1 else f"rules in {len(found)} places"
+    raise PlanError("\n".join([f"the plan breaks {count}: {found[0]}", *shown]))
 
 
 Placed = list[tuple[int, int, Op]]
@@ -163,6 +164,9 @@ def _repeats(placed: Placed) -> list[Violation]:
 def _memory(plan: Plan, placed: Placed) -> list[Violation]:
     if not plan.shape.training:
         return []
+    if len(plan.fifo_depths) != plan.shape.stages:
+        text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
+        return [Violation("memory", None, None, text)]
     held = [0] * plan.shape.stages
     found = []
     for time_step, ipu, op in placed:

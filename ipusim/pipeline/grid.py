@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import Final
 
@@ -18,6 +17,7 @@ _HEADER: Final = re.compile(
     r"stages on IPUs (?P<mapping>[\d, ]+), count (?P<count>\d+)"
 )
 _EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
+_OFFSETS: Final = re.compile(r"offsets \[([\d, ]*)\]")
 _ROW: Final = re.compile(r"\s*(\d+)\s\s(.*?)(\s+<--.*)?")
 
 
@@ -38,9 +38,10 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"offsets {list(plan.offsets)}",
     ]
     cells = {place: " ".join(map(str, ops)) for place, ops in plan.cells().items()}
-    widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in plan.ipus]
+    columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # a plan in error may use IPUs that hold no stage
+    widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in columns]
     for time_step in sorted({time_step for time_step, _ in cells}):
-        row = [cells.get((time_step, ipu), ".").ljust(width) for ipu, width in zip(plan.ipus, widths, strict=True)]
+        row = [cells.get((time_step, ipu), ".").ljust(width) for ipu, width in zip(columns, widths, strict=True)]
         note = f"  <-- {notes[time_step]}" if notes and time_step in notes else ""
         lines.append(f"{time_step:>3}  {' | '.join(row)}".rstrip() + note)
     return "\n".join(lines) + "\n"
@@ -57,6 +58,9 @@ def parse_grid(text: str) -> Plan:
     inline = head["inline"] is not None
     recompute = head["recompute"] is not None and not inline
     shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", recompute, inline)
+    offsets = _OFFSETS.fullmatch(lines[2].strip())
+    if offsets is None or emitted["copies"] not in {rule.value for rule in CopyRule}:
+        raise PlanError(f"expected offsets and a copy rule in the header, got {lines[1]!r} and {lines[2]!r}")
     ipus = sorted(set(mapping))
     rows: list[tuple[int, ...]] = []
     for line in lines[3:]:
@@ -74,7 +78,7 @@ def parse_grid(text: str) -> Plan:
     return Plan(
         head["schedule"],
         shape,
-        offsets=tuple(ast.literal_eval(lines[2].strip().removeprefix("offsets "))),
+        offsets=tuple(int(offset) for offset in re.findall(r"\d+", offsets[1])),
         emitted=int(emitted["emitted"]),
         fifo_depths=tuple(int(depth) for depth in re.findall(r"\d+", emitted["depths"])),
         copy_rule=CopyRule(emitted["copies"]),

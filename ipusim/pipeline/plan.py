@@ -83,8 +83,10 @@ class Plan:
         self.fifo_depths = fifo_depths
         self.copy_rule = copy_rule
         table = np.asarray(table, dtype=np.int64).reshape(-1, len(COLUMNS))
-        order = np.lexsort((table[:, 1], table[:, 0]))
-        self.table: npt.NDArray[np.int64] = np.asfortranarray(table[order])
+        place = table[:, 0] * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
+        if (np.diff(place) < 0).any():
+            table = table[np.argsort(place, kind="stable")]
+        self.table: npt.NDArray[np.int64] = np.array(table, order="F")
         self.table.flags.writeable = False
         for index, name in enumerate(COLUMNS):
             setattr(self, name, self.table[:, index])

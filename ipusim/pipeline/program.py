@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ipusim.errors import ProgramError
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 
@@ -30,6 +31,11 @@ class PlanShape:
     training: bool = True
     recompute: bool = False
     recompute_inline: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse both ways of recomputation at once; raises ProgramError."""
+        if self.recompute and self.recompute_inline:
+            raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
 
     @property
     def stages(self) -> int:
@@ -80,6 +86,14 @@ class Outfeed:
 
 
 @dataclass(frozen=True)
+class OutfeedElements:
+    """Which results the outfeed carries: those of ``micro_batches``, in every ``period``-th execution."""
+
+    micro_batches: range
+    period: int
+
+
+@dataclass(frozen=True)
 class PipelineProgram:
     """A pipeline: its stages, their places, the schedule and the feeds.
 
@@ -103,3 +117,11 @@ class PipelineProgram:
     outfeed: Outfeed = field(default_factory=Outfeed)
     micro_batch_size: int = 1
     name: str = "pipeline"
+
+    @property
+    def outfeed_elements(self) -> OutfeedElements:
+        """What the outfeed's mode sends: every micro-batch's results, or only those of a step's last."""
+        count = self.shape.count
+        if self.outfeed.mode == "ALL":
+            return OutfeedElements(range(count), 1)
+        return OutfeedElements(range(count - 1, count), self.repeat_count)

@@ -43,11 +43,13 @@ def check_interleaved(shape: PlanShape) -> None:
 def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
     """Return the recomputation mode that a schedule with these ``modes``, its own choice first, uses for ``mode``.
 
+    A schedule without any leaves Auto as it is, which recomputes nothing.
+
     Raises UnsupportedProgramError for a mode that the schedule does not have, as
     the compiler does whether or not recomputation is allowed.
     """
     if mode == "Auto":
-        return modes[0]
+        return modes[0] if modes else "Auto"
     if mode not in modes:
         name = {THEN_BACKPROPAGATE: "Recompute_then_backpropagate", INTERLEAVED: _INTERLEAVED_NAME}[mode]
         raise UnsupportedProgramError(
@@ -57,7 +59,7 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
 
 
 def check_count_range(count: int) -> None:
-    """Refuse a gradient accumulation count that is no positive 32-bit integer; raises CountError."""
+    """Refuse a gradient accumulation count below 0 or above the largest 32-bit integer; raises CountError."""
     if count < 0:
         raise CountError("gradient_accumulation_count must be >= 0.")
     if count > _INT32_MAX:

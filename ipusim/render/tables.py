@@ -32,7 +32,7 @@ def summary_table(summary: Summary) -> Table:
         ),
         (f"makespan{last}", _time(summary, summary.makespan_cycles)),
         *((f"  {phase.name}", _time(summary, phase.cycles)) for phase in summary.phases),
-        ("whole step", _time(summary, summary.step_cycles)),
+        ("pipeline and weight update", _time(summary, summary.execution_cycles)),
         ("utilisation", _percent(summary.utilisation)),
         ("bubble: idle / (IPUs x makespan)", _percent(found.idle_fraction)),
         ("bubble: (makespan - ideal) / ideal", _percent(found.overhead)),

@@ -39,7 +39,9 @@ class HostSpec(Node, title="host"):
 class SystemSpec(Node, title="system"):
     """The machine, and which of its IPUs the program runs on."""
 
-    name: Annotated[str, Choice(lambda: MACHINES)] = Field(description="the machine; `ipusim devices` lists them")
+    name: Annotated[str, Choice(lambda: MACHINES)] = Field(
+        description="the machine; `ipusim devices NAME` lists its devices"
+    )
     auto_select_ipus: int | None = Field(
         default=None,
         ge=1,

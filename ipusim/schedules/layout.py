@@ -42,4 +42,6 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
         again[:, 2] = Pass.RECOMPUTE
         table = np.concatenate([table, again])
         rank = np.concatenate([rank, steps - again[:, 3]])
-    return table[np.lexsort((rank, table[:, 1], table[:, 0]))]
+    # One number orders as the three would: time-step, IPU, and rank within both.
+    ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
+    return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]

@@ -24,7 +24,7 @@ class Schedule:
         offsets: from a shape to the starts of the overlapping micro-batches; their
             number is the overlap length V, of which the count must be a multiple.
         pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
-        recomputation_modes: those that it has, Auto's choice first.
+        recomputation_modes: those that it has, Auto's choice first; none for one that knows of no recomputation.
         summary: one line for people.
     """
 
@@ -33,7 +33,7 @@ class Schedule:
     offsets: Callable[[PlanShape], tuple[int, ...]]
     pipelined: bool
     summary: str
-    recomputation_modes: tuple[str, ...] = (THEN_BACKPROPAGATE,)
+    recomputation_modes: tuple[str, ...] = ()
 
 
 _BOTH_MODES: Final = (THEN_BACKPROPAGATE, INTERLEAVED)
@@ -42,7 +42,14 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
         Schedule("grouped", grouped.plan, grouped.offsets, True, "all backward, then all forward", _BOTH_MODES),
-        Schedule("interleaved", interleaved.plan, interleaved.offsets, True, "forward beside backward, fewer kept"),
+        Schedule(
+            "interleaved",
+            interleaved.plan,
+            interleaved.offsets,
+            True,
+            "forward beside backward, half the activations",
+            (THEN_BACKPROPAGATE,),
+        ),
         Schedule("sequential", serial.sequential, serial.offsets, True, "one stage at a time", (INTERLEAVED,)),
         Schedule("sharded", serial.sharded, serial.offsets, False, "no pipeline: through the shards", (INTERLEAVED,)),
         Schedule("single", serial.single, serial.offsets, False, "no pipeline: one IPU", (INTERLEAVED,)),

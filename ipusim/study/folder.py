@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ipusim.errors import OutputError
@@ -19,12 +19,14 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"{folder}: cannot be written, as {above} takes no files; name another place")
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_folder(folder: Path, files: Mapping[str, bytes], stale: Collection[str] = ()) -> None:
     """Write ``files`` (name to content) into ``folder``, replacing files of the same names and no others.
 
-    Everything is written beside the folder first and moved into place when all
-    of it lies on disk, so that a full disk or an interruption leaves the folder
-    as it was. Raises OutputError naming the path that cannot be written.
+    Files named in ``stale`` that are not written now are removed: they are another run's.
+
+    Everything is written beside the folder first and moved into place, one file
+    after the other, when all of it lies on disk, so that a full disk leaves the
+    folder as it was and no file is ever half there. Raises OutputError naming the path that cannot be written.
     """
     check_folder(folder)
     in_the_way = next((folder / name for name in files if (folder / name).is_dir()), None)
@@ -38,6 +40,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             for name, content in files.items():
                 (Path(waiting) / name).write_bytes(content)
             folder.mkdir(exist_ok=True)
+            for name in set(stale) - files.keys():
+                (folder / name).unlink(missing_ok=True)
             for name in files:
                 os.replace(Path(waiting) / name, folder / name)  # noqa: PTH105 - atomic on one file system
     except OSError as error:

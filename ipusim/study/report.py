@@ -27,6 +27,18 @@ from ipusim.study.memory import memory_dict
 from ipusim.study.run import Learning, Result
 from ipusim.timeline.timeline import Timeline
 
+#: Every file that a run may write.
+RESULT_FILES: Final = (
+    "summary.json",
+    "losses.csv",
+    "outputs.npz",
+    "weights.npz",
+    "timeline.npz",
+    "trace.json",
+    "trace.png",
+    "trace.svg",
+    "memory.png",
+)
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
 
 
@@ -62,9 +74,8 @@ def _stage_cycles(result: Result) -> list[dict[str, int]]:
 
 
 def _learning_dict(learning: Learning) -> dict[str, Any]:
-    steps = sorted({loss.step for loss in learning.losses})
     return {
-        "mean_loss_by_step": [_finite(learning.mean_loss(step)) for step in steps],
+        "mean_loss_by_step": [_finite(loss) for loss in learning.mean_loss_by_step.values()],
         "constant_predictor_loss": learning.constant_loss,
         "evaluations": [
             {"steps": step, "loss": _finite(found.loss), "accuracy": found.accuracy, "samples": found.samples}
@@ -134,7 +145,8 @@ def run_files(result: Result, shown: Window) -> dict[str, bytes]:
     """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
-    inference without a loss gives ``outputs.npz`` instead of losses.
+    inference without a loss gives ``outputs.npz`` instead of losses. ``memory.png``
+    exists where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
     files = {"summary.json": json_bytes(summary_dict(result))}
@@ -151,7 +163,8 @@ def run_files(result: Result, shown: Window) -> dict[str, bytes]:
     figure = execution_trace(timeline, shown.start, shown.end)
     files["trace.png"] = to_png(figure)
     files["trace.svg"] = to_svg(figure)
-    files["memory.png"] = to_png(memory_chart(timeline, result.memory, shown))
+    if result.describes_memory:
+        files["memory.png"] = to_png(memory_chart(timeline, result.memory, shown))
     return files
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.machine.ipu import Sent
+from ipusim.errors import IpusimError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
@@ -54,9 +55,17 @@ class Learning:
     evaluations: tuple[tuple[int, Evaluation], ...]
     constant_loss: float | None
 
+    @cached_property
+    def mean_loss_by_step(self) -> dict[int, float]:
+        """The mean over the micro-batches of each step whose losses reached the host."""
+        found: dict[int, list[float]] = {}
+        for loss in self.losses:
+            found.setdefault(loss.step, []).append(loss.loss)
+        return {step: float(np.mean(losses)) for step, losses in found.items()}
+
     def mean_loss(self, step: int) -> float:
-        """Return the mean over the micro-batches of a step whose losses reached the host."""
-        return float(np.mean([loss.loss for loss in self.losses if loss.step == step]))
+        """Return the mean loss of one step."""
+        return self.mean_loss_by_step[step]
 
     @property
     def diverged_at(self) -> int | None:
@@ -75,6 +84,14 @@ class Result:
     summary: Summary
     orders: tuple[OrderReport, ...]
     learning: Learning | None
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        return any(
+            profile.parameter_bytes or profile.stash_bytes or profile.state_bytes
+            for profile in self.experiment.program.stages
+        )
 
 
 def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
@@ -135,8 +152,15 @@ class _Executor(NumpyExecutor):
 
     def _evaluate(self, step: int) -> None:
         held_out = self._experiment.held_out
-        if held_out is not None:
-            self._evaluations.append((step, evaluate(held_out.stages, self.stage_parameters(), held_out.dataset)))
+        if held_out is None:
+            return
+        try:
+            found = evaluate(held_out.stages, self.stage_parameters(), held_out.dataset)
+        except IpusimError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's own function may do anything on other samples
+            raise ModelError(f"the evaluation after step {step - 1} failed: {type(error).__name__}: {error}") from error
+        self._evaluations.append((step, found))
 
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
@@ -152,7 +176,7 @@ class _Executor(NumpyExecutor):
 
     def _losses(self) -> tuple[Loss, ...]:
         program = self._experiment.program
-        sent = Sent.of(program)
+        sent = program.outfeed_elements
         losses = []
         for index, value in enumerate(self.results):
             group, place = divmod(index, len(sent.micro_batches))

@@ -52,14 +52,11 @@ def learning_table(learning: Learning) -> Table:
 
 
 def memory_table(fit: Fit, timeline: Timeline) -> Table:
-    """Return the peak of each IPU, when it is, and what holds it; holders that no IPU has are left out."""
-    holders = [holder for holder in _HOLDERS if any(dict(peak.holders)[holder] for peak in fit.peaks)]
-    header = ["IPU", "peak", "pass", "cycle", *(_HOLDERS[holder] for holder in holders)]
+    """Return the peak of each IPU, and when it is."""
+    header = ["IPU", "peak", "pass", "cycle"]
     rows = []
     for peak in fit.peaks:
-        held = dict(peak.holders)
-        sizes = (format_bytes(held[holder]) for holder in holders)
-        row = [f"{peak.ipu}", format_bytes(peak.bytes), str(peak.op), f"{moment(timeline, peak):,}", *sizes]
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), str(peak.op), f"{moment(timeline, peak):,}"]
         if fit.sram_bytes is not None:
             row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
         if fit.too_large:
@@ -70,6 +67,15 @@ def memory_table(fit: Fit, timeline: Timeline) -> Table:
     if fit.too_large:
         header.insert(3, "too much by")
     return Table("Memory at each IPU's peak", tuple(header), tuple(rows))
+
+
+def holder_table(fit: Fit) -> Table:
+    """Return what holds each IPU's memory at its peak; holders that no IPU has are left out."""
+    holders = [holder for holder in _HOLDERS if any(dict(peak.holders)[holder] for peak in fit.peaks)]
+    rows = tuple(
+        (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
+    )
+    return Table("What holds it", ("IPU", *(_HOLDERS[holder] for holder in holders)), rows)
 
 
 def order_table(reports: Sequence[OrderReport]) -> Table:
@@ -87,7 +93,14 @@ def order_table(reports: Sequence[OrderReport]) -> Table:
     )
     return Table(
         "Selection orders",
-        ("order", "IPUs", "direct copies", "longest route", "longest copy", "all copies of an execution"),
+        (
+            "order",
+            "IPUs",
+            "direct copies",
+            "longest route, links",
+            "longest copy, cycles",
+            "all of an execution, cycles",
+        ),
         rows,
     )
 

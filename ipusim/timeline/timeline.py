@@ -139,7 +139,8 @@ class Timeline:
     def __init__(self, info: TimelineInfo, columns: npt.NDArray[np.int64]) -> None:
         """Take ``columns`` of shape (spans, 11) in the order of Span's fields, already sorted."""
         self.info = info
-        self._table = np.array(columns, dtype=np.int64, order="F").reshape(-1, len(Span._fields))
+        # A view of an array in column order is taken as it is: the recorder hands its own over.
+        self._table = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
         self._table.flags.writeable = False
         for index, name in enumerate(Span._fields):
             setattr(self, name, self._table[:, index])

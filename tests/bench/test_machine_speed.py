@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
-import pytest
 import simpy
 from threadpoolctl import threadpool_limits
 
@@ -11,20 +12,14 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.durations import durations
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD
 from ipusim.model.profile import StageProfile
-from ipusim.model.stage import build_stages
-from ipusim.model.synthetic import synthetic_classes
-from ipusim.model.workload import Workload
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find
 from ipusim.timeline.timeline import SpanKind
 
 IPUS, COUNT = 64, 1024
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def test_grouped_64_ipus_1024_micro_batches(ratio):
@@ -102,36 +97,26 @@ def plain_loop(weights, feed, count, executions, rate):
     return losses
 
 
-@pytest.mark.parametrize("schedule", ["grouped", "sequential"])
-def test_arithmetic_of_the_tutorials_model(ratio, schedule):
-    batch, count, executions, rate = 32, 16, 10, 0.01
-    layers = [NamedLayer("flatten", Flatten())]
-    layers += [NamedLayer(f"dense{units}", Dense(units, "relu")) for units in (256, 128, 64, 32)]
-    layers.append(NamedLayer("logits", Dense(10)))
-    network = Network(tuple(layers), (28, 28), NamedLayer("cel", SoftmaxCrossEntropy()))
-    stages = build_stages(network, [["flatten", "dense256", "dense128", "dense64"], ["dense32", "logits", "cel"]])
-    dataset = synthetic_classes((28, 28), 10, 5120).astype(np.float32)
-    feed, optimizer = Feed(dataset, batch), SGD(rate)
-    workload = Workload(stages, feed, optimizer)
-    shape = PlanShape((0, 1), count)
-    profiles = tuple(stage.profile(batch, 4, feed.label_bytes, True, optimizer) for stage in stages)
-    program = PipelineProgram(
-        profiles, shape, schedule, executions, "SUM", Infeed(feed.element_bytes), Outfeed(4), batch
-    )
-    system = build_system("m2000", mapping=shape.mapping)
+def test_arithmetic_of_the_tutorials_model(ratio):
+    """The tutorial's pipelining scenario, one step of ten executions, against a loop over the same layers."""
+    experiment = load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
+    program, workload = experiment.program, experiment.workload
+    plan = find(program.schedule).plan(program.shape)
+    count, executions = program.shape.count, experiment.executions
+    assert (program.micro_batch_size, count, executions) == (32, 16, 10)
     results = {}
 
     def ours():
-        executor = NumpyExecutor(shape, workload)
-        simulate(find(schedule).plan(shape), program, system, executor=executor)
+        executor = NumpyExecutor(program.shape, workload)
+        simulate(plan, program, experiment.system, executor=executor)
         results["ours"] = executor.results
 
     def bare():
         weights = {name: array for i in range(2) for name, array in workload.initial_parameters(i).items()}
-        results["bare"] = plain_loop(weights, feed, count, executions, rate)
+        results["bare"] = plain_loop(weights, workload.feed, count, executions, workload.optimizer.learning_rate)
 
     with threadpool_limits(limits=1, user_api="blas"):
-        found = ratio(f"tutorial's model, {schedule}, 160 micro-batches", ours, bare)
+        found = ratio("tutorial's model, 160 micro-batches", ours, bare)
     assert len(results["ours"]) == count * executions
     np.testing.assert_allclose(results["ours"], results["bare"], rtol=1e-3)
     assert found <= 1.2

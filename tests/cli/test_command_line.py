@@ -20,6 +20,7 @@ from ipusim.timeline.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
@@ -58,7 +59,7 @@ def test_run_writes_every_file_and_prints_a_summary(tmp_path):
         assert word in done.stdout
     summary = json.loads((folder / "summary.json").read_text())
     timeline = Timeline.load(folder / "timeline.npz")
-    assert summary["step_cycles"] * 2 >= timeline.makespan_cycles > summary["step_cycles"]
+    assert summary["execution_cycles"] * 2 >= timeline.makespan_cycles > summary["execution_cycles"]
     losses = (folder / "losses.csv").read_text().splitlines()
     assert losses[0] == "step,execution,micro_batch,loss"
     assert len(losses) == 1 + 2 * 16
@@ -186,7 +187,6 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("run", SMALL, "--execution", "5"), "--execution: expected an execution from 0 to 0, got 5"),
         (("run", SMALL, "--from", "5", "--to", "5"), "--from: expected a cycle before --to 5, got 5"),
         (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
-        (("run", SMALL, "--from", "999999999"), "expected a window of cycles within the run"),
         (("run", SMALL, "--set", "steps"), "--set"),
         (("schedule", "groupd"), "did you mean 'grouped'?"),
         (("schedule", "grouped", "--mapping", "0,x"), "expected IPUs below 1024, separated by commas"),
@@ -199,6 +199,43 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "something was written"
+
+
+def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
+    for words in (("--from", "999999999"), ("--phase", "weight-update")):
+        done = ipusim("run", SMALL, "--out", tmp_path, *words)
+        assert done.returncode == 0
+        assert done.stderr.endswith("; the picture shows execution 0 instead\n")
+        assert (tmp_path / "trace.png").exists()
+
+
+def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
+    assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path).returncode == 0
+    assert (tmp_path / "losses.csv").exists()
+    assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
+    assert not (tmp_path / "losses.csv").exists()
+    assert not (tmp_path / "memory.png").exists()
+
+
+def test_a_narrow_terminal_breaks_no_number(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "ipusim.cli", "run", str(MEMORY), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert done.returncode == 0
+    for number in ("1.047 GiB", "14,957,192", "576 MiB"):
+        assert number in done.stdout
+
+
+def test_help_shows_defaults_and_the_version():
+    assert "reports/<name>" in ipusim("run", "--help").stdout
+    assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
+    assert ipusim("--version").stdout.startswith("ipusim 0.")
+    listed = ipusim("schedule").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["grouped", "interleaved", "sequential", "sharded", "single"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

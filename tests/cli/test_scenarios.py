@@ -73,7 +73,7 @@ def test_the_tutorials_steps_train_alike():
 def test_pipelining_beats_sharding_and_one_ipu_beats_both():
     """The tutorial's own remarks on a model that fits one IPU."""
     one, sharded, pipelined = (
-        run(step, "steps=1", "numerics=off").summary.step_cycles
+        run(step, "steps=1", "numerics=off").summary.execution_cycles
         for step in ("tutorial_step1_single_ipu", "tutorial_step2_sharding", "tutorial_step3_pipelining")
     )
     assert one < pipelined < sharded

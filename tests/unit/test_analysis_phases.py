@@ -61,7 +61,7 @@ def test_executions_follow_each_other(lock_step):
     found = executions(timeline)
     assert [each.index for each in found] == [0, 1, 2]
     assert [each.start for each in found[1:]] == [each.end for each in found[:-1]]
-    assert len({each.step_cycles for each in found}) == 1
+    assert len({each.execution_cycles for each in found}) == 1
     assert {each.update_cycles for each in found} == {150}
     assert phases(timeline)[4:8] == execution_phases(timeline, 1)
 

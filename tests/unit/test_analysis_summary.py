@@ -76,8 +76,8 @@ def test_to_dict_is_json_with_seconds_beside_cycles(lock_step):
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert data["makespan_s"] == pytest.approx(data["makespan_cycles"] * 1e-6)
     assert data["phases"][0]["name"] == "ramp-up"
-    assert sum(phase["cycles"] for phase in data["phases"]) == data["step_cycles"]
-    assert data["step_cycles"] == data["makespan_cycles"] + data["weight_update_cycles"]
+    assert sum(phase["cycles"] for phase in data["phases"]) == data["execution_cycles"]
+    assert data["execution_cycles"] == data["makespan_cycles"] + data["weight_update_cycles"]
     assert data["bubble"]["idle_fraction"] == found.bubble.idle_fraction
     assert all(isinstance(use["compute_cycles"], int) for use in data["run_use"])
     assert data["run_use"][0]["weight_update_cycles"] == 150

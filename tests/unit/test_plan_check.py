@@ -9,6 +9,7 @@ from ipusim.errors import PlanError
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
@@ -55,7 +56,7 @@ def test_message_shows_the_bad_row():
         check(edited(("B1.3", "B1.2")))
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        "the plan breaks 3 rules; the first: time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"
+        "the plan breaks rules in 3 places: time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"
     )
     assert [line for line in lines if "<--" in line] == [
         "  5  B0.2      | B1.2  <-- ERROR HERE: B1.2 runs a second time; each runs exactly once"
@@ -132,3 +133,24 @@ def test_plans_compare_and_print():
     assert repr(PLAN) == "<Plan grouped: 16 operations in 8 time-steps>"
     with pytest.raises(ValueError, match="read-only"):
         PLAN.stage[0] = 1
+
+
+def test_a_plan_of_ones_own_without_fifo_depths():
+    plan = Plan(
+        "mine", PLAN.shape, offsets=(0,), emitted=8, fifo_depths=(), copy_rule=CopyRule.MERGED, table=PLAN.table
+    )
+    with pytest.raises(PlanError, match="the plan breaks a rule: expected a FIFO depth for each of 2 stages, got 0"):
+        check(plan)
+
+
+@pytest.mark.parametrize("damage", [("copies merged", "copies some"), ("offsets [0", "offsets [x")])
+def test_damaged_headers(damage):
+    with pytest.raises(PlanError, match="expected offsets and a copy rule in the header"):
+        parse_grid(format_grid(PLAN).replace(*damage))
+
+
+def test_an_operation_on_an_ipu_without_a_stage_is_shown():
+    table = PLAN.table.copy()
+    table[0, 1] = 5
+    with pytest.raises(PlanError, match=r"F0\.0  <-- ERROR HERE: F0\.0 runs on IPU 5, but its stage lives on IPU 0"):
+        check(PLAN.replace_table(table))

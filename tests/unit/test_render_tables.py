@@ -13,7 +13,7 @@ def test_summary_table(lock_step):
     assert found["main"] == ("300 cycles, 187.5 ns",)
     assert found["bubble: idle / (IPUs x makespan)"] == ("20.0%",)
     assert found["effective batch size"] == ("16 x 4 = 64 samples",)
-    assert found["whole step"] == ("1,650 cycles, 1.031 us",)
+    assert found["pipeline and weight update"] == ("1,650 cycles, 1.031 us",)
     assert "IPUs without a stage" not in found
 
 
