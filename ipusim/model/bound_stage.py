@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array, Key, Layer, Loss, Parameters, Saved
+from ipusim.model.layer import Array, DescribedT, Key, Layer, Loss, Parameters, Saved
 
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
 
 
 @dataclass(frozen=True, eq=False)
-class BoundLayer:
-    """A layer with its parameters: by its own names, and the flat name of each."""
+class Bound(Generic[DescribedT]):
+    """A layer or loss with its parameters: by its own names, and the flat name of each."""
 
     name: str
-    layer: Layer
-    own: Parameters
-    keys: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class BoundLoss:
-    """A loss with its parameters, as :class:`BoundLayer`."""
-
-    name: str
-    loss: Loss
+    layer: DescribedT
     own: Parameters
     keys: tuple[tuple[str, str], ...]
 
@@ -39,14 +30,19 @@ class BoundLoss:
 class BoundStage:
     """Runs the passes of a stage on parameters that are updated in place."""
 
-    def __init__(self, name: str, first_position: int, layers: Sequence[BoundLayer], loss: BoundLoss | None) -> None:
-        """Take the layers in order; ``first_position`` is the place of the first in the network."""
+    def __init__(
+        self, name: str, layers: Sequence[Bound[Layer]], loss: Bound[Loss] | None, *, first_position: int, lowest: int
+    ) -> None:
+        """Take the layers in order.
+
+        ``first_position`` is the place of the first in the network; ``lowest`` is the first
+        with parameters, where the backward pass of a first stage ends.
+        """
         self._name = name
         self._first_position = first_position
         self._layers = tuple(layers)
         self._loss = loss
-        trained = [index for index, bound in enumerate(self._layers) if bound.keys]
-        self._first_trained = trained[0] if trained else len(self._layers)
+        self._first_trained = lowest
 
     def forward(self, x: Array, labels: Array | None, key: Key | None = None) -> tuple[Array, Saved]:
         """Run the layers in order, and the loss where the stage ends in it.
@@ -63,7 +59,7 @@ class BoundStage:
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
-            x, kept = self._loss.loss.forward(self._loss.own, x, labels)
+            x, kept = self._loss.layer.forward(self._loss.own, x, labels)
             saved.append(kept)
         return x, saved
 
@@ -79,7 +75,7 @@ class BoundStage:
         lowest = 0 if need_input_gradient else self._first_trained
         if self._loss is not None:
             needed = need_input_gradient or lowest < len(layers)
-            grad, inner = self._loss.loss.backward(self._loss.own, saved[-1], 1.0, needed)
+            grad, inner = self._loss.layer.backward(self._loss.own, saved[-1], 1.0, needed)
             for name, key in self._loss.keys:
                 receive(key, inner.pop(name))
         for index in range(len(layers) - 1, lowest - 1, -1):

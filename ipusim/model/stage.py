@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.bound_stage import BoundLayer, BoundLoss, BoundStage
-from ipusim.model.layer import Array, Described, Layer, Loss, Parameters, Shape, parameter_count
+from ipusim.model.bound_stage import Bound, BoundStage
+from ipusim.model.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
@@ -101,17 +101,10 @@ class LayerStage:
     def bind(self, parameters: Parameters) -> BoundStage:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
         layers = [
-            BoundLayer(named.name, named.layer, *_own(named.name, named.layer, shape, parameters))
-            for named, shape in zip(self.named_layers, self.shapes, strict=False)
+            _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
-        loss = None
-        if self.loss is not None:
-            loss = BoundLoss(
-                self.loss.name,
-                self.loss.layer,
-                *_own(self.loss.name, self.loss.layer, self.shapes[-1], parameters),
-            )
-        return BoundStage(self.name, self.first_position, layers, loss)
+        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters)
+        return BoundStage(self.name, layers, loss, first_position=self.first_position, lowest=self.first_trained)
 
     def profile(
         self, batch: int, itemsize: int, label_bytes: int = 0, training: bool = True, optimizer: Optimizer | None = None
@@ -161,12 +154,10 @@ class LayerStage:
         return itemsize if self.loss is not None else batch * math.prod(self.shapes[-1]) * itemsize
 
 
-def _own(
-    layer_name: str, layer: Described, input_shape: Shape, parameters: Parameters
-) -> tuple[dict[str, Array], tuple[tuple[str, str], ...]]:
-    """Return a layer's parameters by its own names, and the flat name of each."""
-    keys = tuple((name, f"{layer_name}/{name}") for name in layer.parameter_shapes(input_shape))
-    return {name: parameters[key] for name, key in keys}, keys
+def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:
+    """Sort out a layer's parameters by its own names."""
+    keys = tuple((name, f"{named.name}/{name}") for name in named.layer.parameter_shapes(input_shape))
+    return Bound(named.name, named.layer, {name: parameters[key] for name, key in keys}, keys)
 
 
 def build_stages(
