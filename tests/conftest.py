@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
+
+# The same examples in every run, and no judgement of how long one takes: machines are shared.
+settings.register_profile("ipusim", deadline=None, derandomize=True)
+settings.load_profile("ipusim")
 
 
 def lay_out_timeline(
