@@ -50,6 +50,10 @@ class StageMemory:
         self._running = workload.reduction == "RUNNING_MEAN"
         self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
         self.accumulated = 0
+        plain = workload.reduction == "SUM" and self._map is None
+        same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
+        #: The accumulators where a gradient is added to them as it is, so that layers may do so themselves.
+        self.totals = self.accumulators if plain and same else None
 
     def accumulate(self, name: str, gradient: Array) -> None:
         """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.
@@ -222,7 +226,7 @@ class NumpyExecutor:
         if payload is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
         home = memory.stages[stage]
-        gradient = home.bound.backward(saved, payload.tensor, stage > 0, home.accumulate)
+        gradient = home.bound.backward(saved, payload.tensor, stage > 0, home.accumulate, home.totals)
         home.accumulated += 1
         memory.outbox[step, micro_batch] = Payload(gradient)
 

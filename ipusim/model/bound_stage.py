@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array, DescribedT, Key, Layer, Loss, Parameters, Saved
+from ipusim.model.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Saved
 
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
@@ -43,6 +43,7 @@ class BoundStage:
         self._layers = tuple(layers)
         self._loss = loss
         self._first_trained = lowest
+        self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._layers]
 
     def forward(self, x: Array, labels: Array | None, key: Key | None = None) -> tuple[Array, Saved]:
         """Run the layers in order, and the loss where the stage ends in it.
@@ -63,13 +64,22 @@ class BoundStage:
             saved.append(kept)
         return x, saved
 
-    def backward(self, saved: Saved, grad: Array | None, need_input_gradient: bool, receive: Receiver) -> Array | None:
+    def backward(
+        self,
+        saved: Saved,
+        grad: Array | None,
+        need_input_gradient: bool,
+        receive: Receiver,
+        totals: Parameters | None = None,
+    ) -> Array | None:
         """Run the layers' backward passes in reverse; ``grad`` is None for the stage with the loss.
 
         Each gradient goes to ``receive`` at once, so that it is added to its
-        accumulator while it is in the cache. Without need of an input gradient (the
-        first stage) it ends at the first layer with parameters, as TensorFlow's
-        gradients of the variables alone do.
+        accumulator while it is in the cache. With ``totals``, accumulators keyed
+        ``layer/W`` to which gradients are added as they are, layers that can do so add
+        theirs themselves. Without need of an input gradient (the first stage) the pass
+        ends at the first layer with parameters, as TensorFlow's gradients of the
+        variables alone do.
         """
         layers = self._layers
         lowest = 0 if need_input_gradient else self._first_trained
@@ -83,6 +93,11 @@ class BoundStage:
             if grad is None:
                 raise ModelError(f"stage {self._name!r}: layer {bound.name!r} got no gradient of its output")
             needed = need_input_gradient or index > lowest
+            adding = self._adding[index]
+            if totals is not None and adding is not None:
+                own = {name: totals[key] for name, key in bound.keys}
+                grad = adding.backward_into(bound.own, saved[index], grad, needed, own)
+                continue
             grad, inner = bound.layer.backward(bound.own, saved[index], grad, needed)
             for name, key in bound.keys:
                 receive(key, inner.pop(name))

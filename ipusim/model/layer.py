@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,20 @@ class Layer(Described, Protocol):
         ``grad`` is the gradient of the output and has its shape. The gradient of the
         input may be a view of it; those of the parameters are new arrays, which the
         caller may add to.
+        """
+        ...
+
+
+@runtime_checkable
+class AddsGradients(Protocol):
+    """A layer that can add the gradients of its parameters to accumulators faster than it can return them."""
+
+    def backward_into(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
+    ) -> Array | None:
+        """Add to ``totals`` the gradient of each parameter; return that of the input, as ``backward`` does.
+
+        ``totals`` are arrays of the parameters' own names, shapes and dtypes.
         """
         ...
 

@@ -21,6 +21,7 @@ from ipusim.model.layer import (
     Shape,
     glorot_uniform,
 )
+from ipusim.model.products import add_product
 from ipusim.model.profile import Work
 from ipusim.model.serialized_matmul import Dimension, SerializedMatmul
 
@@ -173,6 +174,25 @@ class Dense:
         if self.use_bias:
             gradients["b"] = np.add.reduce(rows, axis=0)
         return dx, gradients
+
+    def backward_into(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
+    ) -> Array | None:
+        """Do as ``backward``, adding dW and db to ``totals``."""
+        if self.serialization_factor != 1:
+            dx, gradients = self.backward(parameters, saved, grad, need_input_gradient)
+            for name, gradient in gradients.items():
+                np.add(totals[name], gradient, out=totals[name])
+            return dx
+        x, kept = saved
+        grad = pull_back(self.activation, kept, grad)
+        W = parameters["W"]
+        rows = grad.reshape(-1, self.units)
+        add_product(totals["W"], x.reshape(-1, len(W)), rows)
+        if self.use_bias:
+            b = totals["b"]
+            np.add(b, np.add.reduce(rows, axis=0), out=b)
+        return grad @ W.T if need_input_gradient else None
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.
