@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ipusim.render.figures import to_png
+from ipusim.render.memory import memory_chart
 from ipusim.render.tables import Table, comparison_table
 from ipusim.scenario import load_experiment
 from ipusim.study.compare import compare
@@ -47,9 +49,28 @@ def orders() -> dict[str, bytes]:
     return {"selection_orders.md": markdown(order_table(result.orders)).encode()}
 
 
+#: Pictures of the README's gallery: a scenario, what it is changed to, and the phase shown (none: all).
+GALLERY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
+    "recomputation.png": ("recomputation", (), None),
+    "data_parallel.png": ("data_parallel_4x4", ("steps=1", "numerics=off"), None),
+    "transformer.png": ("transformer_eight_ipus", ("steps=1", "numerics=off"), None),
+}
+
+
+def gallery() -> dict[str, bytes]:
+    """Draw a trace of each scenario of the gallery, and the memory of one."""
+    files = {}
+    for name, (scenario, changes, phase) in GALLERY.items():
+        timeline = execute(load_experiment(SCENARIOS / f"{scenario}.yaml", changes)).timeline
+        files[name] = picture(timeline, picture_window(timeline, phase=phase), ".png")
+    result = execute(load_experiment(SCENARIOS / "memory_by_schedule.yaml"))
+    files["memory.png"] = to_png(memory_chart(result.timeline, result.memory, picture_window(result.timeline)))
+    return files
+
+
 def main(folder: Path) -> None:
     """Write every file into ``folder``."""
-    write_folder(folder, {**tutorial(), **schedules(), **orders()})
+    write_folder(folder, {**tutorial(), **schedules(), **orders(), **gallery()})
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ def lay_out_timeline(
 
     def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
         if length:
-            spans.append((start, start + length, int(kind), ipu, stage, batch, step, run, link, size, NONE))
+            replica = NONE if ipu == NONE and kind != SpanKind.HOST else 0
+            spans.append((start, start + length, int(kind), ipu, stage, batch, step, run, link, size, NONE, replica))
         return start + length
 
     now = 0
@@ -93,7 +94,7 @@ def lay_out_timeline(
             now = max(free.values())
             for ipu in set(shape.mapping):
                 span(free[ipu], now - free[ipu], SpanKind.SYNC_WAIT, ipu, step=plan.emitted, run=run)
-    table = np.array(spans, dtype=np.int64).reshape(-1, 11)
+    table = np.array(spans, dtype=np.int64).reshape(-1, 12)
     order = np.lexsort((table[:, 8], table[:, 3], table[:, 2], table[:, 1], table[:, 0]))
     info = TimelineInfo(
         name=f"{schedule} by hand",

@@ -46,7 +46,7 @@ class Bubble:
 
 def bubble(timeline: Timeline, execution: Execution) -> Bubble:
     """Return the bubble of one execution of the pipeline by every definition."""
-    holders = np.unique(np.asarray(timeline.info.mapping, dtype=np.int64))
+    holders = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
     compute = cycles_by_kind(timeline, execution)[holders, : SpanKind.RECOMPUTE + 1].sum(axis=1)
     available = len(holders) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))

@@ -44,7 +44,7 @@ class MemoryCurve:
 
 
 def memory_curves(timeline: Timeline, footprint: Footprint) -> tuple[MemoryCurve, ...]:
-    """Return the curve of each IPU that holds a stage, in rising order."""
+    """Return the curve of each IPU that holds a stage, in rising order: of one replica, as all are alike."""
     return tuple(_curve(timeline, footprint, each) for each in footprint.ipus)
 
 
@@ -67,12 +67,17 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
 
     With recomputation they end when the pass runs again.
     """
-    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, _PASSES))
+    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, _PASSES) & (timeline.replica == 0))
     return int(stage_levels(footprint.stages[stage], timeline.kind[rows]).kept.during.max(initial=0))
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:
     """Return the cycle in which the pass of ``peak`` starts in the first execution."""
     op = peak.op
-    same = (timeline.kind == op.kind) & (timeline.stage == op.stage) & (timeline.micro_batch == op.micro_batch)
+    same = (
+        (timeline.replica == 0)
+        & (timeline.kind == op.kind)
+        & (timeline.stage == op.stage)
+        & (timeline.micro_batch == op.micro_batch)
+    )
     return int(timeline.start[np.flatnonzero(same)[0]])

@@ -70,9 +70,13 @@ class TimeSteps:
 
 
 def time_steps(timeline: Timeline) -> TimeSteps:
-    """Return the time-steps of all executions."""
+    """Return the time-steps of all executions, by the first replica: the others do the same at the same time.
+
+    Where replicas do not wait for each other, their hosts alone can keep them apart.
+    """
     # The weight update and the wait for its slowest IPU carry the number behind the last time-step.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
+    inside &= timeline.replica <= 0
     rows = np.flatnonzero(inside)
     width = int(timeline.time_step[rows].max(initial=0)) + 1
     # Rows are sorted by start, so a time-step's first row is its earliest.

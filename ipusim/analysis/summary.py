@@ -20,6 +20,7 @@ class Summary:
     Attributes:
         name, system, schedule, selection_order, clock_hz, training, executions: of the run.
         stages, mapping, ipus: stage names, the logical IPU of each, and the physical IPU of each logical one.
+        replicas: of the pipeline; mapping is the first one's.
         count, micro_batch_size, overlap, time_steps: of one execution.
         execution: the one that makespan, phases, IPUs and bubble are given for.
         makespan_cycles: that execution's pipeline without its weight update.
@@ -43,6 +44,7 @@ class Summary:
     stages: tuple[str, ...]
     mapping: tuple[int, ...]
     ipus: tuple[int, ...]
+    replicas: int
     count: int
     micro_batch_size: int
     overlap: int
@@ -118,6 +120,7 @@ def summarise(timeline: Timeline, execution: int = 0) -> Summary:
         stages=info.stages,
         mapping=info.mapping,
         ipus=info.ipus,
+        replicas=info.replicas,
         count=info.count,
         micro_batch_size=info.micro_batch_size,
         overlap=info.overlap,

@@ -13,8 +13,9 @@ class Throughput:
     """Rates of the whole run, from its first IPU's start to its last IPU's end.
 
     Attributes:
-        effective_batch_size: samples behind one weight update, micro-batch size x gradient accumulation count.
-        samples: samples taken in over the run.
+        effective_batch_size: samples behind one weight update, micro-batch size x gradient
+            accumulation count x replicas.
+        samples: samples taken in over the run, by all replicas.
         run_cycles: length of the run.
         samples_per_s, micro_batches_per_s: mean rates; 0 for a run that takes no time.
         weight_update_period_s: mean seconds from one weight update to the next
@@ -33,10 +34,10 @@ def throughput(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
     info, found = timeline.info, executions(timeline)
     cycles = found[-1].end - found[0].start if found else 0
-    micro_batches = info.count * len(found)
+    micro_batches = info.count * info.replicas * len(found)
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
-        effective_batch_size=info.micro_batch_size * info.count,
+        effective_batch_size=info.micro_batch_size * info.count * info.replicas,
         samples=micro_batches * info.micro_batch_size,
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.executions import Execution, on_ipus
+from ipusim.analysis.executions import UPDATE_KINDS, Execution, on_ipus
 from ipusim.timeline.timeline import ALL_IPUS, SpanKind, Timeline
 
 Table = npt.NDArray[np.int64]
@@ -32,6 +32,7 @@ class IpuUse:
     host_transfer_cycles: int
     host_wait_cycles: int
     sync_wait_cycles: int
+    all_reduce_cycles: int
 
     @property
     def compute_cycles(self) -> int:
@@ -52,19 +53,22 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     """
     rows = on_ipus(timeline)
     if execution is not None:
-        rows &= (timeline.execution == execution.index) & (timeline.kind != SpanKind.WEIGHT_UPDATE)
+        rows &= (timeline.execution == execution.index) & ~np.isin(timeline.kind, UPDATE_KINDS)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]
     if execution is not None:
         # A wait for the slowest weight update starts after the pipeline.
         end = np.minimum(end, execution.pipeline_end)
     cycles = np.maximum(end - timeline.start[rows], 0)
-    table = np.zeros((len(timeline.info.ipus), len(SpanKind)), dtype=np.int64)
+    info = timeline.info
+    table = np.zeros((len(info.ipus), len(SpanKind)), dtype=np.int64)
     shared = ipu == ALL_IPUS
     np.add.at(table, (ipu[~shared], kind[~shared]), cycles[~shared])
-    everywhere = np.zeros(len(SpanKind), dtype=np.int64)
-    np.add.at(everywhere, kind[shared], cycles[shared])
-    return table + everywhere
+    # Row r for what the IPUs of replica r do all at once, and the last (NONE) for all replicas together.
+    together = np.zeros((info.replicas + 1, len(SpanKind)), dtype=np.int64)
+    np.add.at(together, (timeline.replica[rows][shared], kind[shared]), cycles[shared])
+    total: Table = table + np.repeat(together[:-1], info.shards, axis=0) + together[-1]
+    return total
 
 
 def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[IpuUse, ...]:
@@ -73,14 +77,12 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
     With ``execution``, of that execution's pipeline without its weight update; else of the whole run.
     """
     info = timeline.info
-    stages: dict[int, list[int]] = {}
-    for stage, ipu in enumerate(info.mapping):
-        stages.setdefault(ipu, []).append(stage)
+    stages = info.stages_of_ipu
     return tuple(
         IpuUse(
             ipu=ipu,
             physical_ipu=info.ipus[ipu],
-            stages=tuple(stages.get(ipu, ())),
+            stages=stages.get(ipu, ()),
             forward_cycles=row[SpanKind.FORWARD],
             backward_cycles=row[SpanKind.BACKWARD],
             recompute_cycles=row[SpanKind.RECOMPUTE],
@@ -90,6 +92,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             host_transfer_cycles=row[SpanKind.INFEED] + row[SpanKind.OUTFEED],
             host_wait_cycles=row[SpanKind.HOST_WAIT],
             sync_wait_cycles=row[SpanKind.SYNC_WAIT],
+            all_reduce_cycles=row[SpanKind.ALL_REDUCE],
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

@@ -9,7 +9,7 @@ from ipusim.errors import DeviceError
 from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS
 from ipusim.hardware.devices import Device, first_device, select_device
 from ipusim.hardware.machines import Machine, find_machine
-from ipusim.hardware.orders import resolve_order, selection
+from ipusim.hardware.orders import laid_out, resolve_order
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
@@ -31,8 +31,9 @@ def build_system(
 
     Arguments:
         name: a name of :data:`ipusim.hardware.machines.MACHINES`.
-        mapping: logical IPU of each computational stage.
-        ipus: size of the device; by default the smallest power of two that holds the mapping.
+        mapping: logical IPU of each computational stage, in one replica.
+        ipus: size of the device; by default the smallest power of two that holds the mapping. A larger one holds
+            several replicas.
         select: id of the device in the machine's listing; by default the first of that size.
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
@@ -61,10 +62,11 @@ def build_system(
                 f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
             )
     order, reason = resolve_order(selection_order, mapping, pipelined)
+    replicas = replication_factor(device.count, shards_of(mapping))
     return System(
         name=name,
         ipu=machine.ipu if clock_hz is None else machine.ipu.at_clock(clock_hz),
-        ipus=tuple(device.positions[index] for index in selection(order, device.count)),
+        ipus=laid_out(device.positions, order, device.count // replicas),
         selection_order=order,
         order_reason=reason,
         topology=_links(machine, device),
@@ -72,7 +74,26 @@ def build_system(
         pair_overhead_ns=PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
         beyond_pair_overhead_ns=BEYOND_PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
         free=machine.free,
+        replicas=replicas,
     )
+
+
+def shards_of(mapping: Sequence[int]) -> int:
+    """Return the IPUs that one replica takes: up to the last one that holds a stage, as a power of two."""
+    return 1 << max(mapping).bit_length()
+
+
+def replication_factor(ipus: int, shards: int) -> int:
+    """Return the number of replicas of a program of ``shards`` IPUs on a device of ``ipus``: all that fit.
+
+    Raises DeviceError, in Graphcore's words, for shards that do not divide the IPUs.
+    """
+    if ipus % shards:
+        raise DeviceError(
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. "
+            "The number of shards needs to divide the number of IPUs."
+        )
+    return ipus // shards
 
 
 def _links(machine: Machine, device: Device) -> Topology | PodRing:
@@ -93,7 +114,7 @@ def _check_stages_are_placed(mapping: Sequence[int]) -> None:
 
 def _find_device(machine: Machine, mapping: Sequence[int], ipus: int | None, select: int | None) -> Device:
     if select is None:
-        return first_device(machine, 1 << max(mapping).bit_length() if ipus is None else ipus)
+        return first_device(machine, shards_of(mapping) if ipus is None else ipus)
     device = select_device(machine, select)
     if ipus is not None and ipus != device.count:
         raise DeviceError(f"device {select} of {machine.name} has {device.count} IPUs, but {ipus} were asked for")

@@ -54,6 +54,20 @@ def selection(order: str, count: int) -> tuple[int, ...]:
     return tuple(index - index % pod + place(index % pod, pod) for index in range(count))
 
 
+def laid_out(places: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
+    """Return the physical IPU of each logical one on the ``places`` of a device, in ladder order.
+
+    Each replica takes ``shards`` consecutive places, which are ordered by themselves, so that the
+    pipelines of all replicas lie alike (Graphcore's compiler orders the shards of one replica).
+    Raises DeviceError as :func:`selection` does.
+
+    >>> laid_out(range(8), "SNAKE", 4)
+    (0, 1, 3, 2, 4, 5, 7, 6)
+    """
+    own = selection(order, shards)
+    return tuple(places[first + index] for first in range(0, len(places), shards) for index in own)
+
+
 def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
     """Return the selection order that ``requested`` stands for, and why, as a sentence.
 

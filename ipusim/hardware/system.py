@@ -17,7 +17,7 @@ from ipusim.hardware.copies import (
 )
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
-from ipusim.hardware.orders import selection
+from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
@@ -41,8 +41,10 @@ class System:
         pair_overhead_ns: fixed cost of a superstep that exchanges between IPUs, in a device of two.
         beyond_pair_overhead_ns: the same in a larger device.
         free: whether sync, links and host cost nothing.
+        replicas: replicas of the program, each on consecutive logical IPUs.
 
-    Raises DeviceError when ``ipus`` are not those of ``topology``, QuantityError for a negative overhead.
+    Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them,
+    QuantityError for a negative overhead.
     """
 
     name: str
@@ -55,11 +57,14 @@ class System:
     pair_overhead_ns: Fraction = PAIR_OVERHEAD_NS
     beyond_pair_overhead_ns: Fraction = BEYOND_PAIR_OVERHEAD_NS
     free: bool = False
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's, and overheads below zero."""
         if sorted(self.ipus) != list(self.topology.ipus):
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
+        if self.replicas < 1 or self.count % self.replicas:
+            raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
         for overhead_ns in (self.pair_overhead_ns, self.beyond_pair_overhead_ns):
             if overhead_ns < 0:
                 raise QuantityError(f"{self.name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
@@ -79,6 +84,11 @@ class System:
     def count(self) -> int:
         """The number of IPUs of the device."""
         return len(self.ipus)
+
+    @property
+    def shards(self) -> int:
+        """The number of IPUs of one replica."""
+        return self.count // self.replicas
 
     @property
     def pods(self) -> int:
@@ -162,13 +172,25 @@ class System:
 
     def reordered(self, order: str) -> System:
         """Return the same device with its IPUs in another selection order. Raises DeviceError for an unknown one."""
-        places = self.topology.ipus
         return replace(
             self,
-            ipus=tuple(places[index] for index in selection(order, self.count)),
+            ipus=laid_out(self.topology.ipus, order, self.shards),
             selection_order=order,
             order_reason=f"{order} was asked for.",
         )
+
+    def replica(self, number: int) -> System:
+        """Return the part of the device that replica ``number`` runs on, as a device of its own.
+
+        Its routes are those that it has in the whole: a replica's IPUs are whole rungs side by side, at
+        most half of a torus unless they are all of it, so that no shortest path leaves them.
+        """
+        if self.replicas == 1:
+            return self
+        ipus = self.ipus[number * self.shards : (number + 1) * self.shards]
+        # A pod is looped by itself; any smaller part of one is a ladder.
+        looped = self.shards == POD_IPUS
+        return replace(self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped), replicas=1)
 
     def _transfer(self, byte_count: int, bytes_per_s: Fraction) -> int:
         cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)

@@ -15,7 +15,7 @@ from ipusim.pipeline.program import PipelineProgram
 
 @dataclass(frozen=True)
 class LinkShare:
-    """What one link direction carries of a merged copy: index into ``Durations.links``, bytes, cycles."""
+    """What one link direction carries of a merged copy: its number (see :func:`durations`), bytes, cycles."""
 
     link: int
     bytes: int
@@ -48,7 +48,7 @@ class Durations:
         update: cycles of the weight update of each IPU that holds a stage.
         copies: the distinct copies that follow time-steps.
         copy_of: for each emitted time-step, which of ``copies`` follows it.
-        links: the link directions that carry traffic; LinkShare.link counts in it.
+        links: the link directions that carry traffic.
         infeed, host_fill: IPU's read of one infeed element, host's preparation of it.
         outfeed, host_drain: IPU's write of one outfeed element, host's taking of it.
     """
@@ -79,19 +79,29 @@ def edge_bytes(program: PipelineProgram, edge: Edge) -> int:
     return program.stages[2 * stages - 1 - edge.source_step].gradient_bytes
 
 
-def traffic(program: PipelineProgram, edges: Sequence[Edge]) -> dict[tuple[int, int], int]:
-    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied."""
+def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> dict[tuple[int, int], int]:
+    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied.
+
+    Every replica of ``system`` copies its own.
+    """
     ipus = program.shape.ipu_of_step
     total: dict[tuple[int, int], int] = {}
     for edge in edges:
-        pair = ipus[edge.source_step], ipus[edge.target_step]
-        if pair[0] != pair[1]:
-            total[pair] = total.get(pair, 0) + edge_bytes(program, edge)
+        source, target = ipus[edge.source_step], ipus[edge.target_step]
+        if source != target:
+            for first in range(0, system.count, system.shards):
+                pair = first + source, first + target
+                total[pair] = total.get(pair, 0) + edge_bytes(program, edge)
     return total
 
 
-def durations(plan: Plan, program: PipelineProgram, system: System) -> Durations:
-    """Price every pass, update, copy and host transfer of ``plan`` on ``system``."""
+def durations(
+    plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int] | None = None
+) -> Durations:
+    """Price every pass, update, copy and host transfer of ``plan`` on ``system``, copies for all its replicas.
+
+    ``links`` numbers the link directions that carry traffic; those that are new get the next numbers.
+    """
     shape = program.shape
     passes: dict[tuple[int, int], int] = {}
     update = dict.fromkeys(plan.ipus, 0)
@@ -103,14 +113,15 @@ def durations(plan: Plan, program: PipelineProgram, system: System) -> Durations
         if not system.free:
             update[shape.mapping[stage]] += pass_cycles(profile.update, system.ipu)
     sets, copy_of = _edge_sets(plan)
-    links: dict[LinkDirection, int] = {}
+    links = {} if links is None else links
     copies = tuple(_step_copy(plan, program, system, edges, links) for edges in sets)
+    used = {share.link for copy in copies for share in copy.links}
     return Durations(
         passes=passes,
         update=update,
         copies=copies,
         copy_of=copy_of,
-        links=tuple(links),
+        links=tuple(direction for direction, number in links.items() if number in used),
         infeed=system.infeed_cycles(program.infeed.element_bytes),
         host_fill=system.host_fill_cycles(program.infeed.element_bytes),
         outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
@@ -137,7 +148,7 @@ def _step_copy(
     plan: Plan, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
 ) -> StepCopy:
     """Price one set of edges; a set that crosses no IPU syncs only under Sequential, and never on one IPU."""
-    crossing = traffic(program, edges)
+    crossing = traffic(program, edges, system)
     if not crossing and (plan.copy_rule is not CopyRule.EACH_STAGE or len(plan.ipus) == 1):
         return StepCopy(edges, 0, (), 0)
     cost = system.merged_copy(crossing)

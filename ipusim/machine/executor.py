@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ipusim.pipeline.plan import Edge
 
 
 class Executor(Protocol):
-    """The arithmetic of a program, called by the machine's processes at the simulated moment of each event.
+    """The arithmetic of one replica, called by the machine's processes at the simulated moment of each event.
 
-    ``ipu`` is the logical IPU, ``stage`` and ``micro_batch`` count from 0 within one execution.
+    ``ipu`` is the logical IPU within the replica, ``stage`` and ``micro_batch`` count from 0 within one execution.
     """
 
     def begin(self, execution: int) -> None:
@@ -53,3 +54,16 @@ class NullExecutor:
 
     def update(self, ipu: int) -> None:
         """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The arithmetic of all replicas.
+
+    Attributes:
+        executors: one for each replica, in order.
+        reduce: called when the replicas have summed up their gradients, before each weight update.
+    """
+
+    executors: tuple[Executor, ...]
+    reduce: Callable[[], object] = lambda: None

@@ -27,14 +27,25 @@ class HostStream:
     """
 
     def __init__(
-        self, env: simpy.Environment, recorder: Recorder, *, track: int, host_cycles: int, depth: int, elements: int
+        self,
+        env: simpy.Environment,
+        recorder: Recorder,
+        *,
+        track: int,
+        host_cycles: int,
+        depth: int,
+        elements: int,
+        replica: int = 0,
     ) -> None:
-        """Prepare a stream of ``elements`` elements; the host needs ``host_cycles`` for each."""
+        """Prepare a stream of ``elements`` elements; the host needs ``host_cycles`` for each.
+
+        Each replica has streams of its own, which the host works side by side (assumed).
+        """
         self._env = env
         self._host_cycles = host_cycles
         self._elements = elements
         self._record = recorder.record
-        self._what = recorder.describe(Description(SpanKind.HOST, link=track))
+        self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
         full_at_start = track == OUTFEED_TRACK  # the IPU finds an outfeed's places ready, an infeed's not yet
         self._for_ipu: deque[int] = deque([NONE] * depth if full_at_start else [])
         self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)

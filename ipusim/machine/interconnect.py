@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import simpy
@@ -10,7 +10,7 @@ import simpy
 from ipusim.machine.durations import Durations, StepCopy
 from ipusim.machine.executor import Executor
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -23,41 +23,51 @@ class Interconnect:
     that released it. When the last has arrived they synchronise, every link
     direction carries its share of the bytes, and the copy ends when the last
     link has delivered.
+
+    Attributes:
+        durations: what everything takes for those who meet here.
+        finished: is told the number of time-steps that are behind, after each.
     """
+
+    finished: Callable[[int], object] | None = None
 
     def __init__(
         self,
         env: simpy.Environment,
-        ipus: Sequence[int],
+        ipus: Mapping[int, int],
         durations: Durations,
-        executor: Executor,
+        executors: Sequence[Executor],
         recorder: Recorder,
         executions: int,
-        finished: Callable[[int], object],
+        replica: int = NONE,
     ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage, and that many executions of the pipeline.
+        """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each, and that many executions.
 
-        ``finished`` is told the number of time-steps that are behind.
+        ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
+        alone where replicas do not wait for each other.
         """
         self._env = env
         self._ipus = tuple(ipus)
-        self._durations = durations
-        self._executor = executor
+        self.durations = durations
+        self._executors = tuple(executors)
         self._record = recorder.record
         self._arrived: dict[int, tuple[int, int]] = {}
         self._done = env.event()
         self._carrying = 0
         self._copy = durations.copies[0]
         self._execution, self._time_step, self._step = 0, 0, 0
-        self._executions, self._finished = executions, finished
-        self._wait_of = {ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu)) for ipu in self._ipus}
-        self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS))
+        self._executions = executions
+        self._wait_of = {
+            ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu, replica=of)) for ipu, of in ipus.items()
+        }
+        self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS, replica=replica))
         self._exchange = [
-            recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes)) for copy in durations.copies
+            recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
+            for copy in durations.copies
         ]
         # Link directions that always carry together wake by one event: with one merged copy, all of them.
         members: dict[tuple[int, ...], list[int]] = {}
-        for link in range(len(durations.links)):
+        for link in sorted({share.link for copy in durations.copies for share in copy.links}):
             copies = tuple(
                 index for index, copy in enumerate(durations.copies) if any(share.link == link for share in copy.links)
             )
@@ -73,8 +83,11 @@ class Interconnect:
     def _shares(self, link: int, recorder: Recorder) -> dict[int, tuple[int, int]]:
         """Return what the link carries in each copy: its description for the recorder, and cycles."""
         return {
-            which: (recorder.describe(Description(SpanKind.LINK, link=link, bytes=share.bytes)), share.cycles)
-            for which, copy in enumerate(self._durations.copies)
+            which: (
+                recorder.describe(Description(SpanKind.LINK, link=link, bytes=share.bytes, replica=NONE)),
+                share.cycles,
+            )
+            for which, copy in enumerate(self.durations.copies)
             for share in copy.links
             if share.link == link
         }
@@ -98,16 +111,17 @@ class Interconnect:
         would otherwise cost an event more.
         """
         self._record_waits()
-        if self._time_step == len(self._durations.copy_of):
+        if self._time_step == len(self.durations.copy_of):
             # The update, or an inference's last outfeed, is done: executions never overlap.
             self._execution += 1
             self._step += 1
             self._time_step = 0
             if self._execution < self._executions:
-                self._executor.begin(self._execution)
+                for executor in self._executors:
+                    executor.begin(self._execution)
             self._release(cause)
             return
-        copy = self._durations.copies[self._durations.copy_of[self._time_step]]
+        copy = self.durations.copies[self.durations.copy_of[self._time_step]]
         if copy.lead_cycles:
             start = self._now()
             lead = self._env.timeout(copy.lead_cycles)
@@ -123,7 +137,7 @@ class Interconnect:
         if not copy.links:
             self._finish(cause)
             return
-        which = self._durations.copy_of[self._time_step]
+        which = self.durations.copy_of[self._time_step]
         start = self._now()
         self._carrying = len(copy.links)
         for group in self._groups_of_copy[which]:
@@ -132,11 +146,13 @@ class Interconnect:
 
     def _finish(self, cause: int) -> None:
         """End a time-step: the tensors are where they go, and the IPUs go on."""
-        self._executor.copy(self._copy.edges)
+        for executor in self._executors:
+            executor.copy(self._copy.edges)
         self._time_step += 1
         self._step += 1
         self._release(cause)
-        self._finished(self._step)
+        if self.finished is not None:
+            self.finished(self._step)
 
     def _now(self) -> int:
         return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles

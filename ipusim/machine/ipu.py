@@ -14,6 +14,7 @@ from ipusim.machine.durations import Durations
 from ipusim.machine.executor import Executor
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
+from ipusim.machine.reduction import Reduction
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import OutfeedElements
@@ -63,16 +64,20 @@ class HostPort:
         self.transfer = {
             micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
         }
-        self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu))
+        self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu, replica=transfer.replica))
 
 
-def agendas(plan: Plan, durations: Durations, recorder: Recorder, sent: OutfeedElements) -> dict[int, Agenda]:
-    """Return what each IPU that holds a stage does.
+def agendas(
+    plan: Plan, durations: Durations, recorder: Recorder, sent: OutfeedElements, replica: int = 0, first_ipu: int = 0
+) -> dict[int, Agenda]:
+    """Return what each IPU that holds a stage does, by its number within the replica.
 
-    Results go to the outfeed right after the copy that follows the last stage's forward.
+    The replica's IPUs begin at ``first_ipu`` of the device. Results go to the outfeed
+    right after the copy that follows the last stage's forward.
     """
     size = len(plan.table)
-    rows = [plan.kind, plan.ipu, plan.stage, plan.micro_batch, np.full(size, NONE), np.zeros(size)]
+    none, zero = np.full(size, NONE), np.zeros(size)
+    rows = [plan.kind, plan.ipu + first_ipu, plan.stage, plan.micro_batch, none, zero, np.full(size, replica)]
     what = np.arange(size) + recorder.describe_rows(np.stack(rows, axis=1).astype(np.int64))
     price = np.array(
         [[durations.passes.get((kind, stage), 0) for stage in range(plan.shape.stages)] for kind in Pass],
@@ -113,14 +118,22 @@ class Ipu:
         recorder: Recorder,
         *,
         number: int,
+        place: int,
+        replica: int,
         agenda: Agenda,
         interconnect: Interconnect,
         executor: Executor,
         infeed: HostPort | None,
         outfeed: HostPort | None,
+        reduction: Reduction | None,
     ) -> None:
-        """Prepare logical IPU ``number`` to run ``agenda`` in every execution."""
+        """Prepare logical IPU ``number``, which is IPU ``place`` of its replica, to run ``agenda`` in every execution.
+
+        ``reduction`` comes before each weight update, where there are several replicas.
+        """
         self.number = number
+        self.place = place
+        self._reduction = reduction
         self._env = env
         self._agenda = agenda
         self._interconnect = interconnect
@@ -128,7 +141,7 @@ class Ipu:
         self._record = recorder.record
         self._infeed = infeed
         self._outfeed = outfeed
-        self._update = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number))
+        self._update = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
 
     def run(self, executions: int, update_cycles: int | None) -> Process:
         """Run every time-step of every execution; a SimPy process.
@@ -136,7 +149,7 @@ class Ipu:
         ``update_cycles`` is the time of this IPU's weight update, None in inference.
         """
         # Names bound once: this loop runs for every operation of every simulated IPU.
-        env, number, record, agenda = self._env, self.number, self._record, self._agenda
+        env, number, place, record, agenda = self._env, self.number, self.place, self._record, self._agenda
         timeout, run, arrive = env.timeout, self._executor.run, self._interconnect.arrive
         infeed, outfeed = agenda.infeed, agenda.outfeed
         step, cause = 0, NONE
@@ -148,7 +161,7 @@ class Ipu:
                 if tasks:
                     now = self._now()
                     for what, cycles, kind, stage, micro_batch in islice(ops, tasks):
-                        run(number, kind, stage, micro_batch)
+                        run(place, kind, stage, micro_batch)
                         yield timeout(cycles)
                         cause = record(what, step, now, now + cycles, cause)
                         now += cycles
@@ -157,8 +170,10 @@ class Ipu:
                     cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
                 step += 1
             if update_cycles is not None:
+                if self._reduction is not None:
+                    cause = yield self._reduction.arrive(number, cause)
                 now = self._now()
-                self._executor.update(number)
+                self._executor.update(place)
                 yield timeout(update_cycles)
                 cause = record(self._update, step, now, now + update_cycles, cause)
             cause = yield arrive(number, cause)
@@ -170,7 +185,7 @@ class Ipu:
     def _take_infeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
         if self._infeed is not None:
             cause = yield from self._transfer(self._infeed, micro_batch, step, cause)
-        self._executor.infeed(self.number, micro_batch)
+        self._executor.infeed(self.place, micro_batch)
         return cause
 
     def _give_outfeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:

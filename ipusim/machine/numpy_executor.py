@@ -105,8 +105,11 @@ class NumpyExecutor:
             training, the last stage's output in inference.
     """
 
-    def __init__(self, shape: PlanShape, workload: Workload) -> None:
-        """Place the stages' initial parameters on their IPUs."""
+    def __init__(self, shape: PlanShape, workload: Workload, replica: int = 0, replicas: int = 1) -> None:
+        """Place the stages' initial parameters on their IPUs; every replica begins with the same.
+
+        The elements of the feed go round the ``replicas``, replica 0 first.
+        """
         self._shape = shape
         self._last = shape.stages - 1
         self._recomputes = [shape.recomputes(stage) for stage in range(shape.stages)]
@@ -117,6 +120,7 @@ class NumpyExecutor:
         self._edges: Sequence[Edge] = ()
         self._next_step: dict[int, int] = {}
         self._execution = 0
+        self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, Array] = {}
         self.results: list[Array] = []
         for stage, ipu in enumerate(shape.mapping):
@@ -130,6 +134,11 @@ class NumpyExecutor:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
         return {name: array for parameters in self.stage_parameters() for name, array in parameters.items()}
 
+    def accumulators(self, ipu: int) -> list[Array]:
+        """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""
+        stages = self._memories[ipu].stages
+        return [array for stage in sorted(stages) for array in stages[stage].accumulators.values()]
+
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
         self._execution = execution
@@ -140,7 +149,7 @@ class NumpyExecutor:
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
         """Take the next element of the feed onto ``ipu``."""
-        x, labels = self._workload.feed.element(self._execution * self._shape.count + micro_batch)
+        x, labels = self._workload.feed.element(self._element(micro_batch))
         self._memories[ipu].arrived[0, micro_batch] = Payload(x, labels)
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
@@ -231,10 +240,12 @@ class NumpyExecutor:
         memory.outbox[step, micro_batch] = Payload(gradient)
 
     def _key(self, micro_batch: int) -> Key | None:
-        """Return what seeds the random draws of a micro-batch, by its number over all executions; none in inference."""
-        if not self._shape.training:
-            return None
-        return self._workload.seed, self._execution * self._shape.count + micro_batch
+        """Return what seeds the random draws of a micro-batch, which is its place in the feed; none in inference."""
+        return (self._workload.seed, self._element(micro_batch)) if self._shape.training else None
+
+    def _element(self, micro_batch: int) -> int:
+        """Return the place in the feed of a micro-batch of the current execution."""
+        return (self._execution * self._shape.count + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
-from ipusim.errors import DeadlockError
+from ipusim.errors import DeadlockError, ProgramError
+from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.machine.durations import Durations, durations
-from ipusim.machine.executor import Executor, NullExecutor
+from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import HostPort, Ipu, agendas
+from ipusim.machine.reduction import Reduction, gradient_sum
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
@@ -20,6 +22,8 @@ from ipusim.timeline.timeline import SpanKind, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
+#: A replica's infeed and outfeed.
+Ports = tuple[HostPort | None, HostPort | None]
 
 
 def simulate(
@@ -27,59 +31,139 @@ def simulate(
     program: PipelineProgram,
     system: System,
     *,
-    executor: Executor | None = None,
+    executor: Executor | Replicas | None = None,
     executions: int | None = None,
     progress: Progress | None = None,
 ) -> Timeline:
     """Execute ``plan`` and return its Timeline.
 
-    ``executor`` does the arithmetic (none: time only). ``executions`` is the
-    number of executions of the pipeline, by default the program's repeat count.
+    ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
+    only). ``executions`` is the number of executions of the pipeline, by default the
+    program's repeat count.
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
-    executor = executor or NullExecutor()
+    together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    cost = durations(plan, program, system)
     steps = plan.emitted + 1  # the weight update counts as the last
     recorder = Recorder(steps)
     env = simpy.Environment()
+    links: dict[LinkDirection, int] = {}
     total = executions * steps
-    interconnect = Interconnect(
-        env, plan.ipus, cost, executor, recorder, executions, lambda done: progress and progress(done, total)
-    )
-    infeed, outfeed = _ports(env, recorder, program, cost, executions)
-    agenda = agendas(plan, cost, recorder, program.outfeed_elements)
-    ipus = [
-        Ipu(
+    meetings = _meetings(env, recorder, plan, program, system, together, executions, links)
+    meetings[0].finished = lambda done: progress and progress(done, total)
+    reduction = None
+    summed = gradient_sum(plan, program, system)
+    if summed is not None:
+        for direction, _ in summed.cost.link_bytes:
+            links.setdefault(direction, len(links))
+        everywhere = _places(plan, system, range(system.replicas))
+        reduction = Reduction(
             env,
             recorder,
-            number=number,
-            agenda=agenda[number],
-            interconnect=interconnect,
-            executor=executor,
-            infeed=infeed if number == plan.shape.mapping[0] else None,
-            outfeed=outfeed if number == plan.shape.mapping[-1] else None,
+            summed,
+            ipus=everywhere,
+            links=links,
+            reduce=together.reduce,
+            first_step=plan.emitted,
+            steps=steps,
         )
-        for number in plan.ipus
-    ]
+    update = meetings[0].durations.update
+    ipus, ports = [], []
+    for replica, executor_ in enumerate(together.executors):
+        meeting = meetings[replica % len(meetings)]
+        first = replica * system.shards
+        ports.append(_ports(env, recorder, program, meeting.durations, executions, replica, first))
+        infeed, outfeed = ports[-1]
+        agenda = agendas(plan, meeting.durations, recorder, program.outfeed_elements, replica, first)
+        executor_.begin(0)
+        ipus += [
+            Ipu(
+                env,
+                recorder,
+                number=first + place,
+                place=place,
+                replica=replica,
+                agenda=agenda[place],
+                interconnect=meeting,
+                executor=executor_,
+                infeed=infeed if place == plan.shape.mapping[0] else None,
+                outfeed=outfeed if place == plan.shape.mapping[-1] else None,
+                reduction=reduction,
+            )
+            for place in plan.ipus
+        ]
     training = plan.shape.training
-    executor.begin(0)
-    running = [env.process(ipu.run(executions, cost.update[ipu.number] if training else None)) for ipu in ipus]
+    running = [env.process(ipu.run(executions, update[ipu.place] if training else None)) for ipu in ipus]
     everyone = simpy.AllOf(env, running)
     try:
         env.run(until=everyone)
     except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
         if not everyone.triggered and env.peek() == float("inf"):
-            raise DeadlockError(_blocked(plan, interconnect, infeed, outfeed)) from None
+            raise DeadlockError(_blocked(plan, system, meetings, ports)) from None
         raise
-    return recorder.timeline(_info(plan, program, system, cost, executions))
+    return recorder.timeline(_info(plan, program, system, links, executions))
+
+
+def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
+    """Return an executor for each replica."""
+    if isinstance(executor, Replicas):
+        found = executor
+    elif executor is None:
+        found = Replicas((NullExecutor(),) * system.replicas)
+    else:
+        found = Replicas((executor,))
+    if len(found.executors) != system.replicas:
+        raise ProgramError(
+            f"expected an executor for each of {system.replicas} replicas of {system.name}, got {len(found.executors)}"
+        )
+    return found
+
+
+def _places(plan: Plan, system: System, replicas: Iterable[int]) -> dict[int, int]:
+    """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""
+    return {replica * system.shards + ipu: replica for replica in replicas for ipu in plan.ipus}
+
+
+def _meetings(
+    env: simpy.Environment,
+    recorder: Recorder,
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    together: Replicas,
+    executions: int,
+    links: dict[LinkDirection, int],
+) -> list[Interconnect]:
+    """Return where IPUs meet: one place for all replicas, or one for each where they do not wait for each other."""
+    if system.replicas == 1 or not program.sync_replicas_independently:
+        cost = durations(plan, program, system, links)
+        everywhere = _places(plan, system, range(system.replicas))
+        return [Interconnect(env, everywhere, cost, together.executors, recorder, executions)]
+    return [
+        Interconnect(
+            env,
+            _places(plan, system, [replica]),
+            durations(plan, program, system.replica(replica), links),
+            [executor],
+            recorder,
+            executions,
+            replica,
+        )
+        for replica, executor in enumerate(together.executors)
+    ]
 
 
 def _ports(
-    env: simpy.Environment, recorder: Recorder, program: PipelineProgram, cost: Durations, executions: int
-) -> tuple[HostPort | None, HostPort | None]:
-    """Connect the first and the last stage's IPU to the host; None where the host costs nothing."""
+    env: simpy.Environment,
+    recorder: Recorder,
+    program: PipelineProgram,
+    cost: Durations,
+    executions: int,
+    replica: int,
+    first_ipu: int,
+) -> Ports:
+    """Connect the first and the last stage's IPU of a replica to the host; None where the host costs nothing."""
     shape = program.shape
     infeed = outfeed = None
     if cost.infeed or cost.host_fill:
@@ -90,8 +174,11 @@ def _ports(
             host_cycles=cost.host_fill,
             depth=program.infeed.prefetch_depth,
             elements=executions * shape.count,
+            replica=replica,
         )
-        transfer = Description(SpanKind.INFEED, shape.mapping[0], 0, bytes=program.infeed.element_bytes)
+        transfer = Description(
+            SpanKind.INFEED, first_ipu + shape.mapping[0], 0, bytes=program.infeed.element_bytes, replica=replica
+        )
         infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed)
     if cost.outfeed or cost.host_drain:
         sent = program.outfeed_elements
@@ -102,24 +189,32 @@ def _ports(
             host_cycles=cost.host_drain,
             depth=program.outfeed.buffer_depth,
             elements=executions // sent.period * len(sent.micro_batches),
+            replica=replica,
         )
-        last = shape.stages - 1
-        transfer = Description(SpanKind.OUTFEED, shape.mapping[-1], last, bytes=program.outfeed.element_bytes)
+        transfer = Description(
+            SpanKind.OUTFEED,
+            first_ipu + shape.mapping[-1],
+            shape.stages - 1,
+            bytes=program.outfeed.element_bytes,
+            replica=replica,
+        )
         outfeed = HostPort(stream, recorder, transfer, sent.micro_batches, cost.outfeed)
     return infeed, outfeed
 
 
-def _blocked(plan: Plan, interconnect: Interconnect, infeed: HostPort | None, outfeed: HostPort | None) -> str:
+def _blocked(plan: Plan, system: System, meetings: Sequence[Interconnect], ports: Sequence[Ports]) -> str:
     """Say of each IPU what it waits for when nothing is left to happen."""
-    missing = interconnect.missing()
     lines = ["nothing is left to happen, but the pipeline is not done:"]
-    for ipu in plan.ipus:
+    for ipu, replica in _places(plan, system, range(system.replicas)).items():
+        missing = meetings[replica % len(meetings)].missing()
+        infeed, outfeed = ports[replica]
+        place = ipu - replica * system.shards
         if ipu not in missing:
             others = ", ".join(map(str, missing))
             what = f"the inter-IPU copy, which waits for IPU {others}"
-        elif infeed is not None and ipu == plan.shape.mapping[0] and infeed.stream.ipu_is_waiting:
+        elif infeed is not None and place == plan.shape.mapping[0] and infeed.stream.ipu_is_waiting:
             what = "the next element of the infeed"
-        elif outfeed is not None and ipu == plan.shape.mapping[-1] and outfeed.stream.ipu_is_waiting:
+        elif outfeed is not None and place == plan.shape.mapping[-1] and outfeed.stream.ipu_is_waiting:
             what = "room in the outfeed's buffer"
         else:
             what = "an event that nothing triggers"
@@ -127,7 +222,9 @@ def _blocked(plan: Plan, interconnect: Interconnect, infeed: HostPort | None, ou
     return "\n".join(lines)
 
 
-def _info(plan: Plan, program: PipelineProgram, system: System, cost: Durations, executions: int) -> TimelineInfo:
+def _info(
+    plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
+) -> TimelineInfo:
     return TimelineInfo(
         name=program.name,
         system=system.name,
@@ -144,5 +241,6 @@ def _info(plan: Plan, program: PipelineProgram, system: System, cost: Durations,
         executions=executions,
         executions_per_step=program.repeat_count,
         micro_batch_size=program.micro_batch_size,
-        links=tuple(direction.label for direction in cost.links),
+        links=tuple(direction.label for direction in links),
+        replicas=system.replicas,
     )

@@ -47,6 +47,7 @@ class StageProfile:
         parameter_bytes: bytes of the stage's weights.
         state_bytes: bytes of the optimizer's state for them (its slots).
         accumulator_bytes: bytes of the gradient accumulators.
+        accumulator_itemsize: bytes of one of their elements.
         input_bytes: bytes of the stage's input for one micro-batch, labels included while they travel.
         stash_bytes: bytes that the forward pass over one micro-batch keeps for the backward pass, its
             input included where backward needs it; 0 in inference.
@@ -66,6 +67,7 @@ class StageProfile:
     parameter_bytes: int = 0
     state_bytes: int = 0
     accumulator_bytes: int = 0
+    accumulator_itemsize: int = 4
     input_bytes: int = 0
     stash_bytes: int = 0
     working_bytes: int = 0

@@ -105,6 +105,8 @@ class PipelineProgram:
         reduction: how the gradients of the micro-batches are accumulated.
         infeed, outfeed: the host queues.
         micro_batch_size: samples in one micro-batch.
+        sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
+            together only before a weight update (Graphcore's option of that name), or always all together.
         name: the program's name in files and charts.
     """
 
@@ -116,6 +118,7 @@ class PipelineProgram:
     infeed: Infeed = field(default_factory=Infeed)
     outfeed: Outfeed = field(default_factory=Outfeed)
     micro_batch_size: int = 1
+    sync_replicas_independently: bool = False
     name: str = "pipeline"
 
     @property

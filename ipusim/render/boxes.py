@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ipusim.render.style import LOOK_OF_KIND, LOOKS
 from ipusim.render.window import Window
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+from ipusim.timeline.timeline import NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -58,13 +58,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
     rows = np.flatnonzero(
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
-    shared = timeline.ipu[rows] == ALL_IPUS
-    ipus = len(timeline.info.ipus)
-    repeats = np.where(shared, ipus, 1)
-    source = np.repeat(rows, repeats)
-    # The n-th copy of a span of all IPUs lies on row n.
-    nth = np.arange(len(source)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    ipu = np.where(timeline.ipu[source] == ALL_IPUS, nth, timeline.ipu[source])
+    source, ipu = timeline.on_each_ipu(rows)
     return Boxes(
         look=look[source],
         ipu=ipu,

@@ -40,6 +40,7 @@ _NAMES: Final[dict[int, str]] = {
     SpanKind.HOST_WAIT: "host wait",
     SpanKind.SYNC_WAIT: "sync wait",
     SpanKind.HOST: "host",
+    SpanKind.ALL_REDUCE: "all-reduce",
 }
 #: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
 #: the numbers out when it picks one, and this key unread).
@@ -56,7 +57,10 @@ _COLOURS: Final[dict[int, str]] = {
     SpanKind.HOST_WAIT: "terrible",
     SpanKind.SYNC_WAIT: "white",
     SpanKind.HOST: "black",
+    SpanKind.ALL_REDUCE: "rail_load",
 }
+#: Tracks of the host for each replica, in the order of their numbers in a Timeline.
+_FEEDS: Final = ("infeed", "outfeed")
 #: Lines written at a time.
 _CHUNK: Final = 4096
 
@@ -102,12 +106,17 @@ def _text(value: object) -> str:
 
 def _names(timeline: Timeline) -> Iterator[dict[str, Any]]:
     info = timeline.info
-    holders = set(info.mapping)
+    holders = info.stages_of_ipu
+    feeds = [
+        feed if info.replicas == 1 else f"{feed} of replica {replica}"
+        for replica in range(info.replicas)
+        for feed in _FEEDS
+    ]
     ipus = [
         f"IPU {ipu}" + (f" (on {physical})" if physical != ipu else "") + ("" if ipu in holders else ", no stage")
         for ipu, physical in enumerate(info.ipus)
     ]
-    tracks = ((IPUS, "IPUs", ipus), (LINKS, "IPU-Links", list(info.links)), (HOST, "host", ["infeed", "outfeed"]))
+    tracks = ((IPUS, "IPUs", ipus), (LINKS, "IPU-Links", list(info.links)), (HOST, "host", feeds))
     for pid, process, threads in tracks:
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": process}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
@@ -122,18 +131,21 @@ def _slices(timeline: Timeline) -> tuple[Integers, Iterator[str]]:
     rows = np.flatnonzero((timeline.end > timeline.start) | (timeline.kind <= SpanKind.RECOMPUTE))
     kind, link = timeline.kind[rows], timeline.link[rows]
     pid = np.where(kind == SpanKind.LINK, LINKS, np.where(kind == SpanKind.HOST, HOST, IPUS))
-    everywhere = (pid == IPUS) & (timeline.ipu[rows] == ALL_IPUS)
-    repeats = np.where(everywhere, len(info.ipus), 1)
-    # The n-th slice of a span of all IPUs lies on the n-th track.
-    nth = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    track = np.repeat(np.where(pid == IPUS, np.where(everywhere, 0, timeline.ipu[rows]), link), repeats)
-    source = np.repeat(rows, repeats)
+    # Of link and host tracks each row is one slice, like those of one IPU.
+    alone = pid != IPUS
+    source, track = timeline.on_each_ipu(rows[~alone])
+    source = np.concatenate([source, rows[alone]])
+    host = np.where(kind == SpanKind.HOST, len(_FEEDS) * timeline.replica[rows], 0)
+    track = np.concatenate([track, (link + host)[alone]])
+    order = np.lexsort((track, source))
+    source, track = source[order], track[order]
+    place = np.searchsorted(rows, source)
     start = to_units(timeline.start[source], info.clock_hz)
     end = to_units(timeline.end[source], info.clock_hz)
     # Rows are sorted by start, and rounding keeps that order.
     columns = (
-        np.repeat(pid, repeats).tolist(),
-        (track + nth + 1).tolist(),
+        pid[place].tolist(),
+        (track + 1).tolist(),
         to_microseconds(start),
         to_microseconds(end - start),
         *(

@@ -34,9 +34,10 @@ def execution_trace(
 def default_title(timeline: Timeline) -> str:
     """Return name, schedule and size of a run: ``mnist: grouped, 2 IPUs, 2 stages, 16 micro-batches``."""
     info = timeline.info
-    used = len(set(info.mapping))
+    used = len(info.stages_of_ipu)
     parts = (
         info.schedule,
+        *([f"{info.replicas} replicas"] if info.replicas > 1 else []),
         f"{used} IPU{'s' * (used != 1)}",
         f"{len(info.stages)} stage{'s' * (len(info.stages) != 1)}",
         f"{info.count} micro-batch{'es' * (info.count != 1)}",

@@ -32,10 +32,15 @@ _MOST_NUMBERS: Final = 1_500
 
 
 def row_names(timeline: Timeline) -> list[str]:
-    """Return the name of each IPU's row, with its physical number where that is another."""
+    """Return the name of each IPU's row, with its physical number where that is another.
+
+    Where there are several replicas, the first row of each also names the replica.
+    """
+    info = timeline.info
     return [
-        f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})"
-        for ipu, physical in enumerate(timeline.info.ipus)
+        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ")
+        + (f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})")
+        for ipu, physical in enumerate(info.ipus)
     ]
 
 
@@ -65,7 +70,7 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
-    for ipu in sorted(set(rows) - set(info.mapping)):
+    for ipu in sorted(set(rows) - info.stages_of_ipu.keys()):
         axes.text(
             content.window.start + 4 / content.points,
             ipu + 0.5,
@@ -120,8 +125,8 @@ def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
     Each look has one size, the largest at which nine of ten of its numbers fit, or
     the smallest; a number that does not fit its box is left out.
     """
-    boxes, mapping = content.boxes, content.timeline.info.mapping
-    several = [ipu for ipu in set(mapping) if mapping.count(ipu) > 1]
+    boxes = content.boxes
+    several = [ipu for ipu, stages in content.timeline.info.stages_of_ipu.items() if len(stages) > 1]
     for index in NUMBERED:
         members = np.flatnonzero((boxes.look == index) & (boxes.micro_batch >= 0))
         if not len(members):

@@ -26,9 +26,11 @@ def summary_table(summary: Summary) -> Table:
     rows = [
         ("schedule", summary.schedule),
         ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
+        *([("replicas", _replicas(summary))] if summary.replicas > 1 else []),
         (
             "effective batch size",
-            f"{summary.micro_batch_size} x {summary.count} = {rates.effective_batch_size} samples",
+            f"{summary.micro_batch_size} x {summary.count}{f' x {summary.replicas}' * (summary.replicas > 1)} = "
+            f"{rates.effective_batch_size} samples",
         ),
         (f"makespan{last}", _time(summary, summary.makespan_cycles)),
         *((f"  {phase.name}", _time(summary, phase.cycles)) for phase in summary.phases),
@@ -47,6 +49,13 @@ def summary_table(summary: Summary) -> Table:
     if summary.idle_ipus:
         rows.append(("IPUs without a stage", ", ".join(map(str, summary.idle_ipus))))
     return Table(summary.name, ("", ""), tuple(rows))
+
+
+def _replicas(summary: Summary) -> str:
+    """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
+    cycles = summary.run_use[0].all_reduce_cycles // summary.executions
+    reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
+    return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
 def ipu_table(summary: Summary) -> Table:

@@ -40,7 +40,8 @@ def counters(timeline: Timeline) -> tuple[Counter, ...]:
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return when the first pass of each micro-batch starts, and when its last ends."""
     rows = timeline.rows(SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
-    batch = timeline.execution[rows] * timeline.info.count + timeline.micro_batch[rows]
+    executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
+    batch = executed * timeline.info.count + timeline.micro_batch[rows]
     # Rows are sorted by start, so a micro-batch's first row is its earliest.
     _, earliest, place = np.unique(batch, return_index=True, return_inverse=True)
     last = np.zeros(len(earliest), dtype=np.int64)

@@ -43,8 +43,9 @@ def _neighbours(timeline: Timeline, kind: SpanKind, stride: int) -> tuple[Rows, 
     """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` stages on."""
     rows = timeline.rows(kind)
     stages = len(timeline.info.stages)
-    # One number for (execution, micro-batch, stage), with a gap after the last stage.
-    batch = timeline.execution[rows] * timeline.info.count + timeline.micro_batch[rows]
+    # One number for (replica, execution, micro-batch, stage), with a gap after the last stage.
+    executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
+    batch = executed * timeline.info.count + timeline.micro_batch[rows]
     key = batch * (stages + 2) + timeline.stage[rows] + 1
     order = np.argsort(key, kind="stable")
     wanted = key + stride

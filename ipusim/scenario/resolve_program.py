@@ -63,7 +63,8 @@ def counted_profiles(
             profile = stage.profile(batch, itemsize, feed.label_bytes, training, optimizer)
             count = profile.accumulator_bytes // itemsize
             accumulator = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision)
-            profiles.append(replace(profile, accumulator_bytes=count * accumulator.itemsize))
+            size = accumulator.itemsize
+            profiles.append(replace(profile, accumulator_bytes=count * size, accumulator_itemsize=size))
     if scenario.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
@@ -107,6 +108,7 @@ def build_program(
         infeed=Infeed(in_bytes, infeed.prefetch_depth),
         outfeed=Outfeed(out_bytes, outfeed.mode, outfeed.buffer_depth),
         micro_batch_size=pipeline.micro_batch_size,
+        sync_replicas_independently=scenario.system.sync_replicas_independently,
         name=name,
     )
 

@@ -46,7 +46,8 @@ class SystemSpec(Node, title="system"):
         default=None,
         ge=1,
         le=64,
-        description="IPUs of the device, a power of two; default: as few as hold the device mapping",
+        description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
+        "the program runs as that many replicas",
     )
     select_ipus: int | None = Field(
         default=None,
@@ -56,6 +57,10 @@ class SystemSpec(Node, title="system"):
     )
     selection_order: Annotated[str, Choice(("AUTO", *ORDERS))] = Field(
         default="AUTO", description="how logical IPUs are laid over the physical ones"
+    )
+    sync_replicas_independently: bool = Field(
+        default=False,
+        description="whether replicas wait for each other only before a weight update; default: after every time-step",
     )
     clock: Hertz | None = Field(default=None, description="tile clock; default: the generation's")
     overhead: Seconds | None = Field(

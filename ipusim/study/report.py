@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ipusim.analysis.phases import PHASES
 from ipusim.errors import OutputError
 from ipusim.machine.durations import durations
+from ipusim.machine.reduction import gradient_sum
 from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_trace
 from ipusim.render.comparison import comparison
@@ -52,12 +53,27 @@ def summary_dict(result: Result) -> dict[str, Any]:
     data["reduction_method"] = experiment.program.reduction
     data["selection_order_reason"] = experiment.system.order_reason
     data["selection_orders"] = [report.to_dict() for report in result.orders]
+    data["gradient_sum"] = _gradient_sum(result)
     data["stage_cycles"] = [
         {"name": name, **costs} for name, costs in zip(result.timeline.info.stages, _stage_cycles(result), strict=True)
     ]
     data["memory"] = memory_dict(result.memory, result.timeline)
     data["learning"] = _learning_dict(learning) if learning else None
     return data
+
+
+def _gradient_sum(result: Result) -> dict[str, Any] | None:
+    """Return how the replicas sum up their gradients; None for one replica."""
+    experiment = result.experiment
+    total = gradient_sum(result.plan, experiment.program, experiment.system)
+    if total is None:
+        return None
+    return {
+        "algorithm": total.algorithm,
+        "bytes": total.bytes,
+        "rounds": len(total.cost.rounds),
+        "cycles": total.cost.total_cycles,
+    }
 
 
 def _stage_cycles(result: Result) -> list[dict[str, int]]:
@@ -90,11 +106,15 @@ def _finite(number: float) -> float | None:
 
 
 def losses_csv(learning: Learning) -> bytes:
-    """Return the losses as CSV with the columns step, execution, micro_batch, loss."""
+    """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("step", "execution", "micro_batch", "loss"))
-    writer.writerows((loss.step, loss.execution, loss.micro_batch, repr(loss.loss)) for loss in learning.losses)
+    several = any(loss.replica for loss in learning.losses)
+    replica = ("replica",) if several else ()
+    writer.writerow(("step", "execution", "micro_batch", *replica, "loss"))
+    for loss in learning.losses:
+        of = (loss.replica,) if several else ()
+        writer.writerow((loss.step, loss.execution, loss.micro_batch, *of, repr(loss.loss)))
     return text.getvalue().encode()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,10 @@ from threadpoolctl import threadpool_limits
 from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
 from ipusim.errors import IpusimError, ModelError
+from ipusim.machine.cross_replica import average_gradients
+from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.reduction import gradient_sum
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
@@ -29,12 +33,13 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one micro-batch, as the outfeed handed it to the host."""
+    """The loss of one micro-batch of one replica, as the outfeed handed it to the host."""
 
     step: int
     execution: int
     micro_batch: int
     loss: float
+    replica: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,10 @@ class Learning:
     """What the arithmetic gave.
 
     Attributes:
-        losses: of every micro-batch whose loss reached the host; empty without a loss.
-        outputs: the last stage's outputs in inference without a loss, shape (micro-batches, batch, ...).
+        losses: of every micro-batch whose loss reached the host, those of its replicas side by side; empty
+            without a loss.
+        outputs: the last stage's outputs in inference without a loss, shape (micro-batches, batch, ...), or
+            (micro-batches, replicas, batch, ...) where there are several.
         weights: final parameters, keyed ``layer/W``.
         evaluations: (steps behind, evaluation on held-out data), in order.
         constant_loss: loss of the best predictor that ignores its input.
@@ -106,11 +113,12 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     check(plan)
     memory = _memory(experiment, plan)
     executor = _Executor(experiment, experiment.workload) if experiment.workload else None
+    replicas = _replicas(executor, experiment, plan) if executor else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         timeline = simulate(
-            plan, program, system, executor=executor, executions=experiment.executions, progress=progress
+            plan, program, system, executor=replicas, executions=experiment.executions, progress=progress
         )
         learning = executor.learning() if executor else None
     return Result(
@@ -135,11 +143,30 @@ def _memory(experiment: Experiment, plan: Plan) -> Fit:
     return found
 
 
+def _replicas(first: _Executor, experiment: Experiment, plan: Plan) -> Replicas:
+    """Return the executors of all replicas, and how they sum up their gradients."""
+    program, system = experiment.program, experiment.system
+    total = gradient_sum(plan, program, system)
+    executors = (first, *first.others)
+
+    def reduce() -> None:
+        if total is not None:
+            average_gradients(executors, plan.ipus, system, total.algorithm)
+
+    return Replicas(executors, reduce)
+
+
 class _Executor(NumpyExecutor):
-    """The machine's arithmetic, which also evaluates between steps when the scenario asks for it."""
+    """The arithmetic of the first replica, which also evaluates between steps when the scenario asks for it.
+
+    Attributes:
+        others: the executors of the other replicas.
+    """
 
     def __init__(self, experiment: Experiment, workload: Workload) -> None:
-        super().__init__(experiment.program.shape, workload)
+        shape, replicas = experiment.program.shape, experiment.system.replicas
+        super().__init__(shape, workload, 0, replicas)
+        self.others = tuple(NumpyExecutor(shape, workload, replica, replicas) for replica in range(1, replicas))
         self._experiment = experiment
         self._evaluations: list[tuple[int, Evaluation]] = []
 
@@ -165,21 +192,29 @@ class _Executor(NumpyExecutor):
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
         self._evaluate(self._experiment.steps)
+        every = [self.results, *(other.results for other in self.others)]
         scalars = all(np.ndim(result) == 0 for result in self.results)
+        outputs = None
+        if not scalars:
+            outputs = np.stack([np.stack(results) for results in every], axis=1) if self.others else np.stack(every[0])
         return Learning(
-            losses=self._losses() if scalars else (),
-            outputs=None if scalars else np.stack(self.results),
+            losses=self._losses(every) if scalars else (),
+            outputs=outputs,
             weights=self.weights(),
             evaluations=tuple(self._evaluations),
             constant_loss=self._experiment.constant_loss,
         )
 
-    def _losses(self) -> tuple[Loss, ...]:
+    def _losses(self, every: Sequence[Sequence[Any]]) -> tuple[Loss, ...]:
+        """Return the losses of each replica's results, micro-batch by micro-batch."""
         program = self._experiment.program
         sent = program.outfeed_elements
         losses = []
-        for index, value in enumerate(self.results):
+        for index, values in enumerate(zip(*every, strict=True)):
             group, place = divmod(index, len(sent.micro_batches))
             execution = (group + 1) * sent.period - 1
-            losses.append(Loss(execution // program.repeat_count, execution, sent.micro_batches[place], float(value)))
+            step, micro_batch = execution // program.repeat_count, sent.micro_batches[place]
+            losses += [
+                Loss(step, execution, micro_batch, float(value), replica) for replica, value in enumerate(values)
+            ]
         return tuple(losses)

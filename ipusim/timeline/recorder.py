@@ -27,6 +27,7 @@ class Description(NamedTuple):
     micro_batch: int = NONE
     link: int = NONE
     bytes: int = 0
+    replica: int = 0
 
 
 class Recorder:
@@ -62,7 +63,7 @@ class Recorder:
         return self.describe_rows(np.array(descriptions, dtype=np.int64))
 
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
-        """Store an array of descriptions, shape (spans, 6) in the order of Description's fields."""
+        """Store an array of descriptions, shape (spans, 7) in the order of Description's fields."""
         first = self._described
         self._descriptions.append(rows)
         self._described += len(rows)

@@ -17,7 +17,8 @@ from ipusim.errors import TimelineError
 
 Column = npt.NDArray[np.int64]
 
-#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy).
+#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy): those of
+#: its replica, or of all replicas where that is NONE.
 ALL_IPUS: Final = -1
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
@@ -46,6 +47,8 @@ class SpanKind(IntEnum):
     SYNC_WAIT = 10
     #: The host prepares one infeed element or takes one outfeed element (on the host's track).
     HOST = 11
+    #: All replicas sum up their gradients before the weight update: sync, overhead, and every round of the collectives.
+    ALL_REDUCE = 12
 
 
 #: Kinds that are a stage's own arithmetic.
@@ -58,7 +61,8 @@ class Span(NamedTuple):
     ``cause`` is the span whose end released this one, or NONE for the first. ``ipu`` is the
     logical IPU of the device, ALL_IPUS for all at once, and NONE (the same value) on link and
     host tracks, where ``link`` says which track it is: an index into ``info.links`` for LINK
-    spans, and for HOST spans 0 for the infeed and 1 for the outfeed.
+    spans, and for HOST spans 0 for the infeed and 1 for the outfeed. ``replica`` is NONE for
+    what all replicas do together, and on link tracks.
     ``micro_batch`` counts from 0 in each execution of the pipeline, ``time_step`` too;
     ``execution`` counts from 0 over the whole run.
     """
@@ -74,6 +78,7 @@ class Span(NamedTuple):
     link: int
     bytes: int
     cause: int
+    replica: int
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class TimelineInfo:
         schedule: name of the schedule.
         training: whether the pipeline trains.
         stages: stage names.
-        mapping: logical IPU of each stage.
+        mapping: logical IPU of each stage in replica 0; in replica r, r x shards further on.
         count: gradient accumulation count.
         overlap: overlap length V, the slots of a full time-step.
         time_steps: emitted time-steps of one execution.
@@ -97,6 +102,7 @@ class TimelineInfo:
         executions_per_step: the repeat count.
         micro_batch_size: samples in a micro-batch.
         links: name of each link direction that carries traffic, such as ``0→1 rung``.
+        replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
     """
 
     name: str
@@ -115,6 +121,22 @@ class TimelineInfo:
     executions_per_step: int
     micro_batch_size: int
     links: tuple[str, ...]
+    replicas: int = 1
+
+    @property
+    def shards(self) -> int:
+        """The number of IPUs of one replica."""
+        return len(self.ipus) // self.replicas
+
+    @property
+    def stages_of_ipu(self) -> dict[int, tuple[int, ...]]:
+        """The stages on each logical IPU that holds any, of all replicas, in rising order."""
+        held: dict[int, tuple[int, ...]] = {}
+        for replica in range(self.replicas):
+            for stage, ipu in enumerate(self.mapping):
+                place = replica * self.shards + ipu
+                held[place] = (*held.get(place, ()), stage)
+        return dict(sorted(held.items()))
 
 
 class Timeline:
@@ -135,9 +157,10 @@ class Timeline:
     link: Column
     bytes: Column
     cause: Column
+    replica: Column
 
     def __init__(self, info: TimelineInfo, columns: npt.NDArray[np.int64]) -> None:
-        """Take ``columns`` of shape (spans, 11) in the order of Span's fields, already sorted."""
+        """Take ``columns`` of shape (spans, 12) in the order of Span's fields, already sorted."""
         self.info = info
         # A view of an array in column order is taken as it is: the recorder hands its own over.
         self._table = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
@@ -174,6 +197,16 @@ class Timeline:
         """Return the row numbers of all spans of these kinds, in order."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
+    def on_each_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return ``rows``, those of all IPUs once for each that they occupy, and the logical IPU of each."""
+        shared = self.ipu[rows] == ALL_IPUS
+        replica = self.replica[rows]
+        whole = replica == NONE
+        repeats = np.where(shared, np.where(whole, len(self.info.ipus), self.info.shards), 1)
+        first = np.where(shared, np.where(whole, 0, replica * self.info.shards), self.ipu[rows])
+        nth = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
+
     def save(self, file: Path | BinaryIO) -> None:
         """Write the Timeline as an npz archive; equal Timelines give equal bytes."""
         header = np.frombuffer(json.dumps(asdict(self.info), ensure_ascii=False).encode(), dtype=np.uint8)
@@ -201,6 +234,7 @@ class Timeline:
         """Refuse columns that point outside the run; raises TimelineError."""
         info = self.info
         ends = {"ipu": len(info.ipus), "stage": len(info.stages), "execution": info.executions, "cause": len(self)}
+        ends["replica"] = info.replicas
         wrong = [name for name, end in ends.items() if ((c := getattr(self, name)) < NONE).any() or (c >= end).any()]
         if not len(self) or wrong or (self.start > self.end).any() or info.clock_hz < 1:
             name = file if isinstance(file, Path) else getattr(file, "name", "the file")

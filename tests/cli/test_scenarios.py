@@ -25,6 +25,7 @@ SHORTER = {
     "tutorial_step4_configurable_stages": ("steps=1",),
     "tutorial_step3_pipelining": ("steps=1",),  # in full below
     "digits_training": ("steps=1",),
+    "data_parallel_4x4": ("steps=1",),
     "transformer_eight_ipus": ("steps=1", "pipeline.repeat_count=1"),
     "bert_large_pod16": ("pipeline.gradient_accumulation_count=20",),
 }
@@ -230,3 +231,10 @@ def test_the_transformer_begins_to_learn_over_eight_ipus():
     assert len(set(result.experiment.program.shape.mapping)) == 8
     assert learning.mean_loss(2) < learning.mean_loss(0)
     assert learning.mean_loss(2) < learning.constant_loss
+
+
+def test_data_parallel_replicas_learn_the_digits():
+    result = run("data_parallel_4x4", "steps=4")
+    assert result.experiment.system.replicas == 4
+    assert result.summary.throughput.effective_batch_size == 4 * 8 * 4
+    assert result.learning.evaluations[-1][1].accuracy >= 0.9

@@ -70,7 +70,7 @@ def given(operation: str, plan: CollectivePlan, whole: list[Array]) -> list[Arra
 @pytest.mark.parametrize("size", [1, 4])
 def test_results_equal_numpy_s(operation: Any, name: str, replicas: int, size: int) -> None:
     """Replicas of ``size`` IPUs, side by side: the participants lie next to each other or a replica apart."""
-    system = build_system("pod64", mapping=[0], ipus=replicas * size)
+    system = build_system("pod64", mapping=range(replicas * size), ipus=replicas * size)
     participants = tuple(range(0, replicas * size, size))
     for length in LENGTHS:
         for dtype, tolerance in ((np.int64, 0.0), (np.float64, 1e-12)):
@@ -122,7 +122,7 @@ def hops(count: int) -> int:
 
 
 def cost(name: str, participants: Sequence[int], length: int, order: str = "ZIGZAG") -> int:
-    system = build_system("c2_server", mapping=[0], ipus=16, selection_order=order)
+    system = build_system("c2_server", mapping=range(16), ipus=16, selection_order=order)
     plan = ALGORITHMS["all_reduce"][name](system, participants, length, 1)
     whole = collective_cost(system, plan)
     if length and len(participants) > 1:

@@ -27,8 +27,9 @@ KINDS = [(operation, name) for operation, algorithms in ALGORITHMS.items() for n
 @st.composite
 def systems(draw: st.DrawFn) -> System:
     name, sizes = draw(st.sampled_from([("c2_server", (2, 4, 16)), ("pod64", (8, 64)), ("pod128", (128,))]))
+    count = draw(st.sampled_from(sizes))
     order = draw(st.sampled_from(sorted(ORDERS)))
-    return build_system(name, mapping=[0], ipus=draw(st.sampled_from(sizes)), selection_order=order)
+    return build_system(name, mapping=range(min(count, 64)), ipus=count, selection_order=order)
 
 
 @st.composite

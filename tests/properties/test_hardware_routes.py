@@ -24,7 +24,7 @@ def systems(draw: st.DrawFn) -> System:
     name = draw(st.sampled_from(sorted(MACHINES)))
     count = draw(st.sampled_from([size for size in MACHINES[name].sizes if size <= 64]))
     order = draw(st.sampled_from(sorted(ORDERS)))
-    return build_system(name, mapping=[0], ipus=count, selection_order=order)
+    return build_system(name, mapping=range(min(count, 64)), ipus=count, selection_order=order)
 
 
 @st.composite

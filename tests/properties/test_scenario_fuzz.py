@@ -31,6 +31,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "name": "m2000",
             "auto_select_ipus": 2,
             "selection_order": "SNAKE",
+            "sync_replicas_independently": True,
             "clock": "1.5 GHz",
             "overhead": "3 us",
             "host": {"infeed": "4 GB/s", "host_fill": 4e9, "outfeed": "3.5 GB/s", "host_drain": "3 GB/s"},

@@ -22,7 +22,7 @@ from ipusim.hardware.system import System
 
 
 def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:
-    return build_system(machine, mapping=[0], ipus=count, selection_order=order)
+    return build_system(machine, mapping=range(min(count, 64)), ipus=count, selection_order=order)
 
 
 def test_a_ring_in_words() -> None:
@@ -306,7 +306,7 @@ def test_groups_of_replicas() -> None:
     ],
 )
 def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, elements: int, algorithm: str) -> None:
-    system = build_system(machine, mapping=[0], ipus=count, selection_order="SNAKE")
+    system = build_system(machine, mapping=range(min(count, 64)), ipus=count, selection_order="SNAKE")
     groups = replica_groups(count, replicas)
     plans, cost = fastest_all_reduce(system, groups, [elements] * len(groups), 4)
     assert [plan.algorithm for plan in plans] == [algorithm] * len(groups)

@@ -43,9 +43,9 @@ def recorded():
 
 def test_rows_are_sorted_by_start_and_causes_follow():
     assert list(recorded()) == [
-        Span(0, 12, SpanKind.HOST, NONE, NONE, NONE, NONE, NONE, 1, 7, 2),
-        Span(0, 3, SpanKind.FORWARD, 0, 0, 3, 0, 1, NONE, 0, NONE),
-        Span(5, 9, SpanKind.FORWARD, 1, 1, 2, 1, 1, NONE, 0, NONE),
+        Span(0, 12, SpanKind.HOST, NONE, NONE, NONE, NONE, NONE, 1, 7, 2, 0),
+        Span(0, 3, SpanKind.FORWARD, 0, 0, 3, 0, 1, NONE, 0, NONE, 0),
+        Span(5, 9, SpanKind.FORWARD, 1, 1, 2, 1, 1, NONE, 0, NONE, 0),
     ]
 
 

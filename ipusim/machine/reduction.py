@@ -1,0 +1,132 @@
+"""What replicas do together before a weight update: their gradients are summed up over the IPU-Links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from ipusim.hardware.collectives.choose import fastest_all_reduce
+from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """The all-reduces of one weight update: of every IPU of a replica with its likes in the others, all at once.
+
+    Attributes:
+        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
+        cost: of all of them together, on the links that they share.
+        bytes: gradient accumulators of one replica.
+    """
+
+    algorithm: str
+    cost: CollectiveCost
+    bytes: int
+
+
+def gradient_sum(plan: Plan, program: PipelineProgram, system: System) -> GradientSum | None:
+    """Return how the replicas of ``system`` sum up their gradients; None where there is nothing to sum up.
+
+    Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
+    """
+    if system.replicas == 1 or not plan.shape.training:
+        return None
+    held = dict.fromkeys(plan.ipus, 0)
+    itemsize = min((profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes), default=1)
+    for ipu, profile in zip(plan.shape.mapping, program.stages, strict=True):
+        held[ipu] += profile.accumulator_bytes
+    held = {ipu: size for ipu, size in held.items() if size}
+    if not held:
+        return None
+    groups = [range(ipu, system.count, system.shards) for ipu in held]
+    plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
+    return GradientSum(plans[0].algorithm, cost, sum(held.values()))
+
+
+class Reduction:
+    """Where all IPUs of all replicas meet between a pipeline and its weight update."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        recorder: Recorder,
+        total: GradientSum,
+        *,
+        ipus: Mapping[int, int],
+        links: dict[LinkDirection, int],
+        reduce: Callable[[], object],
+        first_step: int,
+        steps: int,
+    ) -> None:
+        """Prepare for ``ipus``, the logical IPUs that hold a stage, and the replica of each.
+
+        ``links`` numbers the link directions. ``reduce`` does the arithmetic. Spans carry step
+        ``first_step`` in the first execution, and ``steps`` more in each further one.
+        """
+        self._env = env
+        self._record = recorder.record
+        self._cost = total.cost
+        self._reduce = reduce
+        self._ipus = dict(ipus)
+        self._step, self._steps = first_step, steps
+        self._arrived: dict[int, tuple[int, int]] = {}
+        self._done = env.event()
+        self._wait_of = {
+            ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu, replica=replica))
+            for ipu, replica in ipus.items()
+        }
+        whole = Description(SpanKind.ALL_REDUCE, ALL_IPUS, bytes=total.bytes, replica=NONE)
+        self._what = recorder.describe(whole)
+        self._loads = [
+            [
+                (
+                    recorder.describe(
+                        Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
+                    ),
+                    load.cycles,
+                )
+                for load in each.links
+            ]
+            for each in total.cost.rounds
+        ]
+
+    def arrive(self, ipu: int, cause: int) -> simpy.Event:
+        """Note that ``ipu`` has finished its pipeline, its last span being ``cause``, and return what it waits for."""
+        done = self._done
+        self._arrived[ipu] = (self._now(), cause)
+        if len(self._arrived) == len(self._ipus):
+            self._env.process(self._sum_up(cause))
+        return done
+
+    def _now(self) -> int:
+        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
+
+    def _sum_up(self, cause: int) -> Process:
+        """Synchronise, carry out every round, and release all IPUs; a SimPy process."""
+        start = self._now()
+        for ipu, (arrival, before) in sorted(self._arrived.items()):
+            if arrival < start:
+                self._record(self._wait_of[ipu], self._step, arrival, start, before)
+        self._arrived.clear()
+        yield self._env.timeout(self._cost.lead_cycles)
+        for each, loads in zip(self._cost.rounds, self._loads, strict=True):
+            first_byte = self._now() + each.latency_cycles
+            yield self._env.timeout(each.total_cycles)
+            for what, cycles in loads:
+                self._record(what, self._step, first_byte, first_byte + cycles, cause)
+        self._reduce()
+        span = self._record(self._what, self._step, start, self._now(), cause)
+        self._step += self._steps
+        done, self._done = self._done, self._env.event()
+        done.succeed(span)

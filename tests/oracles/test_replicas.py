@@ -1,0 +1,252 @@
+"""Replicas of a pipeline: what they learn, what their sum costs, and when they wait for each other."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import pytest
+
+from ipusim.errors import DeviceError, ProgramError
+from ipusim.hardware.build import replication_factor, shards_of
+from ipusim.hardware.orders import laid_out
+from ipusim.machine.executor import NullExecutor
+from ipusim.machine.simulate import simulate
+from ipusim.model.network import Network
+from ipusim.model.stage import build_stages
+from ipusim.render.chrome_trace import trace_lines
+from ipusim.scenario import load_experiment
+from ipusim.schedules.registry import find
+from ipusim.study.report import losses_csv, summary_dict
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+
+SCENARIO = """
+system: {name: pod16, auto_select_ipus: 8}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96, seed: 4}
+model:
+  layers:
+    - {name: a, type: dense, units: 9, activation: tanh}
+    - {name: d, type: dropout, rate: 0.25}
+    - {name: b, type: dense, units: 7, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 2}
+optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}
+steps: 2
+precision: float64
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    path = tmp_path / "replicas.yaml"
+    path.write_text(SCENARIO)
+    return lambda *overrides: load_experiment(path, overrides)
+
+
+def trained_alone(experiment, replicas):
+    """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
+    workload, count = experiment.workload, experiment.program.shape.count
+    (stage,) = build_stages(*whole_network(workload))
+    weights = stage.initial_parameters(workload.seed, workload.dtype)
+    slots = {name: np.zeros_like(array) for name, array in weights.items()}
+    losses = {}
+    for execution in range(experiment.executions):
+        total = {name: np.zeros_like(array) for name, array in weights.items()}
+        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
+            bound = stage.bind(weights)
+            loss, saved = bound.forward(*workload.feed.element(element), (workload.seed, element))
+            losses[element] = float(loss)
+            gradients = {}
+            bound.backward(saved, None, False, gradients.__setitem__)
+            for name, gradient in gradients.items():
+                total[name] += gradient * (1 / count if workload.reduction == "MEAN" else 1)
+        for name, array in weights.items():
+            slots[name] = 0.9 * slots[name] + total[name] / replicas
+            np.subtract(array, 0.05 * slots[name], out=array)
+    return losses, weights
+
+
+def whole_network(workload):
+    layers = [named for stage in workload.stages for named in stage.named_layers]
+    loss = workload.stages[-1].loss
+    network = Network(tuple(layers), workload.stages[0].shapes[0], loss)
+    return network, [list(network.names)]
+
+
+@pytest.mark.parametrize("ipus", [4, 8, 16])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("pipeline.schedule=interleaved", "pipeline.reduction_method=MEAN"),
+        ("pipeline.schedule=sequential", "system.selection_order=HOOF"),
+        ("pipeline.schedule=sharded", "system.sync_replicas_independently=true"),
+        ("system.sync_replicas_independently=true", "pipeline.allow_recompute=true"),
+    ],
+)
+def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, overrides):
+    experiment = load(f"system.auto_select_ipus={ipus}", *overrides)
+    replicas = ipus // 2
+    result = execute(experiment)
+    losses, weights = trained_alone(experiment, replicas)
+    count = experiment.program.shape.count
+    assert len(result.learning.losses) == len(losses)
+    for loss in result.learning.losses:
+        element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica
+        assert loss.loss == pytest.approx(losses[element], rel=1e-12, abs=1e-14)
+    for name, array in weights.items():
+        np.testing.assert_allclose(result.learning.weights[name], array, rtol=1e-12, atol=1e-13)
+
+
+def test_one_ipu_each_is_plain_data_parallelism(load):
+    experiment = load("pipeline.schedule=single", "system.auto_select_ipus=4")
+    losses, weights = trained_alone(experiment, 4)
+    result = execute(experiment)
+    assert experiment.system.replicas == 4
+    assert sum(loss.loss for loss in result.learning.losses) == pytest.approx(sum(losses.values()), rel=1e-12)
+    np.testing.assert_allclose(result.learning.weights["c/W"], weights["c/W"], rtol=1e-12)
+
+
+def test_the_sum_takes_its_closed_form(load):
+    """Two replicas of two IPUs: each IPU and its like share a rail, and exchange halves twice."""
+    experiment = load("system.auto_select_ipus=4")
+    result = execute(experiment)
+    timeline, info = result.timeline, result.timeline.info
+    link_bytes_per_s = Fraction(128 * 2**30 * 85, 800)
+    stages = ((6 * 9 + 9), (9 * 7 + 7 + 7 * 3 + 3))
+    elements = max(stages)
+    hop = ceil(15 * info.clock_hz / Fraction(10**9))
+    half = 8 * ceil(elements / 2)
+    one_round = hop + ceil(half * info.clock_hz / (2 * link_bytes_per_s))
+    sync = ceil(60 * info.clock_hz / Fraction(10**9))
+    overhead = ceil((5000 - 60 - 15) * info.clock_hz / Fraction(10**9))
+    rows = timeline.rows(SpanKind.ALL_REDUCE)
+    assert len(rows) == experiment.executions
+    assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}
+    assert set(timeline.bytes[rows].tolist()) == {8 * sum(stages)}
+    told = summary_dict(result)["gradient_sum"]
+    assert told["cycles"] == sync + overhead + 2 * one_round
+    assert (told["rounds"], told["bytes"]) == (2, 8 * sum(stages))
+
+
+def rows_of(timeline: Timeline, replica: int, *kinds: SpanKind) -> list[tuple[int, ...]]:
+    rows = np.flatnonzero((timeline.replica == replica) & np.isin(timeline.kind, kinds))
+    shift = replica * timeline.info.shards
+    columns = (timeline.start, timeline.end, timeline.kind, timeline.ipu - shift, timeline.stage, timeline.micro_batch)
+    return sorted(zip(*(column[rows].tolist() for column in columns), strict=True))
+
+
+PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INFEED, SpanKind.OUTFEED, SpanKind.WEIGHT_UPDATE)
+
+
+def test_replicas_run_side_by_side(load):
+    timeline = execute(load("numerics=off")).timeline
+    first = rows_of(timeline, 0, *PASSES)
+    assert first
+    assert all(rows_of(timeline, replica, *PASSES) == first for replica in range(4))
+    assert timeline.info.stages_of_ipu == {ipu: (ipu % 2,) for ipu in range(8)}
+
+
+def test_replicas_that_sync_by_themselves_keep_the_time_of_one_alone(load):
+    alone = execute(load("numerics=off", "system.auto_select_ipus=2")).timeline
+    timeline = execute(load("numerics=off", "system.sync_replicas_independently=true")).timeline
+    together = execute(load("numerics=off")).timeline
+    kinds = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INFEED)
+    end = int(alone.start[alone.rows(SpanKind.WEIGHT_UPDATE)].min())
+
+    def before(found):
+        return [row for row in found if row[1] <= end]
+
+    for replica in range(4):
+        assert before(rows_of(timeline, replica, *kinds)) == before(rows_of(alone, 0, *kinds))
+    syncs = timeline.rows(SpanKind.SYNC)
+    assert set(timeline.replica[syncs].tolist()) == {0, 1, 2, 3}
+    assert set(together.replica[together.rows(SpanKind.SYNC)].tolist()) == {NONE}
+    assert timeline.makespan_cycles < together.makespan_cycles
+
+
+def test_one_merged_copy_moves_the_bytes_of_all_replicas(load):
+    one, four = (execute(load("numerics=off", f"system.auto_select_ipus={ipus}")) for ipus in (2, 8))
+    sent = [set(run.timeline.bytes[run.timeline.rows(SpanKind.EXCHANGE)].tolist()) for run in (one, four)]
+    assert sent[1] == {4 * size for size in sent[0]}
+    # A replica is a rung: the links are other ones, and none carries more than it does for one replica.
+    links = [run.timeline.rows(SpanKind.LINK) for run in (one, four)]
+    loads = [set(run.timeline.bytes[rows].tolist()) for run, rows in zip((one, four), links, strict=True)]
+    assert loads[0] <= loads[1]
+
+
+def test_summary_counts_all_replicas(load):
+    result = execute(load())
+    summary = result.summary
+    assert (summary.replicas, summary.throughput.effective_batch_size) == (4, 3 * 4 * 4)
+    assert summary.throughput.samples == 3 * 4 * 4 * 4
+    assert [use.stages for use in summary.run_use] == [(0,), (1,)] * 4
+    assert summary.idle_ipus == ()
+    reduced = result.timeline.rows(SpanKind.ALL_REDUCE)
+    cycles = int((result.timeline.end - result.timeline.start)[reduced].sum())
+    assert {use.all_reduce_cycles for use in summary.run_use} == {cycles}
+    first = int((result.timeline.end - result.timeline.start)[reduced[0]])
+    assert summary.weight_update_cycles > first
+    header, row, *_ = losses_csv(result.learning).decode().splitlines()
+    assert header == "step,execution,micro_batch,replica,loss"
+    assert row.startswith("0,0,0,0,")
+
+
+def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
+    path = tmp_path / "inference.yaml"
+    path.write_text(
+        SCENARIO.replace("    - {name: cel, type: softmax_cross_entropy}\n", "").replace(
+            "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n", ""
+        )
+    )
+    result = execute(load_experiment(path))
+    assert result.learning.outputs.shape == (4 * 2 * 2, 4, 3, 3)
+    assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
+
+
+@pytest.mark.parametrize("independent", ["true", "false"])
+def test_the_trace_file_has_no_overlaps_on_any_track(load, independent):
+    timeline = execute(load(f"system.sync_replicas_independently={independent}")).timeline
+    ends: dict[tuple[int, int], float] = {}
+    names = set()
+    for line in trace_lines(timeline):
+        event = json.loads(line)
+        if event["ph"] == "M" and event["name"] == "thread_name":
+            names.add(event["args"]["name"])
+        if event["ph"] == "X":
+            track = event["pid"], event["tid"]
+            assert event["ts"] >= ends.get(track, 0.0)
+            ends[track] = event["ts"] + event["dur"]
+    assert {"infeed of replica 3", "outfeed of replica 0", "IPU 7"} <= names
+
+
+def test_shards_are_a_power_of_two_and_divide_the_device():
+    assert [shards_of(mapping) for mapping in ((0,), (0, 1), (0, 1, 2), (3, 0), (4,))] == [1, 2, 4, 4, 8]
+    assert replication_factor(16, 4) == 4
+    with pytest.raises(DeviceError) as caught:
+        replication_factor(4, 8)
+    assert str(caught.value) == (
+        "Trying to compile a graph for an IPU device with 4 IPUs and 8 shards. "
+        "The number of shards needs to divide the number of IPUs."
+    )
+    assert laid_out(range(8), "HOOF", 4) == (0, 2, 3, 1, 4, 6, 7, 5)
+
+
+def test_an_executor_for_one_replica_does_not_do_for_several(load):
+    experiment = load()
+    plan = find("grouped").plan(experiment.program.shape)
+    with pytest.raises(ProgramError, match="expected an executor for each of 4 replicas of pod16, got 1"):
+        simulate(plan, experiment.program, experiment.system, executor=NullExecutor())
+
+
+def test_what_all_do_lies_on_each_ipu_of_its_replica(load):
+    timeline = execute(load("numerics=off", "system.sync_replicas_independently=true")).timeline
+    syncs = timeline.rows(SpanKind.SYNC)
+    source, ipu = timeline.on_each_ipu(syncs)
+    assert (timeline.ipu[syncs] == ALL_IPUS).all()
+    assert len(source) == 2 * len(syncs)
+    assert (ipu // 2 == timeline.replica[source]).all()
