@@ -9,14 +9,15 @@ from collections.abc import Callable
 import pytest
 
 #: Runs of each side, taken in turn; the fastest counts, which is what the machine's other work disturbs least.
+#: A run that others have disturbed takes up to 1.6 times as long, for seconds on end: short ones need more rounds.
 ROUNDS = 9
 
 
 @pytest.fixture
-def ratio() -> Callable[[str, Callable[[], object], Callable[[], object]], float]:
-    def measure(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> float:
+def ratio() -> Callable[..., float]:
+    def measure(name: str, ours: Callable[[], object], bare: Callable[[], object], rounds: int = ROUNDS) -> float:
         times: dict[bool, list[float]] = {True: [], False: []}
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for is_ours, function in ((False, bare), (True, ours)):
                 gc.collect()
                 start = time.perf_counter()
