@@ -119,6 +119,8 @@ def run(
         _print_table(tables.order_table(result.orders))
         _print_table(tables.route_table(result.orders))
     typer.echo(tables.order_words(result.experiment.system, result.orders))
+    for note in result.experiment.notes:
+        typer.echo(note)
     typer.echo(f"{folder}: {', '.join(files)}")
 
 

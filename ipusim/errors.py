@@ -31,6 +31,10 @@ class UnsupportedProgramError(ProgramError, NotImplementedError):
     """A pipeline that Graphcore calls not implemented; the text is Graphcore's."""
 
 
+class RemoteMemoryError(ProgramError):
+    """A pipeline that offloads to remote memory that its IPUs do not have; the text is Graphcore's."""
+
+
 class CountError(ProgramError):
     """A gradient accumulation count that the schedule cannot lay out."""
 

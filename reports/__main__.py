@@ -53,6 +53,7 @@ def orders() -> dict[str, bytes]:
 GALLERY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "recomputation.png": ("recomputation", (), None),
     "data_parallel.png": ("data_parallel_4x4", ("steps=1", "numerics=off"), None),
+    "offload.png": ("optimizer_state_offload", (), None),
     "transformer.png": ("transformer_eight_ipus", ("steps=1", "numerics=off"), None),
 }
 

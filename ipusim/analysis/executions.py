@@ -68,7 +68,8 @@ def executions(timeline: Timeline) -> tuple[Execution, ...]:
     start = timeline.start[rows[first]]
     last = np.zeros(count, dtype=np.int64)
     np.maximum.at(last, index, end)
-    work = ~np.isin(kind, _AFTER_PIPELINE)
+    # What the weight update moves from and to Streaming Memory carries the number behind the last time-step.
+    work = ~np.isin(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
     pipeline_end = np.zeros(count, dtype=np.int64)
     np.maximum.at(pipeline_end, index[work], end[work])
     return tuple(

@@ -52,8 +52,9 @@ class Fit:
             )
         worst, *others = self.too_large
         held = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
+        moment = "the weight update" if worst.op is None else f"pass {worst.op}"
         return (
-            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in pass {worst.op}, "
+            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
             f"{format_bytes(self.excess_bytes(worst))} more than its {format_bytes(self.sram_bytes)}. "
             f"Largest: {held}.{_neither(others)}"
         )
@@ -77,6 +78,11 @@ class Fit:
                 return "Make micro_batch_size smaller, or cut the model into more stages on more IPUs."
             case Holder.CODE:
                 return "Take less for code_bytes, or cut the model into more stages on more IPUs."
+            case Holder.STATE:
+                return (
+                    "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, where the "
+                    "machine has it, or cut the model into more stages on more IPUs."
+                )
             case _:
                 return "Cut the model into more stages on more IPUs, or move layers to an IPU with room."
 

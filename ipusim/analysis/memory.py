@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
-from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels
+from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
 from ipusim.timeline.timeline import SpanKind, Timeline
 
 Column = npt.NDArray[np.int64]
@@ -52,14 +52,29 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint) -> Memo
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
     rows = np.flatnonzero((timeline.ipu == each.ipu) & np.isin(timeline.kind, _PASSES))
     live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], timeline.kind[rows])
-    time = np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()
-    return MemoryCurve(
-        each.ipu,
-        each.resident_bytes,
-        np.concatenate([[0], time]),
-        live.from_zero(),
-        held.from_zero(),
+    time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
+    alive, fifos = live.from_zero(), held.from_zero()
+    update = update_bytes(footprint, each.ipu)
+    if update:
+        # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
+        start, end = _updates(timeline, each.ipu)
+        place = np.repeat(np.searchsorted(time, start, side="right"), 2)
+        time = np.insert(time, place, np.stack([start, end], axis=1).ravel())
+        alive = np.insert(alive, place, np.tile([update, 0], len(start)))
+        fifos = np.insert(fifos, place, 0)
+    return MemoryCurve(each.ipu, each.resident_bytes, time, alive, fifos)
+
+
+def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column]:
+    """Return when each weight update of ``ipu`` starts to load, and when it has stored all."""
+    moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.REMOTE_STORE)
+    rows = np.flatnonzero(
+        (timeline.ipu == ipu) & np.isin(timeline.kind, moves) & (timeline.time_step == timeline.info.time_steps)
     )
+    _, first, place = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
+    end = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(end, place, timeline.end[rows])
+    return timeline.start[rows][first], end
 
 
 def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
@@ -72,8 +87,10 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:
-    """Return the cycle in which the pass of ``peak`` starts in the first execution."""
+    """Return the cycle in which the pass of ``peak``, or the weight update, starts in the first execution."""
     op = peak.op
+    if op is None:
+        return int(_updates(timeline, peak.ipu)[0][0])
     same = (
         (timeline.replica == 0)
         & (timeline.kind == op.kind)

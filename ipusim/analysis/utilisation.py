@@ -33,6 +33,7 @@ class IpuUse:
     host_wait_cycles: int
     sync_wait_cycles: int
     all_reduce_cycles: int
+    remote_cycles: int
 
     @property
     def compute_cycles(self) -> int:
@@ -93,6 +94,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             host_wait_cycles=row[SpanKind.HOST_WAIT],
             sync_wait_cycles=row[SpanKind.SYNC_WAIT],
             all_reduce_cycles=row[SpanKind.ALL_REDUCE],
+            remote_cycles=row[SpanKind.REMOTE_LOAD] + row[SpanKind.REMOTE_STORE],
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

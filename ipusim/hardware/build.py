@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS
 from ipusim.hardware.devices import Device, first_device, select_device
-from ipusim.hardware.machines import Machine, find_machine
+from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from ipusim.hardware.orders import laid_out, resolve_order
 from ipusim.hardware.pods import POD_IPUS, PodRing
+from ipusim.hardware.streaming import StreamingMemory
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
 
@@ -26,6 +29,8 @@ def build_system(
     clock_hz: int | None = None,
     overhead_ns: Fraction | None = None,
     host_rates: Mapping[str, Fraction] | None = None,
+    remote_buffers: bool = False,
+    streaming: Mapping[str, Any] | None = None,
 ) -> System:
     """Return the device of the machine called ``name`` on which a program runs.
 
@@ -40,6 +45,8 @@ def build_system(
         clock_hz: tile clock, by default the generation's.
         overhead_ns: fixed cost of a superstep that exchanges between IPUs, by default as measured.
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
+        remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
+        streaming: figures by attribute name of StreamingMemory, instead of the machine's.
 
     Raises DeviceError for a machine, device, order or rate that does not exist, for a number of
     IPUs that no device has (in Graphcore's words), and for a stage on an IPU outside the device;
@@ -75,7 +82,16 @@ def build_system(
         beyond_pair_overhead_ns=BEYOND_PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
         free=machine.free,
         replicas=replicas,
+        streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
     )
+
+
+def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
+    if machine.streaming is None:
+        having = ", ".join(each.name for each in MACHINES.values() if each.streaming)
+        raise DeviceError(f"{machine.name} has no Streaming Memory for remote buffers: expected one of {having}")
+    changed = replace(machine.streaming, **figures)
+    return replace(changed, capacity_bytes=int(changed.capacity_bytes))
 
 
 def shards_of(mapping: Sequence[int]) -> int:

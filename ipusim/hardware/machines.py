@@ -9,6 +9,7 @@ from typing import Final, Literal
 from ipusim.errors import DeviceError
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
+from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 
 Connection = Literal["PCIe", "Fabric", "Model"]
 
@@ -29,6 +30,7 @@ class Machine:
         pcie_ids: the id of the IPU at each ladder position in a device listing; natural order when empty.
         pci_domains: the PCI domain of each of these ids, where known.
         free: whether sync, links and host cost nothing.
+        streaming: the Streaming Memory beside every four of its IPUs; None where there is none.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Machine:
     pcie_ids: tuple[int, ...] = ()
     pci_domains: tuple[str, ...] = ()
     free: bool = False
+    streaming: StreamingMemory | None = M2000_STREAMING
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -66,6 +69,7 @@ _CATALOGUE: Final = (
         source="Graphcore TensorFlow API documentation, select_ipus (listing) and SelectionOrder (ladder of 8 cards)",
         connection="PCIe",
         host=ASSUMED_HOST,
+        streaming=None,
         pcie_ids=(5, 7, 4, 6, 3, 1, 2, 0, 13, 15, 12, 14, 9, 11, 10, 8),
         pci_domains=tuple(
             f"0000:{bus}:00.0"
@@ -91,6 +95,7 @@ _CATALOGUE: Final = (
         connection="Model",
         host=ASSUMED_HOST,
         free=True,
+        streaming=None,
     ),
 )
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from ipusim.errors import QuantityError
 
 
-def transfer_cycles(byte_count: int, bytes_per_s: Fraction, clock_hz: int) -> int:
+def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz: int) -> int:
     """Return the cycles of a ``clock_hz`` clock in which ``byte_count`` bytes pass at ``bytes_per_s``, rounded up.
 
     Raises QuantityError for a negative byte count, or a rate or clock that is not positive.

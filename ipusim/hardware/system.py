@@ -20,6 +20,7 @@ from ipusim.hardware.host import HostSpec
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
+from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
 
 #: Bytes of one merged copy, summed by (source, target) logical IPU.
@@ -42,6 +43,7 @@ class System:
         beyond_pair_overhead_ns: the same in a larger device.
         free: whether sync, links and host cost nothing.
         replicas: replicas of the program, each on consecutive logical IPUs.
+        streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
 
     Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them,
     QuantityError for a negative overhead.
@@ -58,6 +60,7 @@ class System:
     beyond_pair_overhead_ns: Fraction = BEYOND_PAIR_OVERHEAD_NS
     free: bool = False
     replicas: int = 1
+    streaming: StreamingMemory | None = None
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's, and overheads below zero."""
@@ -111,6 +114,10 @@ class System:
     def host_sync_cycles(self) -> int:
         """Cycles of one synchronisation of an IPU with the host."""
         return self._duration(self.host.sync_ns)
+
+    def streaming_memory_of(self, ipu: int) -> int:
+        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours."""
+        return self.ipus[ipu] // SHARING_IPUS
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions, in physical IPU numbers, from one logical IPU to another.

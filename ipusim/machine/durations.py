@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
@@ -39,6 +40,13 @@ class StepCopy:
     bytes: int
 
 
+class Stream(NamedTuple):
+    """Bytes that are loaded from Streaming Memory, and that are stored there again."""
+
+    load: int = 0
+    store: int = 0
+
+
 @dataclass(frozen=True)
 class Durations:
     """All durations of a program on a system, in cycles of the tile clock.
@@ -51,6 +59,8 @@ class Durations:
         links: the link directions that carry traffic.
         infeed, host_fill: IPU's read of one infeed element, host's preparation of it.
         outfeed, host_drain: IPU's write of one outfeed element, host's taking of it.
+        pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
+        update_streams: the same of each IPU's weight update.
     """
 
     passes: dict[tuple[int, int], int]
@@ -62,6 +72,8 @@ class Durations:
     host_fill: int
     outfeed: int
     host_drain: int
+    pass_streams: dict[tuple[int, int], Stream]
+    update_streams: dict[int, Stream]
 
 
 def edge_bytes(program: PipelineProgram, edge: Edge) -> int:
@@ -115,6 +127,7 @@ def durations(
     sets, copy_of = _edge_sets(plan)
     links = {} if links is None else links
     copies = tuple(_step_copy(plan, program, system, edges, links) for edges in sets)
+    pass_streams, update_streams = _streams(plan, program)
     used = {share.link for copy in copies for share in copy.links}
     return Durations(
         passes=passes,
@@ -126,7 +139,29 @@ def durations(
         host_fill=system.host_fill_cycles(program.infeed.element_bytes),
         outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
         host_drain=system.host_drain_cycles(program.outfeed.element_bytes),
+        pass_streams=pass_streams,
+        update_streams=update_streams,
     )
+
+
+def _streams(plan: Plan, program: PipelineProgram) -> tuple[dict[tuple[int, int], Stream], dict[int, Stream]]:
+    """Return what passes and weight updates load and store; nothing where nothing is offloaded.
+
+    Accumulators come for the addition of a micro-batch's gradients and go back after it;
+    the weight update reads them, and reads and writes the optimizer's state.
+    """
+    passes: dict[tuple[int, int], Stream] = {}
+    update: dict[int, Stream] = {}
+    if not plan.shape.training:
+        return passes, update
+    for stage, profile in enumerate(program.stages):
+        state, sums = program.offload.state_bytes(profile), program.offload.accumulator_bytes(profile)
+        if sums:
+            passes[Pass.BACKWARD, stage] = Stream(sums, sums)
+        if state or sums:
+            load, store = update.get(plan.shape.mapping[stage], Stream())
+            update[plan.shape.mapping[stage]] = Stream(load + state + sums, store + state)
+    return passes, update
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:

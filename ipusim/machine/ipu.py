@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import simpy
 
-from ipusim.machine.durations import Durations
+from ipusim.machine.durations import Durations, Stream
 from ipusim.machine.executor import Executor
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.reduction import Reduction
+from ipusim.machine.remote import RemotePort
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import OutfeedElements
@@ -126,14 +127,17 @@ class Ipu:
         infeed: HostPort | None,
         outfeed: HostPort | None,
         reduction: Reduction | None,
+        remote: RemotePort | None,
     ) -> None:
         """Prepare logical IPU ``number``, which is IPU ``place`` of its replica, to run ``agenda`` in every execution.
 
-        ``reduction`` comes before each weight update, where there are several replicas.
+        ``reduction`` comes before each weight update, where there are several replicas; ``remote`` is
+        there where anything of this IPU lies in Streaming Memory.
         """
         self.number = number
         self.place = place
         self._reduction = reduction
+        self._remote = remote
         self._env = env
         self._agenda = agenda
         self._interconnect = interconnect
@@ -158,7 +162,9 @@ class Ipu:
             for time_step, tasks in enumerate(agenda.tasks):
                 if time_step in infeed:
                     cause = yield from self._take_infeed(infeed[time_step], step, cause)
-                if tasks:
+                if tasks and self._remote is not None:
+                    cause = yield from self._run_streamed(list(islice(ops, tasks)), step, cause)
+                elif tasks:
                     now = self._now()
                     for what, cycles, kind, stage, micro_batch in islice(ops, tasks):
                         run(place, kind, stage, micro_batch)
@@ -172,12 +178,31 @@ class Ipu:
             if update_cycles is not None:
                 if self._reduction is not None:
                     cause = yield self._reduction.arrive(number, cause)
+                if self._remote is not None:
+                    cause = yield from self._remote.load(self._remote.update, step, cause)
                 now = self._now()
                 self._executor.update(place)
                 yield timeout(update_cycles)
                 cause = record(self._update, step, now, now + update_cycles, cause)
+                if self._remote is not None:
+                    cause = yield from self._remote.store(self._remote.update, step, cause)
             cause = yield arrive(number, cause)
             step += 1
+
+    def _run_streamed(
+        self, ops: Sequence[tuple[int, int, int, int, int]], step: int, cause: int
+    ) -> Generator[simpy.Event, Any, int]:
+        """Run the operations of a time-step, each between what it loads and what it stores."""
+        assert self._remote is not None
+        for what, cycles, kind, stage, micro_batch in ops:
+            stream = self._remote.passes.get((kind, stage), Stream())
+            cause = yield from self._remote.load(stream, step, cause)
+            now = self._now()
+            self._executor.run(self.place, kind, stage, micro_batch)
+            yield self._env.timeout(cycles)
+            cause = self._record(what, step, now, now + cycles, cause)
+            cause = yield from self._remote.store(stream, step, cause)
+        return cause
 
     def _now(self) -> int:
         return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles

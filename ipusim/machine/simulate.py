@@ -9,12 +9,13 @@ import simpy
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from ipusim.machine.durations import Durations, durations
+from ipusim.machine.durations import Durations, Stream, durations
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import HostPort, Ipu, agendas
 from ipusim.machine.reduction import Reduction, gradient_sum
+from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
@@ -69,6 +70,7 @@ def simulate(
             steps=steps,
         )
     update = meetings[0].durations.update
+    ports_to_memory = _remote_ports(env, recorder, plan, system, meetings[0].durations)
     ipus, ports = [], []
     for replica, executor_ in enumerate(together.executors):
         meeting = meetings[replica % len(meetings)]
@@ -90,6 +92,7 @@ def simulate(
                 infeed=infeed if place == plan.shape.mapping[0] else None,
                 outfeed=outfeed if place == plan.shape.mapping[-1] else None,
                 reduction=reduction,
+                remote=ports_to_memory.get(first + place),
             )
             for place in plan.ipus
         ]
@@ -152,6 +155,29 @@ def _meetings(
         )
         for replica, executor in enumerate(together.executors)
     ]
+
+
+def _remote_ports(
+    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, cost: Durations
+) -> dict[int, RemotePort]:
+    """Connect each logical IPU that keeps anything in Streaming Memory to that of its machine."""
+    found: dict[int, RemotePort] = {}
+    memories: dict[int, RemoteMemory] = {}
+    for ipu, replica in _places(plan, system, range(system.replicas)).items():
+        place = ipu - replica * system.shards
+        passes = {key: each for key, each in cost.pass_streams.items() if plan.shape.mapping[key[1]] == place}
+        update = cost.update_streams.get(place, Stream())
+        if not passes and not any(update):
+            continue
+        if system.streaming is None:
+            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu} keeps there")
+        machine = system.streaming_memory_of(ipu)
+        if machine not in memories:
+            memories[machine] = RemoteMemory(env, system.streaming, system.clock_hz)
+        found[ipu] = RemotePort(
+            env, recorder, memories[machine], ipu=ipu, replica=replica, passes=passes, update=update
+        )
+    return found
 
 
 def _ports(

@@ -46,6 +46,7 @@ class StageProfile:
         gradient_bytes: bytes of the gradient of the stage's input, which go back to the stage before.
         parameter_bytes: bytes of the stage's weights.
         state_bytes: bytes of the optimizer's state for them (its slots).
+        state_tensors: bytes of each tensor of that state; none where it counts as one tensor.
         accumulator_bytes: bytes of the gradient accumulators.
         accumulator_itemsize: bytes of one of their elements.
         input_bytes: bytes of the stage's input for one micro-batch, labels included while they travel.
@@ -66,6 +67,7 @@ class StageProfile:
     gradient_bytes: int = 0
     parameter_bytes: int = 0
     state_bytes: int = 0
+    state_tensors: tuple[int, ...] = ()
     accumulator_bytes: int = 0
     accumulator_itemsize: int = 4
     input_bytes: int = 0

@@ -9,7 +9,7 @@ and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.embedding import Embedding
-from ipusim.model.layer import Array, Loss, Shape, parameter_count
+from ipusim.model.layer import Array, Described, Loss, Shape, parameter_count
 from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError
 from ipusim.model.profile import StageProfile
@@ -67,10 +67,19 @@ def with_memory(
     return replace(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
+        state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
         accumulator_bytes=count * itemsize,
         stash_bytes=stash_bytes(stage, batch, itemsize),
         weight_gradient_bytes=max(weights) * itemsize,
     )
+
+
+def _slots(optimizer: Optimizer, layers: Sequence[Described], shapes: Sequence[Shape], itemsize: int) -> Iterator[int]:
+    """Yield the bytes of each slot of each parameter: a slot is as large as its parameter."""
+    for layer, before in zip(layers, shapes, strict=False):
+        for shape in layer.parameter_shapes(before).values():
+            count = math.prod(shape)
+            yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
 def stash_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:

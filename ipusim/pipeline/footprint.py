@@ -13,9 +13,10 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a recomputation: what it keeps, until the backward pass ends;
 - a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
   layers' largest input and output; those of the largest layer's weights, until they
-  are added to their accumulators.
+  are added to their accumulators; and the accumulators, where they lie in Streaming Memory;
+- a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
-The last four are a lower bound, assumed: temporary memory of single operations is left out.
+The last five are a lower bound, assumed: temporary memory of single operations is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PipelineProgram
 
@@ -57,6 +59,7 @@ class StageFootprint:
             computes its activations again holds them too.
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
+        update: alive while the weight update runs: what it has loaded from Streaming Memory.
     """
 
     ipu: int
@@ -67,6 +70,7 @@ class StageFootprint:
     backward: int
     recomputes: bool
     training: bool
+    update: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -81,10 +85,12 @@ class IpuFootprint:
     Attributes:
         ipu: logical IPU.
         resident: bytes of each holder but LIVE, in the order of Holder; 0 included.
+        remote_bytes: what it keeps in Streaming Memory beside that.
     """
 
     ipu: int
     resident: tuple[tuple[Holder, int], ...]
+    remote_bytes: int = 0
 
     @property
     def resident_bytes(self) -> int:
@@ -107,7 +113,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
     a stage's profile knows. They depend on Poplar's code generation, which is not
     simulated: any number is an assumption, and the default leaves them out.
     """
-    stages = tuple(_stage(plan, stage, profile) for stage, profile in enumerate(program.stages))
+    stages = tuple(_stage(plan, stage, profile, program.offload) for stage, profile in enumerate(program.stages))
     ipus = []
     for ipu in plan.ipus:
         held = dict.fromkeys(Holder, 0)
@@ -118,17 +124,20 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
                 for holder, size in _resident(plan, program, stage, stages[stage]):
                     held[holder] += size
                 held[Holder.CODE] += profile.code_bytes
-        ipus.append(IpuFootprint(ipu, tuple(held.items())))
+        own = [profile for stage, profile in enumerate(program.stages) if stages[stage].ipu == ipu]
+        remote = program.offload.remote_bytes(own) if plan.shape.training else 0
+        ipus.append(IpuFootprint(ipu, tuple(held.items()), remote))
     return Footprint(stages, tuple(ipus))
 
 
-def _stage(plan: Plan, stage: int, profile: StageProfile) -> StageFootprint:
+def _stage(plan: Plan, stage: int, profile: StageProfile, offload: Offload) -> StageFootprint:
     shape = plan.shape
     again = shape.recomputes(stage)
     inline = again and shape.recompute_inline
     recomputes = again and not inline
     kept = profile.input_bytes if again else profile.stash_bytes
     keeps_nothing = again or not shape.training
+    sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
         ipu=shape.mapping[stage],
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
@@ -137,9 +146,11 @@ def _stage(plan: Plan, stage: int, profile: StageProfile) -> StageFootprint:
         forward=max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes,
         backward=max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
+        + sums
         + (profile.stash_bytes if inline else 0),
         recomputes=recomputes,
         training=shape.training,
+        update=offload.state_bytes(profile) + sums if shape.training else 0,
     )
 
 
@@ -160,8 +171,8 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     if stage == last:
         yield Holder.STREAMS, program.outfeed.element_bytes
     if plan.shape.training:
-        yield Holder.STATE, profile.state_bytes
-        yield Holder.ACCUMULATORS, profile.accumulator_bytes
+        yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
+        yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     for neighbour in (stage - 1, stage + 1):
         if not 0 <= neighbour <= last:
             continue

@@ -111,20 +111,31 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
     return live, held
 
 
+def update_bytes(footprint: Footprint, ipu: int) -> int:
+    """Return the bytes alive on ``ipu`` while its weight update runs."""
+    return sum(each.update for each in footprint.stages if each.ipu == ipu)
+
+
 class Peak(NamedTuple):
     """The most that an IPU holds.
 
     Attributes:
         ipu: logical IPU.
-        op: the pass during which it holds that much; of several, the first in which its FIFOs are fullest.
+        op: the pass during which it holds that much; of several, the first in which its FIFOs are fullest;
+            None for the weight update.
         holders: bytes of every holder at that moment, in the order of Holder.
         fifo_bytes: what the FIFOs' buffers really hold then.
     """
 
     ipu: int
-    op: Op
+    op: Op | None
     holders: tuple[tuple[Holder, int], ...]
     fifo_bytes: int
+
+    @property
+    def during(self) -> str:
+        """What the IPU does then: a pass such as ``B0.3``, or its weight update."""
+        return "weight update" if self.op is None else str(self.op)
 
     @property
     def bytes(self) -> int:
@@ -147,6 +158,9 @@ def _peak(plan: Plan, footprint: Footprint, each: IpuFootprint) -> Peak:
     live, held = ipu_levels(footprint, each.ipu, plan.stage[rows], plan.kind[rows])
     # What a pass leaves behind was alive while it ran, so that the peak is always within a pass.
     top = int(np.where(live.during == live.during.max(), held.during, -1).argmax())
+    update = update_bytes(footprint, each.ipu)
+    if update > live.during[top]:  # every micro-batch is behind it, so that the FIFOs are empty
+        return Peak(each.ipu, None, (*each.resident, (Holder.LIVE, update)), 0)
     row = rows[top]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
     return Peak(each.ipu, op, (*each.resident, (Holder.LIVE, int(live.during[top]))), int(held.during[top]))

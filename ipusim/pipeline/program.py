@@ -8,6 +8,7 @@ from typing import Literal
 from ipusim.errors import ProgramError
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
+from ipusim.pipeline.offload import Offload
 
 OutfeedMode = Literal["ALL", "LAST"]
 
@@ -108,6 +109,7 @@ class PipelineProgram:
         sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
             together only before a weight update (Graphcore's option of that name), or always all together.
         name: the program's name in files and charts.
+        offload: what lies in Streaming Memory.
     """
 
     stages: tuple[StageProfile, ...]
@@ -120,6 +122,7 @@ class PipelineProgram:
     micro_batch_size: int = 1
     sync_replicas_independently: bool = False
     name: str = "pipeline"
+    offload: Offload = field(default_factory=Offload)
 
     @property
     def outfeed_elements(self) -> OutfeedElements:

@@ -41,6 +41,8 @@ _NAMES: Final[dict[int, str]] = {
     SpanKind.SYNC_WAIT: "sync wait",
     SpanKind.HOST: "host",
     SpanKind.ALL_REDUCE: "all-reduce",
+    SpanKind.REMOTE_LOAD: "load from Streaming Memory",
+    SpanKind.REMOTE_STORE: "store to Streaming Memory",
 }
 #: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
 #: the numbers out when it picks one, and this key unread).
@@ -58,6 +60,8 @@ _COLOURS: Final[dict[int, str]] = {
     SpanKind.SYNC_WAIT: "white",
     SpanKind.HOST: "black",
     SpanKind.ALL_REDUCE: "rail_load",
+    SpanKind.REMOTE_LOAD: "olive",
+    SpanKind.REMOTE_STORE: "olive",
 }
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
 _FEEDS: Final = ("infeed", "outfeed")

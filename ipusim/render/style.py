@@ -42,6 +42,7 @@ LOOKS: Final = (
     Look("all-reduce", (SpanKind.ALL_REDUCE,), "#0b79bd", "#ffffff", "...."),
     Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "\\\\\\\\"),
     Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#3d4459", "#ffffff"),
+    Look("Streaming Memory", (SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE), "#8c6d1f", "#ffffff", "||||"),
     Look("exchange", (SpanKind.EXCHANGE,), "#00674b", "#ffffff"),
     Look("sync", (SpanKind.SYNC,), "#c9c9c9", "#000000"),
     Look("host wait", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),

@@ -60,7 +60,10 @@ def _replicas(summary: Summary) -> str:
 
 def ipu_table(summary: Summary) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
-    header = ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
+    header: tuple[str, ...] = ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
+    streams = any(use.remote_cycles for use in summary.pipeline_use)
+    if streams:
+        header += ("Streaming Memory",)
 
     def part(cycles: int) -> str:
         return _percent(ratio(cycles, summary.makespan_cycles))
@@ -75,9 +78,14 @@ def ipu_table(summary: Summary) -> Table:
             part(use.host_transfer_cycles),
             part(use.host_wait_cycles),
             part(use.sync_wait_cycles),
+            *((part(use.remote_cycles),) if streams else ()),
         )
 
-    return Table("Time of each IPU", header, tuple(row(use) for use in summary.pipeline_use))
+    return Table(
+        "Time of each IPU",
+        header,
+        tuple(row(use) for use in summary.pipeline_use),
+    )
 
 
 def comparison_table(summaries: Sequence[Summary], refused: Sequence[tuple[str, str]] = ()) -> Table:

@@ -38,6 +38,7 @@ class Experiment:
         system: the device.
         program: the pipeline.
         steps: session runs, each of ``program.repeat_count`` executions.
+        notes: warnings, in Graphcore's words, about options without an effect.
         workload: the arithmetic; None when only time is simulated.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: loss of the best predictor that ignores its input, on the training data;
@@ -50,6 +51,7 @@ class Experiment:
     system: System
     program: PipelineProgram
     steps: int
+    notes: tuple[str, ...] = ()
     workload: Workload | None = None
     held_out: HeldOut | None = None
     constant_loss: float | None = None

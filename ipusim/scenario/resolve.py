@@ -11,6 +11,7 @@ from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
 from ipusim.model.stage import build_stages
+from ipusim.pipeline.offload import Offload, no_effect_in_inference
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
@@ -21,7 +22,7 @@ from ipusim.scenario.load import load_source
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_network import is_loss, resolve_network
 from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
-from ipusim.scenario.resolve_system import resolve_mapping, resolve_plan, resolve_system
+from ipusim.scenario.resolve_system import resolve_mapping, resolve_offloads, resolve_plan, resolve_system
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.source import Source
 from ipusim.scenario.stages import PlannedStage, plan_stages
@@ -50,7 +51,10 @@ def resolve(scenario: Scenario, source: Source) -> Experiment:
     assert planned is not None  # a None that left no finding would be a mistake of this package
     assert system is not None
     assert plan is not None
-    parts = _Parts(planned, training, system, plan)
+    offload = resolve_offloads(scenario, system, training, findings)
+    findings.raise_if_any()
+    assert offload is not None
+    parts = _Parts(planned, training, system, plan, offload)
     if network is None or data is None:
         return _timing_alone(scenario, parts, findings)
     return _computing(scenario, parts, network, data, findings)
@@ -64,16 +68,21 @@ class _Parts:
     training: bool
     system: System
     plan: Plan
+    offload: Offload
+
+    def notes(self, scenario: Scenario) -> tuple[str, ...]:
+        """Return Graphcore's warnings about what the scenario asks for."""
+        return () if self.training else no_effect_in_inference(scenario.pipeline.offload_weight_update_variables)
 
 
 def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
     """Assemble an Experiment of stages known by their cost alone."""
     name, description = scenario.name or findings.source.path.stem, findings.source.description
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
-    program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
+    program = replace(build_program(scenario, name, profiles, parts.plan.shape, (), None), offload=parts.offload)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
-    return Experiment(name, description, scenario, parts.system, program, scenario.steps)
+    return Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
 
 
 def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, findings: Findings) -> Experiment:
@@ -85,10 +94,10 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
     findings.raise_if_any()
     name, description = scenario.name or findings.source.path.stem, findings.source.description
-    program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
+    program = replace(build_program(scenario, name, profiles, parts.plan.shape, stages, feed), offload=parts.offload)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
-    experiment = Experiment(name, description, scenario, parts.system, program, scenario.steps)
+    experiment = Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
     if scenario.numerics == "off":
         return experiment
     held_out = None

@@ -7,14 +7,16 @@ from fractions import Fraction
 
 from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
+from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
+from ipusim.pipeline.offload import Offload, check_offload_activations, resolve_offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_operations
 from ipusim.scenario.problems import KeyPath, one_of
-from ipusim.scenario.schema import Scenario
+from ipusim.scenario.schema import Scenario, StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
 
 _MAPPING: KeyPath = ("pipeline", "device_mapping")
@@ -53,12 +55,16 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
             host_rates=_rates(scenario),
+            remote_buffers=spec.enable_remote_buffers,
+            streaming=_streaming(spec.streaming_memory),
         )
 
     costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"))
     if spec.name == "free" and any(findings.is_set(path) for path in costs):
         for path in filter(findings.is_set, costs):
             findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
+        return None
+    if not _check_streaming(spec, findings):
         return None
     count = 0
     with findings.at(asked):
@@ -79,6 +85,48 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
         text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
         findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
     return None
+
+
+def resolve_offloads(scenario: Scenario, system: System, training: bool, findings: Findings) -> Offload | None:
+    """Return what lies in Streaming Memory, nothing in inference; None after noting why it cannot."""
+    pipeline = scenario.pipeline
+    if not training:
+        return Offload()
+    there = system.streaming is not None
+    with findings.at(("pipeline", "offload_activations")):
+        check_offload_activations(pipeline.offload_activations)
+    with findings.at(("pipeline", "offload_weight_update_variables")):
+        resolve_offload(pipeline.offload_weight_update_variables, None, remote_memory=there)
+    with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
+        return resolve_offload(
+            pipeline.offload_weight_update_variables if there else None,
+            pipeline.offload_gradient_accumulation_buffers,
+            remote_memory=there,
+            minimum_bytes=scenario.system.minimum_remote_tensor_size,
+        )
+    return None
+
+
+def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:
+    """Refuse remote buffers where there is no Streaming Memory, and its figures where it is not used."""
+    before = len(findings)
+    if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
+        having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
+        text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
+        findings.add(("system", "enable_remote_buffers"), text)
+    if findings.is_set(("system", "streaming_memory")) and not spec.enable_remote_buffers:
+        text = "expected enable_remote_buffers: true beside figures of the Streaming Memory, got them alone"
+        findings.add(("system", "streaming_memory"), text)
+    return len(findings) == before
+
+
+def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
+    given = {
+        "bytes_per_s": spec.bandwidth,
+        "ipu_bytes_per_s": spec.ipu_bandwidth,
+        "capacity_bytes": spec.capacity,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _rates(scenario: Scenario) -> Mapping[str, Fraction]:

@@ -13,6 +13,7 @@ from pydantic import Field, Strict
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.model.workload import Reduction
+from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.scenario.data_spec import DataSpec
 from ipusim.scenario.fields import Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed
@@ -34,6 +35,18 @@ class HostSpec(Node, title="host"):
     host_fill: BytesPerSecond | None = Field(default=None, description="rate at which the host writes that buffer")
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
     host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
+
+
+class StreamingMemorySpec(Node, title="streaming memory"):
+    """Figures of the Streaming Memory, instead of the machine's."""
+
+    bandwidth: BytesPerSecond | None = Field(
+        default=None, description="bandwidth of one machine's memory, for its four IPUs together; default: assumed"
+    )
+    ipu_bandwidth: BytesPerSecond | None = Field(
+        default=None, description="what the link of one IPU to the memory carries; default: PCIe Gen4 x8"
+    )
+    capacity: Bytes | None = Field(default=None, description="size of one machine's memory; default: 256 GB")
 
 
 class SystemSpec(Node, title="system"):
@@ -67,6 +80,15 @@ class SystemSpec(Node, title="system"):
         default=None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
     )
     host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
+    enable_remote_buffers: bool = Field(
+        default=False, description="whether programs may keep variables in Streaming Memory"
+    )
+    streaming_memory: StreamingMemorySpec = Field(
+        default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
+    )
+    minimum_remote_tensor_size: Bytes = Field(
+        default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
+    )
 
 
 class PipelineSpec(Node, title="pipeline"):
@@ -106,6 +128,16 @@ class PipelineSpec(Node, title="pipeline"):
     )
     recomputation_mode: Annotated[str, Choice(("Auto", THEN_BACKPROPAGATE, INTERLEAVED))] = Field(
         default="Auto", description="when they are computed again; Auto: the schedule's own way"
+    )
+    offload_weight_update_variables: bool | None = Field(
+        default=None,
+        description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program",
+    )
+    offload_gradient_accumulation_buffers: bool | None = Field(
+        default=None, description="whether the gradient accumulators lie in Streaming Memory; default: they do not"
+    )
+    offload_activations: bool | None = Field(
+        default=None, description="whether activations lie in Streaming Memory; refused without batch serialization"
     )
     reduction_method: Annotated[Reduction, Choice(get_args(Reduction))] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"

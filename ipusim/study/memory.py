@@ -21,13 +21,14 @@ def memory_dict(fit: Fit, timeline: Timeline) -> dict[str, Any]:
                 "ipu": peak.ipu,
                 "peak_bytes": peak.bytes,
                 "peak_cycle": moment(timeline, peak),
-                "peak_pass": str(peak.op),
+                "peak_pass": peak.during,
                 "excess_bytes": fit.excess_bytes(peak),
                 "resident_bytes": curve.resident_bytes,
+                "remote_bytes": held.remote_bytes,
                 "fifo_held_bytes": int(curve.fifo_bytes.max()),
                 "holders": {str(holder): size for holder, size in peak.holders},
             }
-            for peak, curve in zip(fit.peaks, curves, strict=True)
+            for peak, curve, held in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
         ],
         "stages": [
             {

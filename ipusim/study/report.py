@@ -48,6 +48,7 @@ def summary_dict(result: Result) -> dict[str, Any]:
     experiment, learning = result.experiment, result.learning
     data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
     data["ipu"] = experiment.system.ipu.name
+    data["notes"] = list(experiment.notes)
     data["steps"] = experiment.steps
     data["repeat_count"] = experiment.program.repeat_count
     data["reduction_method"] = experiment.program.reduction

@@ -14,7 +14,9 @@ from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.errors import IpusimError, ModelError
+from ipusim.errors import IpusimError, ModelError, OutOfMemoryError
+from ipusim.hardware.streaming import SHARING_IPUS
+from ipusim.hardware.system import System
 from ipusim.machine.cross_replica import average_gradients
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -23,12 +25,13 @@ from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check
-from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.footprint import Footprint, footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
 from ipusim.schedules.registry import find
 from ipusim.study.orders import OrderReport, order_reports
 from ipusim.timeline.timeline import Timeline
+from ipusim.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,26 @@ def _memory(experiment: Experiment, plan: Plan) -> Fit:
     found = fit(plan, held, None if mode == "off" else system.ipu.sram_bytes)
     if mode == "error":
         found.check()
+        _check_streaming_memory(system, held)
     return found
+
+
+def _check_streaming_memory(system: System, held: Footprint) -> None:
+    """Refuse more remote bytes than a machine's Streaming Memory holds; raises OutOfMemoryError."""
+    if system.streaming is None:
+        return
+    kept: dict[int, int] = {}
+    for each in held.ipus:
+        for ipu in range(each.ipu, system.count, system.shards):
+            machine = system.streaming_memory_of(ipu)
+            kept[machine] = kept.get(machine, 0) + each.remote_bytes
+    machine, size = max(kept.items(), key=lambda item: item[1])
+    if size > system.streaming.capacity_bytes:
+        raise OutOfMemoryError(
+            f"Out of Streaming Memory beside IPUs {machine * SHARING_IPUS} to {(machine + 1) * SHARING_IPUS - 1}: "
+            f"{format_bytes(size)} of {format_bytes(system.streaming.capacity_bytes)}. Offload less, or cut the model "
+            "into more stages on more machines. With memory: report it is run all the same."
+        )
 
 
 def _replicas(first: _Executor, experiment: Experiment, plan: Plan) -> Replicas:

@@ -56,7 +56,7 @@ def memory_table(fit: Fit, timeline: Timeline) -> Table:
     header = ["IPU", "peak", "pass", "cycle"]
     rows = []
     for peak in fit.peaks:
-        row = [f"{peak.ipu}", format_bytes(peak.bytes), str(peak.op), f"{moment(timeline, peak):,}"]
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during, f"{moment(timeline, peak):,}"]
         if fit.sram_bytes is not None:
             row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
         if fit.too_large:

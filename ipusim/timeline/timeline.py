@@ -49,6 +49,10 @@ class SpanKind(IntEnum):
     HOST = 11
     #: All replicas sum up their gradients before the weight update: sync, overhead, and every round of the collectives.
     ALL_REDUCE = 12
+    #: An IPU loads from the Streaming Memory beside it.
+    REMOTE_LOAD = 13
+    #: An IPU stores to the Streaming Memory beside it.
+    REMOTE_STORE = 14
 
 
 #: Kinds that are a stage's own arithmetic.

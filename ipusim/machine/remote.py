@@ -1,0 +1,128 @@
+"""Streaming Memory at work: transfers of several IPUs at once share the bandwidth of their machine's DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import simpy
+
+from ipusim.hardware.rounding import transfer_cycles
+from ipusim.hardware.streaming import StreamingMemory
+from ipusim.machine.durations import Stream
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import SpanKind
+
+Transfer = Generator[simpy.Event, Any, int]
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(eq=False)
+class _Transfer:
+    """A transfer under way: the bytes that are left, and what its IPU waits for."""
+
+    left: Fraction
+    done: simpy.Event
+
+
+class RemoteMemory:
+    """The Streaming Memory of one machine, as the IPUs that share it meet it.
+
+    Between two events every transfer advances by its share, exactly. The one that has least
+    left ends in the first whole cycle in which its last byte has passed.
+    """
+
+    def __init__(self, env: simpy.Environment, spec: StreamingMemory, clock_hz: int) -> None:
+        """Begin idle."""
+        self._env = env
+        self._spec = spec
+        self._clock_hz = clock_hz
+        self._active: list[_Transfer] = []
+        self._since = 0
+        self._serving = False
+        self._changed = env.event()
+
+    def transfer(self, byte_count: int) -> simpy.Event:
+        """Begin to load or store ``byte_count`` bytes, at least 1, and return the event of their end."""
+        self._advance()
+        self._active.append(_Transfer(Fraction(byte_count), self._env.event()))
+        if not self._serving:
+            self._serving = True
+            self._env.process(self._serve())
+        elif not self._changed.triggered:
+            self._changed.succeed()
+        return self._active[-1].done
+
+    def _serve(self) -> Process:
+        """Let the transfers end one after the other until none is left; a SimPy process."""
+        while self._active:
+            self._changed = self._env.event()
+            least = min(each.left for each in self._active)
+            rate = self._spec.share(len(self._active))
+            yield self._env.timeout(transfer_cycles(least, rate, self._clock_hz)) | self._changed
+            self._advance()
+        self._serving = False
+
+    def _advance(self) -> None:
+        """Move on every transfer to this moment, and end those with nothing left."""
+        now: int = self._env.now  # type: ignore[assignment]  # time is an integer here
+        if self._active:
+            moved = self._spec.share(len(self._active)) * (now - self._since) / self._clock_hz
+            for each in self._active:
+                each.left -= moved
+            for each in [each for each in self._active if each.left <= 0]:
+                self._active.remove(each)
+                each.done.succeed()
+        self._since = now
+
+
+class RemotePort:
+    """One IPU's end of its Streaming Memory.
+
+    Attributes:
+        passes: bytes before and after each (pass, stage) of the IPU.
+        update: bytes before and after its weight update.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        recorder: Recorder,
+        memory: RemoteMemory,
+        *,
+        ipu: int,
+        replica: int,
+        passes: Mapping[tuple[int, int], Stream],
+        update: Stream,
+    ) -> None:
+        """Describe the transfers of logical IPU ``ipu``, in replica ``replica``."""
+        self.passes = passes
+        self.update = update
+        self._env = env
+        self._record = recorder.record
+        self._memory = memory
+        loads, stores = (
+            {
+                size: recorder.describe(Description(kind, ipu, bytes=size, replica=replica))
+                for size in sorted({stream[side] for stream in (*passes.values(), update)})
+            }
+            for side, kind in enumerate((SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
+        )
+        self._loads, self._stores = loads, stores
+
+    def load(self, stream: Stream, step: int, cause: int) -> Transfer:
+        """Load what ``stream`` says, and return the span that it took; without any, ``cause``."""
+        return self._move(stream.load, self._loads, step, cause)
+
+    def store(self, stream: Stream, step: int, cause: int) -> Transfer:
+        """Store what ``stream`` says, and return the span that it took; without any, ``cause``."""
+        return self._move(stream.store, self._stores, step, cause)
+
+    def _move(self, size: int, described: Mapping[int, int], step: int, cause: int) -> Transfer:
+        if not size:
+            return cause
+        start: int = self._env.now  # type: ignore[assignment]  # time is an integer here
+        yield self._memory.transfer(size)
+        return self._record(described[size], step, start, int(self._env.now), cause)

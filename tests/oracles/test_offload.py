@@ -1,0 +1,278 @@
+"""Variables in Streaming Memory: what moving them takes, what memory it frees, and that nothing is learnt otherwise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simpy
+
+from ipusim.errors import OutOfMemoryError
+from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
+from ipusim.machine.remote import RemoteMemory
+from ipusim.pipeline.footprint import Holder
+from ipusim.scenario import load_experiment
+from ipusim.scenario.problems import ScenarioError
+from ipusim.study.report import summary_dict
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+TIMED = """
+system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
+pipeline:
+  gradient_accumulation_count: 4
+  stages:
+    - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 3 MB, state_bytes: 6 MB}
+    - {name: b, forward: 100, backward: 200, update: 70, parameter_bytes: 1 MB, state_bytes: 2 MB}
+"""
+LAYERS = """
+system: {name: m2000, enable_remote_buffers: true}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96}
+model:
+  layers:
+    - {name: a, type: dense, units: 40, activation: tanh}
+    - {name: b, type: dense, units: 30, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
+optimizer: {type: adam, learning_rate: 0.01}
+"""
+CLOCK = 1_325_000_000
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(text, *overrides):
+        path = tmp_path / "offload.yaml"
+        path.write_text(text)
+        return load_experiment(path, overrides)
+
+    return of
+
+
+def spans(timeline, kind, ipu):
+    rows = [row for row in timeline.rows(kind) if timeline.ipu[row] == ipu]
+    return [(int(timeline.start[row]), int(timeline.end[row]), int(timeline.bytes[row])) for row in rows]
+
+
+def cycles(seconds):
+    return ceil(seconds * CLOCK)
+
+
+def test_ipus_share_the_memory_of_their_machine_and_one_alone_its_link(load):
+    """6 MB and 2 MB at 20 GB/s together: 10 GB/s each for 2 MB, and then 16 GB/s for the 4 MB that are left."""
+    result = execute(load(TIMED))
+    timeline = result.timeline
+    ((begin, end, size),) = spans(timeline, SpanKind.REMOTE_LOAD, 0)
+    ((other_begin, other_end, other_size),) = spans(timeline, SpanKind.REMOTE_LOAD, 1)
+    assert (size, other_size) == (6_000_000, 2_000_000)
+    assert begin == other_begin
+    both = cycles(Fraction(2_000_000, 10**10))
+    assert other_end - other_begin == both
+    left = 6_000_000 - Fraction(both, CLOCK) * 10**10
+    # b stores its state while a still loads, from both + 70 cycles on
+    alone = 70
+    left -= Fraction(alone, CLOCK) * 16 * 10**9
+    store = cycles(Fraction(2_000_000, 10**10))
+    assert spans(timeline, SpanKind.REMOTE_STORE, 1) == [
+        (other_end + alone, other_end + alone + store, 2_000_000),
+    ]
+    left -= Fraction(store, CLOCK) * 10**10
+    assert end - begin == both + alone + store + cycles(left / (16 * 10**9))
+    assert result.summary.weight_update_cycles == end - begin + 50 + cycles(Fraction(6_000_000, 16 * 10**9))
+
+
+def test_only_the_weight_update_becomes_longer(load):
+    off, on = (execute(load(TIMED, f"pipeline.offload_weight_update_variables={word}")) for word in ("false", "true"))
+    assert off.summary.makespan_cycles == on.summary.makespan_cycles
+    assert off.summary.weight_update_cycles == 70
+    assert not len(off.timeline.rows(SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
+    assert on.summary.run_use[0].remote_cycles == sum(
+        end - start
+        for kind in (SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE)
+        for start, end, _ in spans(on.timeline, kind, 0)
+    )
+
+
+def test_accumulators_come_and_go_with_every_backward_pass(load):
+    result = execute(
+        load(
+            TIMED,
+            "pipeline.offload_gradient_accumulation_buffers=true",
+            "pipeline.offload_weight_update_variables=false",
+            "pipeline.schedule=sequential",
+        )
+    )
+    timeline = result.timeline
+    backward = spans(timeline, SpanKind.BACKWARD, 0)
+    loads, stores = spans(timeline, SpanKind.REMOTE_LOAD, 0), spans(timeline, SpanKind.REMOTE_STORE, 0)
+    moving = cycles(Fraction(3_000_000, 16 * 10**9))
+    assert len(backward) == 4
+    assert [(end - moving, end) for _, end, _ in loads[:4]] == [(start - moving, start) for start, _, _ in backward]
+    assert [(start, end) for start, end, _ in stores] == [(end, end + moving) for _, end, _ in backward]
+    assert [size for *_, size in loads] == [3_000_000] * 5  # the weight update reads them too
+    assert result.summary.pipeline_use[0].remote_cycles == 8 * moving
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+def test_nothing_is_learnt_otherwise(load, schedule):
+    changes = f"pipeline.schedule={schedule}", "pipeline.offload_gradient_accumulation_buffers=true"
+    plain = execute(load(LAYERS, "system.enable_remote_buffers=false", changes[0]))
+    streamed = execute(load(LAYERS, *changes))
+    assert [loss.loss for loss in plain.learning.losses] == [loss.loss for loss in streamed.learning.losses]
+    for name, array in plain.learning.weights.items():
+        np.testing.assert_array_equal(array, streamed.learning.weights[name])
+    assert plain.timeline.makespan_cycles < streamed.timeline.makespan_cycles
+
+
+def test_what_leaves_the_ipu(load):
+    plain, state, both = (
+        execute(load(LAYERS, *changes)).memory
+        for changes in (
+            ("pipeline.offload_weight_update_variables=false",),
+            (),
+            ("pipeline.offload_gradient_accumulation_buffers=true",),
+        )
+    )
+    weights = 4 * (6 * 40), 4 * 40  # of layer a, the first stage: W and b, each more than 128 bytes
+    own = sum(weights)
+
+    def held(fit, holder):
+        return dict(fit.footprint.ipus[0].resident)[holder]
+
+    assert [held(fit, Holder.STATE) for fit in (plain, state, both)] == [2 * own, 0, 0]
+    assert [held(fit, Holder.ACCUMULATORS) for fit in (plain, state, both)] == [own, own, 0]
+    assert [fit.footprint.ipus[0].remote_bytes for fit in (plain, state, both)] == [0, 2 * own, 3 * own]
+    assert [fit.footprint.stages[0].update for fit in (plain, state, both)] == [0, 2 * own, 3 * own]
+    assert both.footprint.stages[0].backward - state.footprint.stages[0].backward == own
+
+
+def test_small_tensors_stay(load):
+    """Layer c has 30 x 3 weights and a bias of 12 bytes, below the least size."""
+    fit = execute(load(LAYERS)).memory
+    last = fit.footprint.ipus[1]
+    assert dict(last.resident)[Holder.STATE] == 2 * 12 + 2 * 120  # the biases of c, and of b: 120 bytes
+    assert last.remote_bytes == 2 * 4 * (40 * 30 + 30 * 3)
+    everything = execute(load(LAYERS, "system.minimum_remote_tensor_size=1 B")).memory.footprint.ipus[1]
+    assert dict(everything.resident)[Holder.STATE] == 0
+
+
+def test_memory_over_time_holds_the_state_during_the_update_only(load):
+    result = execute(load(TIMED))
+    told = summary_dict(result)["memory"]["ipus"][0]
+    assert (told["peak_pass"], told["remote_bytes"]) == ("weight update", 6_000_000)
+    assert told["peak_bytes"] == 2 * 3_000_000 + 6_000_000
+    start = spans(result.timeline, SpanKind.REMOTE_LOAD, 0)[0][0]
+    assert told["peak_cycle"] == start
+
+
+def test_the_scenario_fits_only_with_offloading():
+    path = Path(__file__).parents[2] / "scenarios" / "optimizer_state_offload.yaml"
+    fits = execute(load_experiment(path, ["numerics=off"]))
+    assert not fits.memory.too_large
+    with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):
+        execute(load_experiment(path, ["pipeline.offload_weight_update_variables=false"]))
+
+
+def test_streaming_memory_has_a_size(load):
+    with pytest.raises(OutOfMemoryError) as caught:
+        execute(load(TIMED, "system.streaming_memory.capacity=7 MB"))
+    assert str(caught.value).startswith("Out of Streaming Memory beside IPUs 0 to 3: 7.629 MiB of 6.676 MiB.")
+
+
+MESSAGES = [
+    (
+        ("system.enable_remote_buffers=false", "pipeline.offload_weight_update_variables=true"),
+        "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
+        "variables cannot be offloaded to remote memory.Consider configuring the IPU system with "
+        "'IPUConfig.device_connection.enable_remote_buffers' set to True if remote memory is supported.",
+    ),
+    (
+        ("system.enable_remote_buffers=false", "pipeline.offload_gradient_accumulation_buffers=true"),
+        "Gradient accumulation buffer offloading has been enabled, however the current configuration of the IPU "
+        "devices does not support remote memory. Set the `offload_gradient_accumulation_buffers` argument of "
+        "`pipelining_ops.pipeline` to `False` to stop seeing this message.",
+    ),
+    (
+        ("pipeline.offload_activations=true",),
+        "Activation offloading is only supported with the `Sequential` schedule and when "
+        "`batch_serialization_iterations > 1`.",
+    ),
+    (
+        ("system.name=c2_server",),
+        "expected a machine with Streaming Memory, m2000, pod16, pod64, pod128, pod256, bow2000, bow_pod16, "
+        "bow_pod64, bow_pod128 or bow_pod256, got c2_server",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "text"), MESSAGES)
+def test_what_is_refused(load, changes, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(LAYERS, *changes)
+    assert [problem.text for problem in caught.value.problems] == [text]
+
+
+def test_figures_of_a_memory_that_is_not_used_are_refused(load):
+    with pytest.raises(ScenarioError, match="expected enable_remote_buffers: true beside figures of the Streaming"):
+        load(TIMED, "system.enable_remote_buffers=false")
+
+
+def test_inference_has_no_weight_update_to_offload_for(load):
+    text = LAYERS.replace("optimizer: {type: adam, learning_rate: 0.01}\n", "")
+    asked = load(text, "pipeline.offload_weight_update_variables=true")
+    assert asked.notes == ("offload_weight_update_variables will have no effect since this pipeline is in inference.",)
+    assert load(text).notes == ()
+    result = execute(asked)
+    assert result.memory.footprint.ipus[0].remote_bytes == 0
+    assert not len(result.timeline.rows(SpanKind.REMOTE_LOAD))
+
+
+def ends(spec, clock, wanted):
+    """Return when each transfer of ``wanted``, pairs of start and bytes, ends."""
+    env = simpy.Environment()
+    memory = RemoteMemory(env, spec, clock)
+    found = {}
+
+    def one(number, start, size):
+        yield env.timeout(start)
+        yield memory.transfer(size)
+        found[number] = env.now
+
+    for number, (start, size) in enumerate(wanted):
+        env.process(one(number, start, size))
+    env.run()
+    return [found[number] for number in range(len(wanted))]
+
+
+SPEC = StreamingMemory(Fraction(8), Fraction(4), 100)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([(0, 40)], [10]),  # alone: the link's 4 bytes a cycle
+        ([(0, 40), (0, 40)], [10, 10]),  # two at 4 bytes each
+        ([(0, 40)] * 4, [20] * 4),  # four at 2 bytes each
+        ([(0, 41)], [11]),
+        # 3 cycles at 8/3 bytes leave 16 each; 8 more at 2 bytes; then the last has 8 left, at 4 bytes
+        ([(0, 24), (0, 24), (0, 24), (3, 24)], [11, 11, 11, 13]),
+        ([(0, 4), (100, 4)], [1, 101]),  # idle in between
+    ],
+)
+def test_fair_shares(wanted, expected):
+    assert ends(SPEC, 1, wanted) == expected
+
+
+def test_a_memory_is_never_faster_than_its_bandwidth():
+    rng = np.random.default_rng(3)
+    wanted = list(zip(rng.integers(0, 50, 9).tolist(), rng.integers(1, 90, 9).tolist(), strict=True))
+    found = ends(SPEC, 1, wanted)
+    for (start, size), end in zip(wanted, found, strict=True):
+        assert end - start >= ceil(size / 4)
+    assert max(found) - min(start for start, _ in wanted) >= sum(size for _, size in wanted) / 8
+    assert M2000_STREAMING.share(1) == 16 * 10**9
+    assert M2000_STREAMING.share(4) == 8 * 10**9
