@@ -1,7 +1,7 @@
 """Graphcore's own rules for the arguments of a pipeline, with Graphcore's own message texts.
 
-Texts and order are those of ``pipelining_ops.pipeline`` and of the compiler's
-``pipeline_visitor`` in Graphcore's TensorFlow.
+Texts and order are those of ``pipelining_ops.pipeline``, of ``IPUInfeedQueue`` and
+``IPUOutfeedQueue``, and of the compiler's ``pipeline_visitor`` in Graphcore's TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _ALSO_CALLED: Final = (
     "or `steps_per_execution` depending on the API used."
 )
 _INT32_MAX: Final = 2**31 - 1
+_PREFETCH_LIMIT: Final = 256
 
 #: Graphcore's recomputation modes, besides Auto.
 THEN_BACKPROPAGATE: Final = "RecomputeThenBackpropagate"
@@ -56,6 +57,26 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
             f"Pipeline schedule {schedule.capitalize()} does not support '{name}' recomputation mode."
         )
     return mode
+
+
+def check_weight_updates(continuous: bool) -> None:
+    """Refuse weight updates while the pipeline is full; raises UnsupportedProgramError."""
+    if continuous:
+        raise UnsupportedProgramError("Continuous weight updates are currently not supported.")
+
+
+def check_prefetch_depth(depth: int) -> None:
+    """Refuse an infeed's ``prefetch_depth`` outside of 1 to 255 elements; raises ProgramError."""
+    if depth <= 0:
+        raise ProgramError(f"prefetch_depth must be greater than zero, but it is {depth}")
+    if depth >= _PREFETCH_LIMIT:
+        raise ProgramError(f"prefetch_depth must be less than {_PREFETCH_LIMIT}, but it is {depth}")
+
+
+def check_buffer_depth(depth: int) -> None:
+    """Refuse an outfeed's ``buffer_depth`` below one element; raises ProgramError."""
+    if depth < 1:
+        raise ProgramError("Outfeed buffer depth cannot be less than 1")
 
 
 def check_count_range(count: int) -> None:

@@ -14,7 +14,14 @@ from ipusim.model.stage import build_stages
 from ipusim.pipeline.offload import Offload, no_effect_in_inference
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
+from ipusim.pipeline.rules import (
+    INTERLEAVED,
+    THEN_BACKPROPAGATE,
+    check_buffer_depth,
+    check_prefetch_depth,
+    check_weight_updates,
+    recomputation,
+)
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_cycles, check_network
@@ -131,6 +138,12 @@ def _check_sections(
                 "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
             )
             findings.add((queue, "element_bytes"), text)
+    with findings.at(("pipeline", "continuous_weight_updates")):
+        check_weight_updates(scenario.pipeline.continuous_weight_updates)
+    with findings.at(("infeed", "prefetch_depth")):
+        check_prefetch_depth(scenario.infeed.prefetch_depth)
+    with findings.at(("outfeed", "buffer_depth")):
+        check_buffer_depth(scenario.outfeed.buffer_depth)
     if planned is None:
         return
     if planned[0].timed:

@@ -28,6 +28,10 @@ DType = Literal["float16", "float32", "float64"]
 MAX_STAGES: Final = 256
 
 
+#: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
+_Depth = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
 class HostSpec(Node, title="host"):
     """Rates of the host, instead of the machine's."""
 
@@ -139,6 +143,9 @@ class PipelineSpec(Node, title="pipeline"):
     offload_activations: bool | None = Field(
         default=None, description="whether activations lie in Streaming Memory; refused without batch serialization"
     )
+    continuous_weight_updates: bool = Field(
+        default=False, description="updates while the pipeline is full, which Graphcore does not support: only false"
+    )
     reduction_method: Annotated[Reduction, Choice(get_args(Reduction))] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"
     )
@@ -150,7 +157,11 @@ class PipelineSpec(Node, title="pipeline"):
 class InfeedSpec(Node, title="infeed"):
     """The queue from the host to the first stage."""
 
-    prefetch_depth: int = Field(default=3, ge=1, le=1024, description="micro-batches that the host keeps ready")
+    prefetch_depth: _Depth = Field(
+        default=3,
+        description="micro-batches that the host keeps ready, 1 to 255",
+        json_schema_extra={"minimum": 1, "maximum": 255},
+    )
     element_bytes: Bytes | None = Field(
         default=None, description="bytes of one micro-batch; default: those of the data"
     )
@@ -162,7 +173,9 @@ class OutfeedSpec(Node, title="outfeed"):
     mode: Annotated[Literal["ALL", "LAST"], Choice(("ALL", "LAST"))] = Field(
         default="ALL", description="whether every micro-batch's results are sent, or only those of a step's last"
     )
-    buffer_depth: int = Field(default=3, ge=1, le=1024, description="results that the host's buffer holds")
+    buffer_depth: Annotated[int, Field(ge=-(2**31), le=1024)] = Field(
+        default=3, description="results that the host's buffer holds", json_schema_extra={"minimum": 1}
+    )
     element_bytes: Bytes | None = Field(
         default=None, description="bytes of one micro-batch's results; default: the last stage's"
     )

@@ -65,6 +65,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "micro_batch_size": 4,
             "gradient_accumulation_count": 4,
             "repeat_count": 2,
+            "continuous_weight_updates": False,
             "allow_recompute": True,
             "recomputation_mode": "RecomputeThenBackpropagate",
             "gradient_accumulation_dtype": "float32",

@@ -87,6 +87,26 @@ CASES = {
         'size: "8"',
         "bad.yaml:13:21: pipeline.micro_batch_size: expected a whole number from 1 to 65536, got '8'",
     ),
+    "no prefetch": (
+        "optimizer:",
+        "infeed: {prefetch_depth: 0}\noptimizer:",
+        "bad.yaml:15:26: infeed.prefetch_depth: prefetch_depth must be greater than zero, but it is 0",
+    ),
+    "too much prefetch": (
+        "optimizer:",
+        "infeed: {prefetch_depth: 256}\noptimizer:",
+        "bad.yaml:15:26: infeed.prefetch_depth: prefetch_depth must be less than 256, but it is 256",
+    ),
+    "no room in the outfeed": (
+        "optimizer:",
+        "outfeed: {buffer_depth: 0}\noptimizer:",
+        "bad.yaml:15:25: outfeed.buffer_depth: Outfeed buffer depth cannot be less than 1",
+    ),
+    "continuous weight updates": (
+        "size: 8",
+        "size: 8\n  continuous_weight_updates: true",
+        "bad.yaml:14:30: pipeline.continuous_weight_updates: Continuous weight updates are currently not supported.",
+    ),
     "truth for a number": (
         "size: 8",
         "size: true",

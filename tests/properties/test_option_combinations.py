@@ -1,0 +1,188 @@
+"""Whole scenarios of random legal options: each runs, and learns what the unsplit model learns in a plain loop.
+
+The loop shares no layer, loss or optimizer with ipusim, and its gradients are autograd's.
+An option is one line of :func:`scenarios`; options that change no number are drawn beside those that do.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ipusim.analysis.memory import memory_curves
+from ipusim.pipeline.footprint import footprint
+from ipusim.scenario import load_experiment
+from ipusim.study.run import execute
+
+ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
+PIPELINED = ("grouped", "interleaved")
+MODES = {
+    "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
+    "interleaved": ("Auto", "RecomputeThenBackpropagate"),
+    "sequential": ("Auto", "RecomputeAndBackpropagateInterleaved"),
+}
+MOMENTUM = 0.75
+
+
+@st.composite
+def layers(draw):
+    """Return the hidden layers and the logits of a small classifier."""
+    found = [{"name": "flatten", "type": "flatten"}]
+    for index in range(draw(st.integers(1, 4))):
+        activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
+        if draw(st.booleans()):
+            layer = {"type": "dense", "units": draw(st.integers(1, 5)), "use_bias": draw(st.booleans())}
+        else:
+            layer = {"type": "activation"}
+        found.append({"name": f"layer{index}", **layer, "activation": activation})
+    return [*found, {"name": "logits", "type": "dense", "units": 3}]
+
+
+@st.composite
+def scenarios(draw):
+    """Return a legal scenario as the mapping that YAML would give."""
+    model = draw(layers())
+    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single"]))
+    names = [layer["name"] for layer in model[1:]]
+    splits = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)), key=names.index)
+    stages, training = len(splits) + 1, draw(st.booleans())
+    mapping = draw(st.permutations(range(stages)))
+    if schedule == "single":
+        mapping = [0] * stages
+    elif schedule in ("grouped", "sequential") and draw(st.booleans()):
+        mapping = draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages))
+    overlap = {"grouped": 2 * stages if training else stages, "interleaved": stages}.get(schedule, 1)
+    pipeline = {
+        "schedule": schedule,
+        "splits": splits,
+        "device_mapping": list(mapping),
+        "micro_batch_size": draw(st.integers(1, 4)),
+        "gradient_accumulation_count": overlap * draw(st.integers(1, 2)),
+        "repeat_count": draw(st.integers(1, 2)),
+    }
+    if training:
+        pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
+        pipeline["gradient_accumulation_dtype"] = "float64"
+        pipeline["allow_recompute"] = draw(st.booleans())
+        pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
+    scenario = {
+        "system": {
+            "name": draw(st.sampled_from(["c2_server", "m2000", "bow_pod16", "free"])),
+            "selection_order": draw(st.sampled_from(["AUTO", "ZIGZAG", "SNAKE", "HOOF"])),
+        },
+        "data": {
+            "type": "synthetic",
+            "shape": [2, 2],
+            "classes": 3,
+            "samples": 13,
+            "shuffle": draw(st.booleans()),
+        },
+        "model": {"layers": [*model, {"name": "cel", "type": "softmax_cross_entropy"}]},
+        "pipeline": pipeline,
+        "precision": "float64",
+        "seed": draw(st.integers(0, 9)),
+        "steps": draw(st.integers(1, 2)),
+        "use_synthetic_data": draw(st.booleans()),
+        "infeed": {"prefetch_depth": draw(st.sampled_from([1, 3, 255]))},
+        "outfeed": {"mode": draw(st.sampled_from(["ALL", "LAST"])), "buffer_depth": draw(st.integers(1, 4))},
+    }
+    if scenario["system"]["name"] != "free":
+        rates = ("infeed", "host_fill", "outfeed", "host_drain")
+        scenario["system"]["host"] = draw(
+            st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
+        )
+    if training:
+        kind = draw(st.sampled_from(["sgd", "momentum"]))
+        scenario["optimizer"] = {"type": kind, "learning_rate": 0.05}
+        if kind == "momentum":
+            scenario["optimizer"]["momentum"] = MOMENTUM
+    return scenario
+
+
+def loss_of(weights, scenario, x, y):
+    """Return the mean cross entropy of the unsplit model on one micro-batch."""
+    h = anp.reshape(x, (len(x), -1))
+    for layer in scenario["model"]["layers"][1:-1]:
+        name = layer["name"]
+        if layer["type"] == "dense":
+            h = anp.dot(h, weights[f"{name}/W"])
+            if f"{name}/b" in weights:
+                h = h + weights[f"{name}/b"]
+        h = ACTIVATIONS[layer.get("activation", "identity")](h)
+    shifted = h - anp.max(h, axis=1, keepdims=True)
+    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
+
+
+def plain_loop(scenario, weights, feed):
+    """Return the loss of every micro-batch and the weights at the end."""
+    pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
+    count = pipeline["gradient_accumulation_count"]
+    scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
+    velocity = {name: np.zeros_like(array) for name, array in weights.items()}
+    losses = []
+    for execution in range(pipeline["repeat_count"] * scenario["steps"]):
+        total = {name: np.zeros_like(array) for name, array in weights.items()}
+        for micro_batch in range(count):
+            x, y = feed.element(execution * count + micro_batch)
+            loss, gradient = autograd.value_and_grad(loss_of)(weights, scenario, x, y)
+            losses.append(float(loss))
+            total = {name: total[name] + scale * gradient[name] for name in weights}
+        if optimizer:
+            decay = optimizer.get("momentum", 0)
+            velocity = {name: decay * velocity[name] + total[name] for name in weights}
+            weights = {name: weights[name] - optimizer["learning_rate"] * velocity[name] for name in weights}
+    return losses, weights
+
+
+def sent(scenario, values):
+    """Return those of all micro-batches' values that the outfeed's mode lets through."""
+    a_step = scenario["pipeline"]["gradient_accumulation_count"] * scenario["pipeline"]["repeat_count"]
+    return values if scenario["outfeed"]["mode"] == "ALL" else values[a_step - 1 :: a_step]
+
+
+def load(folder, scenario):
+    """Take the scenario through the front door; JSON is YAML too."""
+    path = folder / "drawn.yaml"
+    path.write_text(json.dumps(scenario))
+    return load_experiment(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(scenario=scenarios())
+def test_options_together_change_no_result(tmp_path_factory, scenario):
+    experiment = load(tmp_path_factory.getbasetemp(), scenario)
+    feed = experiment.workload.feed
+    result = execute(experiment)
+    untrained = execute(load(tmp_path_factory.getbasetemp(), frozen(scenario))).learning.weights
+    losses, weights = plain_loop(scenario, untrained, feed)
+    np.testing.assert_allclose(
+        [loss.loss for loss in result.learning.losses], sent(scenario, losses), rtol=1e-12, atol=1e-14
+    )
+    assert result.learning.weights.keys() == weights.keys()
+    for name, array in result.learning.weights.items():
+        np.testing.assert_allclose(array, weights[name], rtol=1e-12, atol=1e-14, err_msg=name)
+    check_memory(result)
+
+
+def frozen(scenario):
+    """Return the scenario without learning, whose weights at the end are those at the start."""
+    if "optimizer" not in scenario:
+        return scenario
+    return {**scenario, "optimizer": {**scenario["optimizer"], "learning_rate": 0}, "steps": 1}
+
+
+def check_memory(result):
+    """Time rises, nothing is negative, nothing is alive at the end, and FIFOs lie within what is allocated."""
+    for curve in memory_curves(result.timeline, footprint(result.plan, result.experiment.program, 0)):
+        assert all(before <= after for before, after in pairwise(curve.time))
+        assert curve.live_bytes.min() >= 0
+        assert curve.live_bytes[0] == curve.live_bytes[-1] == 0
+        assert curve.fifo_bytes.min() >= 0
+        assert curve.fifo_bytes.max() <= curve.resident_bytes
+        assert curve.fifo_bytes[-1] == 0
