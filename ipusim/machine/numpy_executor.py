@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError
 from ipusim.model.layer import Key
+from ipusim.model.products import load_blas
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -54,6 +55,7 @@ class StageMemory:
         same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
         #: The accumulators where a gradient is added to them as it is, so that layers may do so themselves.
         self.totals = self.accumulators if plain and same else None
+        load_blas()  # before the run, which limits the threads of the libraries that are there
 
     def accumulate(self, name: str, gradient: Array) -> None:
         """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.

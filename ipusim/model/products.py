@@ -21,6 +21,11 @@ def _gemm(dtype: np.dtype[Any]) -> Callable[..., Array] | None:
     return found.get(dtype.name)
 
 
+def load_blas() -> None:
+    """Load SciPy's BLAS, which has threads of its own: a limit on threads holds for libraries loaded before it."""
+    _gemm(np.dtype(np.float32))
+
+
 def add_product(total: Array, left: Array, right: Array) -> None:
     """Add ``left.T @ right`` to ``total`` in place.
 
