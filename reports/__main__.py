@@ -9,6 +9,7 @@ from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
 from ipusim.render.tables import Table, comparison_table
 from ipusim.scenario import load_experiment
+from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
 from ipusim.study.report import comparison_files, picture, picture_window
@@ -58,6 +59,28 @@ GALLERY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
 }
 
 
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "-"
+
+
+def options() -> dict[str, bytes]:
+    """List Graphcore's options of a pipeline, and what each does here."""
+    parts = []
+    for title, found in (("Arguments of pipelining_ops.pipeline", ARGUMENTS), ("Fields of IPUConfig", FIELDS)):
+        rows = tuple(
+            (
+                f"`{each.name}`",
+                f"`{each.key}`" if each.key else "-",
+                each.effect,
+                f"`{each.test}`" if each.test else "-",
+            )
+            for each in found
+        )
+        table = Table(title, ("Graphcore's name", "in a scenario", "what it does here", "held by"), rows)
+        parts.append(f"## {title}\n\n{markdown(table)}")
+    return {"options.md": "\n".join(parts).encode()}
+
+
 def gallery() -> dict[str, bytes]:
     """Draw a trace of each scenario of the gallery, and the memory of one."""
     files = {}
@@ -71,7 +94,7 @@ def gallery() -> dict[str, bytes]:
 
 def main(folder: Path) -> None:
     """Write every file into ``folder``."""
-    write_folder(folder, {**tutorial(), **schedules(), **orders(), **gallery()})
+    write_folder(folder, {**tutorial(), **schedules(), **orders(), **options(), **gallery()})
 
 
 if __name__ == "__main__":

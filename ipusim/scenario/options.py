@@ -1,0 +1,200 @@
+"""Graphcore's options of a pipeline, one by one: where a scenario says them, and what they do here.
+
+Arguments are those of ``pipelining_ops.pipeline`` in Graphcore's TensorFlow, old names
+included; fields are those of its ``IPUConfig`` that change how a pipeline runs. An option
+without a key is not accepted: a scenario that names it is refused, so that none is
+silently ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Option:
+    """One of Graphcore's options.
+
+    Attributes:
+        name: Graphcore's.
+        key: the key in a scenario; empty where it is not accepted.
+        effect: what it does here, or what there is instead.
+        test: a test that holds it, ``file::function``; empty where it is not accepted.
+    """
+
+    name: str
+    key: str
+    effect: str
+    test: str = ""
+
+
+_NOT_YET: Final = "not accepted: a scenario with it is refused"
+_RUN: Final = "tests/oracles/test_training_equals_unsplit.py"
+_OFFLOAD: Final = "tests/oracles/test_offload.py"
+_RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
+
+#: Arguments of ``pipelining_ops.pipeline``.
+ARGUMENTS: Final = (
+    Option(
+        "computational_stages",
+        "pipeline.stages",
+        "stages as lists of layers, functions or costs; or `pipeline.splits`",
+        f"{_RUN}::test_every_split_and_schedule",
+    ),
+    Option(
+        "gradient_accumulation_count",
+        "pipeline.gradient_accumulation_count",
+        "micro-batches of an execution; a multiple of the overlap length, with Graphcore's message",
+        "tests/unit/test_schedules.py::test_count_that_is_no_multiple",
+    ),
+    Option("pipeline_depth", "", "the old name of gradient_accumulation_count, which is the one to use"),
+    Option(
+        "gradient_accumulation_dtype",
+        "pipeline.gradient_accumulation_dtype",
+        "type of the accumulators, and their bytes; one for all variables (in Python a function of the variable)",
+        "tests/oracles/test_accumulation.py::test_float32_accumulators_keep_small_addends_that_float16_loses",
+    ),
+    Option(
+        "repeat_count",
+        "pipeline.repeat_count",
+        "executions in a step, each with its weight update",
+        "tests/unit/test_machine.py::test_weight_update_follows_every_execution_and_none_overlap",
+    ),
+    Option("batch_serialization_iterations", "", _NOT_YET),
+    Option("inputs", "", "a learning rate is the optimizer's; all other values come through the data"),
+    Option(
+        "infeed_queue",
+        "infeed",
+        "prefetch depth, bytes and host rates; the data are `data`",
+        "tests/unit/test_machine.py::test_infeed_waits_only_when_the_host_is_behind",
+    ),
+    Option(
+        "outfeed_queue",
+        "outfeed",
+        "mode ALL or LAST, buffer depth, bytes and host rates",
+        "tests/unit/test_machine.py::test_outfeed_modes",
+    ),
+    Option(
+        "optimizer_function",
+        "optimizer",
+        "sgd, momentum, adam or lamb, with gradients mapped as `optimizer.map_gradient` says; none is inference",
+        f"{_RESOLVE}::test_without_optimizer_or_with_training_off_it_is_inference",
+    ),
+    Option(
+        "device_mapping",
+        "pipeline.device_mapping",
+        "the IPU of each stage, several on one IPU included; no lists for concurrent stages",
+        f"{_RUN}::test_device_mappings",
+    ),
+    Option(
+        "pipeline_schedule",
+        "pipeline.schedule",
+        "grouped, interleaved, sequential; beside them sharded and single",
+        "tests/golden/test_grids.py::test_grid",
+    ),
+    Option(
+        "recomputation_mode",
+        "pipeline.recomputation_mode",
+        "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows",
+        "tests/unit/test_schedules.py::test_recomputation_modes_that_a_schedule_has_not",
+    ),
+    Option("forward_propagation_stages_poplar_options", "", _NOT_YET),
+    Option("backward_propagation_stages_poplar_options", "", _NOT_YET),
+    Option("weight_update_poplar_options", "", _NOT_YET),
+    Option(
+        "offload_weight_update_variables",
+        "pipeline.offload_weight_update_variables",
+        "optimizer state in Streaming Memory, loaded and stored around the weight update; absent: if there is any",
+        f"{_OFFLOAD}::test_only_the_weight_update_becomes_longer",
+    ),
+    Option("replicated_optimizer_state_sharding", "", _NOT_YET),
+    Option(
+        "offload_activations",
+        "pipeline.offload_activations",
+        "false or absent; true is refused in Graphcore's words, as there is no batch serialization",
+        f"{_OFFLOAD}::test_what_is_refused",
+    ),
+    Option(
+        "offload_gradient_accumulation_buffers",
+        "pipeline.offload_gradient_accumulation_buffers",
+        "accumulators in Streaming Memory, loaded and stored around every backward pass; absent: not",
+        f"{_OFFLOAD}::test_accumulators_come_and_go_with_every_backward_pass",
+    ),
+    Option("replicated_weight_sharding", "", _NOT_YET),
+    Option("offload_weights", "", _NOT_YET),
+    Option(
+        "continuous_weight_updates",
+        "pipeline.continuous_weight_updates",
+        "false; true is refused in Graphcore's words: it is not implemented there either",
+        "tests/unit/test_scenario_options.py::test_continuous_weight_updates_are_refused_in_graphcores_words",
+    ),
+    Option("outfeed_loss", "", "a training program's outfeed always carries the loss, and nothing else"),
+    Option("accumulate_outfeed", "", _NOT_YET),
+    Option("accumulate_outfeed_dtype", "", _NOT_YET),
+    Option("outfeed_mask", "", "a training program's outfeed always carries the loss, and nothing else"),
+    Option(
+        "reduction_method",
+        "pipeline.reduction_method",
+        "SUM, MEAN or RUNNING_MEAN",
+        "tests/oracles/test_accumulation.py::test_reduction_methods",
+    ),
+    Option("name", "name", "names the run's folder", f"{_RESOLVE}::test_defaults"),
+)
+
+#: Fields of ``IPUConfig`` that change how a pipeline runs.
+FIELDS: Final = (
+    Option(
+        "auto_select_ipus",
+        "system.auto_select_ipus",
+        "size of the device, a power of two; more IPUs than the stages take run replicas",
+        "tests/oracles/test_replicas.py::test_replicas_train_as_one_loop_over_all_their_micro_batches",
+    ),
+    Option(
+        "select_ipus",
+        "system.select_ipus",
+        "id of the device in the machine's listing; one program runs, so one id",
+        "tests/unit/test_hardware_system.py::test_a_device_selected_by_id_keeps_its_places_in_the_machine",
+    ),
+    Option(
+        "selection_order",
+        "system.selection_order",
+        "AUTO, ZIGZAG, SNAKE or HOOF",
+        "tests/unit/test_hardware_orders.py::test_sixteen_ipus",
+    ),
+    Option(
+        "allow_recompute",
+        "pipeline.allow_recompute",
+        "activations are computed again instead of kept",
+        f"{_RUN}::test_recomputation_changes_no_bit",
+    ),
+    Option("io_tiles.num_io_tiles", "", _NOT_YET),
+    Option("io_tiles.place_ops_on_io_tiles", "", _NOT_YET),
+    Option("io_tiles.available_memory_proportion", "", _NOT_YET),
+    Option(
+        "device_connection.enable_remote_buffers",
+        "system.enable_remote_buffers",
+        "whether variables may lie in Streaming Memory, where the machine has it",
+        f"{_OFFLOAD}::test_what_is_refused",
+    ),
+    Option(
+        "optimizations.minimum_remote_tensor_size",
+        "system.minimum_remote_tensor_size",
+        "smaller tensors of the optimizer's state are not offloaded",
+        f"{_OFFLOAD}::test_small_tensors_stay",
+    ),
+    Option("optimizations.prefetch_data_streams", "", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
+    Option(
+        "optimizations.maximum_cross_replica_sum_buffer_size",
+        "",
+        "all gradients of an IPU are summed up in one buffer",
+    ),
+    Option("optimizations.maximum_reduce_scatter_buffer_size", "", "no program scatters its gradients"),
+    Option(
+        "optimizations.maximum_inter_ipu_copies_buffer_size", "", "all copies of a time-step are one, however large"
+    ),
+    Option("convolutions.poplar_options", "", _NOT_YET),
+    Option("matmuls.poplar_options", "", _NOT_YET),
+    Option("floating_point_behaviour.esr", "", "no stochastic rounding: NumPy rounds to nearest"),
+    Option("norms.experimental.distributed_batch_norm_replica_group_size", "", "there is no batch normalisation"),
+)
