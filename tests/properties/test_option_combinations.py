@@ -28,6 +28,8 @@ MODES = {
     "sequential": ("Auto", "RecomputeAndBackpropagateInterleaved"),
 }
 MOMENTUM = 0.75
+#: IPUs of the largest device that is drawn of each machine.
+LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 
 
 @st.composite
@@ -71,10 +73,15 @@ def scenarios(draw):
         pipeline["gradient_accumulation_dtype"] = "float64"
         pipeline["allow_recompute"] = draw(st.booleans())
         pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
+    machine = draw(st.sampled_from(["c2_server", "m2000", "bow_pod16", "free"]))
+    shards = 1 << max(mapping).bit_length()
     scenario = {
         "system": {
-            "name": draw(st.sampled_from(["c2_server", "m2000", "bow_pod16", "free"])),
+            "name": machine,
             "selection_order": draw(st.sampled_from(["AUTO", "ZIGZAG", "SNAKE", "HOOF"])),
+            "auto_select_ipus": shards * draw(st.sampled_from([1, 1, 2, 4 if machine != "m2000" else 1])),
+            "sync_replicas_independently": draw(st.booleans()),
+            "enable_remote_buffers": machine in ("m2000", "bow_pod16") and draw(st.booleans()),
         },
         "data": {
             "type": "synthetic",
@@ -97,7 +104,12 @@ def scenarios(draw):
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
         )
+    scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
     if training:
+        if scenario["system"]["enable_remote_buffers"]:
+            scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
+            pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
+            pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
         kind = draw(st.sampled_from(["sgd", "momentum"]))
         scenario["optimizer"] = {"type": kind, "learning_rate": 0.05}
         if kind == "momentum":
@@ -119,8 +131,15 @@ def loss_of(weights, scenario, x, y):
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
 
 
+def replicas_of(scenario):
+    """Return how many replicas fit the device."""
+    shards = 1 << max(scenario["pipeline"]["device_mapping"]).bit_length()
+    return scenario["system"]["auto_select_ipus"] // shards
+
+
 def plain_loop(scenario, weights, feed):
-    """Return the loss of every micro-batch and the weights at the end."""
+    """Return the loss of every micro-batch, replicas side by side, and the weights at the end."""
+    replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
     count = pipeline["gradient_accumulation_count"]
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
@@ -128,11 +147,11 @@ def plain_loop(scenario, weights, feed):
     losses = []
     for execution in range(pipeline["repeat_count"] * scenario["steps"]):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for micro_batch in range(count):
-            x, y = feed.element(execution * count + micro_batch)
+        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
+            x, y = feed.element(element)
             loss, gradient = autograd.value_and_grad(loss_of)(weights, scenario, x, y)
             losses.append(float(loss))
-            total = {name: total[name] + scale * gradient[name] for name in weights}
+            total = {name: total[name] + scale * gradient[name] / replicas for name in weights}
         if optimizer:
             decay = optimizer.get("momentum", 0)
             velocity = {name: decay * velocity[name] + total[name] for name in weights}
@@ -142,8 +161,10 @@ def plain_loop(scenario, weights, feed):
 
 def sent(scenario, values):
     """Return those of all micro-batches' values that the outfeed's mode lets through."""
+    if scenario["outfeed"]["mode"] == "ALL":
+        return values
     a_step = scenario["pipeline"]["gradient_accumulation_count"] * scenario["pipeline"]["repeat_count"]
-    return values if scenario["outfeed"]["mode"] == "ALL" else values[a_step - 1 :: a_step]
+    return np.reshape(values, (-1, replicas_of(scenario)))[a_step - 1 :: a_step].ravel()
 
 
 def load(folder, scenario):
@@ -153,7 +174,7 @@ def load(folder, scenario):
     return load_experiment(path)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios())
 def test_options_together_change_no_result(tmp_path_factory, scenario):
     experiment = load(tmp_path_factory.getbasetemp(), scenario)
