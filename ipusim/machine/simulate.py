@@ -103,7 +103,7 @@ def simulate(
         env.run(until=everyone)
     except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
         if not everyone.triggered and env.peek() == float("inf"):
-            raise DeadlockError(_blocked(plan, system, meetings, ports)) from None
+            raise DeadlockError(_blocked(plan, system, meetings, reduction, ports)) from None
         raise
     return recorder.timeline(_info(plan, program, system, links, executions))
 
@@ -228,14 +228,22 @@ def _ports(
     return infeed, outfeed
 
 
-def _blocked(plan: Plan, system: System, meetings: Sequence[Interconnect], ports: Sequence[Ports]) -> str:
+def _blocked(
+    plan: Plan,
+    system: System,
+    meetings: Sequence[Interconnect],
+    reduction: Reduction | None,
+    ports: Sequence[Ports],
+) -> str:
     """Say of each IPU what it waits for when nothing is left to happen."""
     lines = ["nothing is left to happen, but the pipeline is not done:"]
     for ipu, replica in _places(plan, system, range(system.replicas)).items():
         missing = meetings[replica % len(meetings)].missing()
         infeed, outfeed = ports[replica]
         place = ipu - replica * system.shards
-        if ipu not in missing:
+        if reduction is not None and (late := reduction.missing(ipu)):
+            what = f"the sum over replicas, which waits for IPU {', '.join(map(str, late))}"
+        elif ipu not in missing:
             others = ", ".join(map(str, missing))
             what = f"the inter-IPU copy, which waits for IPU {others}"
         elif infeed is not None and place == plan.shape.mapping[0] and infeed.stream.ipu_is_waiting:

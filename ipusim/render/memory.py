@@ -67,7 +67,8 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     highest = _ABOVE * max(fullest, limit or 0)
     tall = min(max(_ALL_ROWS / len(rows), _LOWEST_ROW), _HIGHEST_ROW)
     titles = wrap(default_title(timeline), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
-    words = wrap(fit.verdict(), TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    alike = " Every replica holds the same." if timeline.info.replicas > 1 else ""
+    words = wrap(fit.verdict() + alike, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     legend = legend_lines(_entries(rows, fit, limit), width_in - 2 * _EDGE)
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN

@@ -9,10 +9,11 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError
+from ipusim.errors import DeadlockError, DeviceError, ProgramError
 from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
+from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
 from ipusim.model.network import Network
 from ipusim.model.stage import build_stages
@@ -250,3 +251,29 @@ def test_what_all_do_lies_on_each_ipu_of_its_replica(load):
     assert (timeline.ipu[syncs] == ALL_IPUS).all()
     assert len(source) == 2 * len(syncs)
     assert (ipu // 2 == timeline.replica[source]).all()
+
+
+def test_a_replica_that_never_comes_is_named(load, monkeypatch):
+    """The host stops for the second replica; the first waits for it before its weight update."""
+    started = []
+    works = HostStream._host
+
+    def host(stream):
+        started.append(stream)
+        if len(started) == 3:  # infeed and outfeed of replica 0, infeed of replica 1
+            return iter([stream._env.timeout(1)])
+        return works(stream)
+
+    def stops(stream):
+        yield from host(stream)
+
+    monkeypatch.setattr(HostStream, "_host", stops)
+    with pytest.raises(DeadlockError) as caught:
+        execute(load("numerics=off", "system.auto_select_ipus=4", "system.sync_replicas_independently=true"))
+    assert str(caught.value) == (
+        "nothing is left to happen, but the pipeline is not done:\n"
+        "  IPU 0 waits for the sum over replicas, which waits for IPU 2, 3\n"
+        "  IPU 1 waits for the sum over replicas, which waits for IPU 2, 3\n"
+        "  IPU 2 waits for the next element of the infeed\n"
+        "  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
+    )
