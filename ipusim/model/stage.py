@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -107,18 +107,27 @@ class LayerStage:
         return BoundStage(self.name, layers, loss, first_position=self.first_position, lowest=self.first_trained)
 
     def profile(
-        self, batch: int, itemsize: int, label_bytes: int = 0, training: bool = True, optimizer: Optimizer | None = None
+        self,
+        batch: int,
+        itemsize: int,
+        label_bytes: int = 0,
+        training: bool = True,
+        optimizer: Optimizer | None = None,
+        accumulator_itemsize: int | None = None,
     ) -> StageProfile:
         """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
 
         ``label_bytes`` are the bytes of one micro-batch's labels, which go through
         every copy on the way to the stage with the loss. In training, the backward
         pass ends with what the optimizer's gradient map does, and with adding the
-        gradients to their accumulators (a sum for each parameter). The last stage sends
+        gradients to their accumulators: a sum for each parameter, which reads the gradient,
+        and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
+        default the parameters' own). The weight update reads those. The last stage sends
         nothing on: see :meth:`result_bytes`.
         """
         first = self.first_position == 0
         lowest = self.first_trained if first else 0
+        held = accumulator_itemsize or itemsize
         forward: list[Work] = []
         backward: list[Work] = []
         for index, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
@@ -132,9 +141,11 @@ class LayerStage:
         count = self.parameter_count
         update: tuple[Work, ...] = ()
         if count:
-            backward.insert(0, Work(flops=count, sram_bytes=3 * count * itemsize, itemsize=itemsize))
+            added = Work(flops=count, sram_bytes=count * (itemsize + 2 * held), itemsize=max(itemsize, held))
+            backward.insert(0, added)
             if optimizer is not None:
-                update = (optimizer.work(count, itemsize),)
+                work = optimizer.work(count, itemsize)
+                update = (replace(work, sram_bytes=work.sram_bytes + count * (held - itemsize)),)
                 if optimizer.gradient_map is not None:
                     backward.insert(1, optimizer.gradient_map.work(count, itemsize))
         passing_labels = label_bytes if self.labels_travel_on else 0
@@ -147,7 +158,8 @@ class LayerStage:
             gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize,
             parameter_bytes=count * itemsize,
         )
-        return with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
+        profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
+        return replace(profile, accumulator_bytes=count * held if training else 0, accumulator_itemsize=held)
 
     def result_bytes(self, batch: int, itemsize: int) -> int:
         """Return the bytes of the stage's output for one micro-batch: activations, or the scalar loss."""

@@ -44,8 +44,7 @@ def with_memory(
 ) -> StageProfile:
     """Return ``profile`` of ``stage`` with what it holds for micro-batches of ``batch`` samples.
 
-    ``label_bytes`` are those of one micro-batch's labels. Gradients are accumulated
-    in the weights' own dtype.
+    ``label_bytes`` are those of one micro-batch's labels. The accumulators are left out.
     """
     sizes = [math.prod(shape) for shape in stage.shapes]
     layers = [named.layer for named in (*stage.named_layers, *_named_loss(stage))]
@@ -68,7 +67,6 @@ def with_memory(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
         state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
-        accumulator_bytes=count * itemsize,
         stash_bytes=stash_bytes(stage, batch, itemsize),
         weight_gradient_bytes=max(weights) * itemsize,
     )

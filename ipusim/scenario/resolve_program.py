@@ -60,11 +60,8 @@ def counted_profiles(
     profiles = []
     for stage in stages:
         with findings.at(("model",)):
-            profile = stage.profile(batch, itemsize, feed.label_bytes, training, optimizer)
-            count = profile.accumulator_bytes // itemsize
-            accumulator = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision)
-            size = accumulator.itemsize
-            profiles.append(replace(profile, accumulator_bytes=count * size, accumulator_itemsize=size))
+            held = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision).itemsize
+            profiles.append(stage.profile(batch, itemsize, feed.label_bytes, training, optimizer, held))
     if scenario.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(

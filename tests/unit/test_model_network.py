@@ -250,3 +250,19 @@ def test_workload_checks_itself():
         Workload(stages, Feed(data, 2), dtype=np.dtype(np.int32))
     drawn = Workload(stages, Feed(data.astype(np.float32), 2), seed=3).initial_parameters(0)
     np.testing.assert_array_equal(drawn["logits/W"], stages[0].initial_parameters(3, np.float32)["logits/W"])
+
+
+@pytest.mark.parametrize(
+    ("itemsize", "held", "flops_per_cycle"), [(2, 4, 1472 * 2), (4, 4, 1472 * 2), (2, 2, 1472 * 4)]
+)
+def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held, flops_per_cycle):
+    (stage,) = build_stages(network(), [NAMES])
+    profile = stage.profile(8, itemsize, optimizer=SGD(0.1), accumulator_itemsize=held)
+    count = stage.parameter_count
+    added, step = profile.backward[-1], profile.update[0]
+    assert (added.flops, added.sram_bytes) == (count, count * (itemsize + 2 * held))
+    assert step.sram_bytes == count * (held + 2 * itemsize)  # reads the accumulator and the weight, writes the weight
+    assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (count * held, held)
+    # One superstep of 150 cycles; the vector units and the memory work at once, at 24 bytes a cycle and tile.
+    longest = max(-(-count // flops_per_cycle), -(-added.sram_bytes // (1472 * 24)))
+    assert work_cycles(added, GC200) == 150 + longest
