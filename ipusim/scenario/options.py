@@ -52,7 +52,7 @@ ARGUMENTS: Final = (
     Option(
         "gradient_accumulation_dtype",
         "pipeline.gradient_accumulation_dtype",
-        "type of the accumulators, their bytes and the time of adding; one for all variables (in Python a function of the variable)",
+        "type of the accumulators, their bytes and the time of adding; one for all variables",
         "tests/oracles/test_accumulation.py::test_float32_accumulators_keep_small_addends_that_float16_loses",
     ),
     Option(
