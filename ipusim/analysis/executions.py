@@ -16,7 +16,7 @@ OFF_IPU: Final = (SpanKind.LINK, SpanKind.HOST)
 #: Kinds of the weight update: the sum over replicas is its first part.
 UPDATE_KINDS: Final = (SpanKind.ALL_REDUCE, SpanKind.WEIGHT_UPDATE)
 #: Kinds that are no part of the pipeline proper: its update, and waiting, which something else always ends.
-_AFTER_PIPELINE: Final = (*UPDATE_KINDS, SpanKind.SYNC_WAIT, SpanKind.HOST_WAIT)
+_AFTER_PIPELINE: Final = (*UPDATE_KINDS, SpanKind.SYNC_WAIT, SpanKind.HOST_WAIT, SpanKind.OVERLAPPED_WAIT)
 
 
 @dataclass(frozen=True)

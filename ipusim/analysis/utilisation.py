@@ -18,6 +18,7 @@ class IpuUse:
     """Cycles of one IPU by what it does; what is left of the makespan is waiting without a span.
 
     ``stages`` are the computational stages that it holds, none for an IPU that is idle by placement.
+    ``overlapped_io_cycles`` are those of host copies on its I/O tiles, beside all others.
     """
 
     ipu: int
@@ -34,6 +35,7 @@ class IpuUse:
     sync_wait_cycles: int
     all_reduce_cycles: int
     remote_cycles: int
+    overlapped_io_cycles: int
 
     @property
     def compute_cycles(self) -> int:
@@ -95,6 +97,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             sync_wait_cycles=row[SpanKind.SYNC_WAIT],
             all_reduce_cycles=row[SpanKind.ALL_REDUCE],
             remote_cycles=row[SpanKind.REMOTE_LOAD] + row[SpanKind.REMOTE_STORE],
+            overlapped_io_cycles=row[SpanKind.OVERLAPPED_INFEED] + row[SpanKind.OVERLAPPED_OUTFEED],
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

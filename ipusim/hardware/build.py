@@ -31,6 +31,7 @@ def build_system(
     host_rates: Mapping[str, Fraction] | None = None,
     remote_buffers: bool = False,
     streaming: Mapping[str, Any] | None = None,
+    io_tiles: int = 0,
 ) -> System:
     """Return the device of the machine called ``name`` on which a program runs.
 
@@ -47,6 +48,7 @@ def build_system(
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
         streaming: figures by attribute name of StreamingMemory, instead of the machine's.
+        io_tiles: tiles of each IPU that are set aside for host copies.
 
     Raises DeviceError for a machine, device, order or rate that does not exist, for a number of
     IPUs that no device has (in Graphcore's words), and for a stage on an IPU outside the device;
@@ -72,7 +74,7 @@ def build_system(
     replicas = replication_factor(device.count, shards_of(mapping))
     return System(
         name=name,
-        ipu=machine.ipu if clock_hz is None else machine.ipu.at_clock(clock_hz),
+        ipu=(machine.ipu if clock_hz is None else machine.ipu.at_clock(clock_hz)).without_tiles(io_tiles),
         ipus=laid_out(device.positions, order, device.count // replicas),
         selection_order=order,
         order_reason=reason,
@@ -83,6 +85,7 @@ def build_system(
         free=machine.free,
         replicas=replicas,
         streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
+        io_tiles=io_tiles,
     )
 
 

@@ -66,6 +66,10 @@ class IpuSpec:
                 return self.tiles * self.fp32_macs_per_cycle_per_tile
         raise QuantityError(f"{self.name}: expected elements of 2, 4 or 8 bytes, got {itemsize}")
 
+    def without_tiles(self, count: int) -> IpuSpec:
+        """Return this IPU with ``count`` tiles fewer to compute with; raises QuantityError when none is left."""
+        return replace(self, tiles=self.tiles - count) if count else self
+
     def at_clock(self, clock_hz: int) -> IpuSpec:
         """Return this IPU with another tile clock, whose source is then the caller's choice."""
         return replace(self, clock_hz=clock_hz, sources={**self.sources, "clock_hz": "chosen by the user"})

@@ -44,6 +44,7 @@ class System:
         free: whether sync, links and host cost nothing.
         replicas: replicas of the program, each on consecutive logical IPUs.
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
+        io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
 
     Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them,
     QuantityError for a negative overhead.
@@ -61,6 +62,7 @@ class System:
     free: bool = False
     replicas: int = 1
     streaming: StreamingMemory | None = None
+    io_tiles: int = 0
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's, and overheads below zero."""
@@ -176,6 +178,10 @@ class System:
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
         return self._transfer(byte_count, self.host.host_drain_bytes_per_s)
+
+    def without_io_tiles(self) -> System:
+        """Return the same device with all tiles of its IPUs computing."""
+        return replace(self, ipu=self.ipu.without_tiles(-self.io_tiles), io_tiles=0)
 
     def reordered(self, order: str) -> System:
         """Return the same device with its IPUs in another selection order. Raises DeviceError for an unknown one."""

@@ -35,6 +35,7 @@ class Agenda:
             recorder's description, its duration, and what it is.
         infeed, outfeed: micro-batches taken before and handed out after a time-step.
         outfeed_period: results are handed out in every execution whose number this divides, counted from 1.
+        overlapped_io: whether they are taken and handed out during the time-step instead.
     """
 
     tasks: list[int]
@@ -46,6 +47,7 @@ class Agenda:
     infeed: dict[int, int]
     outfeed: dict[int, int]
     outfeed_period: int
+    overlapped_io: bool
 
 
 class HostPort:
@@ -58,6 +60,7 @@ class HostPort:
         transfer: Description,
         micro_batches: Sequence[int],
         transfer_cycles: int,
+        wait: SpanKind = SpanKind.HOST_WAIT,
     ) -> None:
         """Describe the copies (``transfer``, for each of ``micro_batches``) and the waits for the host."""
         self.stream = stream
@@ -65,7 +68,7 @@ class HostPort:
         self.transfer = {
             micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
         }
-        self.wait = recorder.describe(Description(SpanKind.HOST_WAIT, transfer.ipu, replica=transfer.replica))
+        self.wait = recorder.describe(Description(wait, transfer.ipu, replica=transfer.replica))
 
 
 def agendas(
@@ -74,7 +77,8 @@ def agendas(
     """Return what each IPU that holds a stage does, by its number within the replica.
 
     The replica's IPUs begin at ``first_ipu`` of the device. Results go to the outfeed
-    right after the copy that follows the last stage's forward.
+    right after the copy that follows the last stage's forward; with overlapped I/O during
+    the next time-step, and an element of the infeed comes during the one before its pass.
     """
     size = len(plan.table)
     none, zero = np.full(size, NONE), np.zeros(size)
@@ -92,9 +96,10 @@ def agendas(
     by_ipu = np.argsort(plan.ipu, kind="stable")
     for own in np.split(by_ipu, np.flatnonzero(np.diff(plan.ipu[by_ipu])) + 1):
         at = plan.time_step[own]
+        ahead = int(plan.shape.overlapped_io)
         infeed, outfeed = (
-            dict(zip(at[chosen[own]].tolist(), plan.micro_batch[own][chosen[own]].tolist(), strict=True))
-            for chosen in (fed, handed_out)
+            dict(zip((at + shift)[chosen[own]].tolist(), plan.micro_batch[own][chosen[own]].tolist(), strict=True))
+            for chosen, shift in ((fed, -ahead), (handed_out, ahead))
         )
         agenda[int(plan.ipu[own[0]])] = Agenda(
             tasks=np.bincount(at, minlength=plan.emitted).tolist(),
@@ -106,6 +111,7 @@ def agendas(
             infeed=infeed,
             outfeed=outfeed,
             outfeed_period=sent.period,
+            overlapped_io=plan.shape.overlapped_io,
         )
     return agenda
 
@@ -145,6 +151,7 @@ class Ipu:
         self._record = recorder.record
         self._infeed = infeed
         self._outfeed = outfeed
+        self._wait = recorder.describe(Description(SpanKind.SYNC_WAIT, number, replica=replica))
         self._update = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
 
     def run(self, executions: int, update_cycles: int | None) -> Process:
@@ -155,11 +162,12 @@ class Ipu:
         # Names bound once: this loop runs for every operation of every simulated IPU.
         env, number, place, record, agenda = self._env, self.number, self.place, self._record, self._agenda
         timeout, run, arrive = env.timeout, self._executor.run, self._interconnect.arrive
-        infeed, outfeed = agenda.infeed, agenda.outfeed
+        infeed, outfeed = ({}, {}) if agenda.overlapped_io else (agenda.infeed, agenda.outfeed)
         step, cause = 0, NONE
         for execution in range(executions):
             ops = zip(agenda.what, agenda.cycles, agenda.kind, agenda.stage, agenda.micro_batch, strict=True)
             for time_step, tasks in enumerate(agenda.tasks):
+                beside = self._io_tiles(execution, time_step, step, cause) if agenda.overlapped_io else None
                 if time_step in infeed:
                     cause = yield from self._take_infeed(infeed[time_step], step, cause)
                 if tasks and self._remote is not None:
@@ -171,6 +179,8 @@ class Ipu:
                         yield timeout(cycles)
                         cause = record(what, step, now, now + cycles, cause)
                         now += cycles
+                if beside is not None:
+                    cause = yield from self._join(beside, step, cause)
                 cause = yield arrive(number, cause)
                 if time_step in outfeed and (execution + 1) % agenda.outfeed_period == 0:
                     cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
@@ -188,6 +198,35 @@ class Ipu:
                     cause = yield from self._remote.store(self._remote.update, step, cause)
             cause = yield arrive(number, cause)
             step += 1
+
+    def _io_tiles(self, execution: int, time_step: int, step: int, cause: int) -> simpy.Process | None:
+        """Begin the host copies that this IPU's I/O tiles make during a time-step; None without any."""
+        taken = self._agenda.infeed.get(time_step)
+        given = self._agenda.outfeed.get(time_step)
+        if (execution + 1) % self._agenda.outfeed_period:
+            given = None
+        if taken is None and given is None:
+            return None
+        return self._env.process(self._copy_beside(given, taken, step, cause))
+
+    def _copy_beside(
+        self, given: int | None, taken: int | None, step: int, cause: int
+    ) -> Generator[simpy.Event, Any, int]:
+        """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
+        if given is not None:
+            cause = yield from self._give_outfeed(given, step, cause)
+        if taken is not None:
+            cause = yield from self._take_infeed(taken, step, cause)
+        return cause
+
+    def _join(self, beside: simpy.Process, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        """Wait for the I/O tiles if they are behind, and return what this IPU's time-step ended with."""
+        start = self._now()
+        last: int = yield beside
+        if self._now() == start:
+            return cause
+        self._record(self._wait, step, start, self._now(), cause)
+        return last
 
     def _run_streamed(
         self, ops: Sequence[tuple[int, int, int, int, int]], step: int, cause: int

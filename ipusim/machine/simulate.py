@@ -192,6 +192,7 @@ def _ports(
     """Connect the first and the last stage's IPU of a replica to the host; None where the host costs nothing."""
     shape = program.shape
     infeed = outfeed = None
+    wait = SpanKind.OVERLAPPED_WAIT if shape.overlapped_io else SpanKind.HOST_WAIT
     if cost.infeed or cost.host_fill:
         stream = HostStream(
             env,
@@ -203,9 +204,13 @@ def _ports(
             replica=replica,
         )
         transfer = Description(
-            SpanKind.INFEED, first_ipu + shape.mapping[0], 0, bytes=program.infeed.element_bytes, replica=replica
+            SpanKind.OVERLAPPED_INFEED if shape.overlapped_io else SpanKind.INFEED,
+            first_ipu + shape.mapping[0],
+            0,
+            bytes=program.infeed.element_bytes,
+            replica=replica,
         )
-        infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed)
+        infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed, wait)
     if cost.outfeed or cost.host_drain:
         sent = program.outfeed_elements
         stream = HostStream(
@@ -218,13 +223,13 @@ def _ports(
             replica=replica,
         )
         transfer = Description(
-            SpanKind.OUTFEED,
+            SpanKind.OVERLAPPED_OUTFEED if shape.overlapped_io else SpanKind.OUTFEED,
             first_ipu + shape.mapping[-1],
             shape.stages - 1,
             bytes=program.outfeed.element_bytes,
             replica=replica,
         )
-        outfeed = HostPort(stream, recorder, transfer, sent.micro_batches, cost.outfeed)
+        outfeed = HostPort(stream, recorder, transfer, sent.micro_batches, cost.outfeed, wait)
     return infeed, outfeed
 
 

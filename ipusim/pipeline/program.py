@@ -25,6 +25,8 @@ class PlanShape:
             own, before its backward pass (RecomputeThenBackpropagate).
         recompute_inline: whether it runs again inside its backward pass instead
             (RecomputeAndBackpropagateInterleaved).
+        overlapped_io: whether host copies run on tiles of their own beside the passes: an infeed one
+            time-step ahead of the pass that needs it, an outfeed one behind.
     """
 
     mapping: tuple[int, ...]
@@ -32,6 +34,7 @@ class PlanShape:
     training: bool = True
     recompute: bool = False
     recompute_inline: bool = False
+    overlapped_io: bool = False
 
     def __post_init__(self) -> None:
         """Refuse both ways of recomputation at once; raises ProgramError."""

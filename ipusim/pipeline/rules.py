@@ -105,7 +105,41 @@ def check_count(count: int, overlap: int) -> None:
         )
 
 
-def nearest_counts(count: int, overlap: int) -> tuple[int, ...]:
-    """Return the legal counts next to ``count``, the lower one first: ``nearest_counts(10, 8) == (8, 16)``."""
+def check_overlapped_count(count: int, overlap: int) -> None:
+    """Refuse a count that is too small for overlapped I/O, or that the overlap length does not divide.
+
+    Graphcore's compiler checks the first alone, and then drops the micro-batches over a
+    multiple without a word (grouped_overlap_pipeline_visitor.cc); here they are refused.
+    Raises CountError.
+    """
+    check_count_range(count)
+    if count < overlap + 2:
+        raise CountError(
+            f"The number of iterations of the pipeline must be at least {overlap + 2}, but it is {count}. "
+            + _ALSO_CALLED
+        )
+    if count % overlap:
+        raise CountError(
+            f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}. "
+            + _ALSO_CALLED
+            + " This is stricter than Graphcore's compiler, which with I/O tiles drops what is over a multiple."
+        )
+
+
+def check_no_overlapped_io(shape: PlanShape, schedule: str) -> None:
+    """Refuse I/O tiles under a schedule that does not overlap anything with them; raises UnsupportedProgramError."""
+    if shape.overlapped_io:
+        raise UnsupportedProgramError(
+            f"Input and output on I/O tiles are overlapped with computation by the schedule grouped only, not by "
+            f"{schedule}."
+        )
+
+
+def nearest_counts(count: int, overlap: int, overlapped_io: bool = False) -> tuple[int, ...]:
+    """Return the legal counts next to ``count``, the lower one first: ``nearest_counts(10, 8) == (8, 16)``.
+
+    With overlapped I/O the least is twice the overlap length.
+    """
     lower = count // overlap * overlap
-    return tuple(sorted({max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}))
+    found = {max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}
+    return tuple(sorted({max(each, 2 * overlap) for each in found} if overlapped_io else found))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -18,12 +18,15 @@ import numpy.typing as npt
 
 from ipusim.render.style import LOOK_OF_KIND, LOOKS
 from ipusim.render.window import Window
-from ipusim.timeline.timeline import NONE, Timeline
+from ipusim.timeline.timeline import IO_TILE_KINDS, NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _LOOKS: Final = np.array(LOOK_OF_KIND, dtype=np.int64)
+#: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
+_IO_TILES_TOP: Final = 0.24
+_ABOVE_IO_TILES: Final = 0.30
 
 
 @dataclass(frozen=True)
@@ -53,30 +56,62 @@ class Boxes:
 
 
 def span_boxes(timeline: Timeline, window: Window) -> Boxes:
-    """Return a box for each span on each IPU's row that lies in the window, cut to it."""
+    """Return a box for each span on each IPU's row that lies in the window, cut to it.
+
+    Where any IPU of the run copies on I/O tiles, these have the lower part of each row, the passes the upper.
+    """
     look = _LOOKS[timeline.kind]
     rows = np.flatnonzero(
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
     source, ipu = timeline.on_each_ipu(rows)
+    beside = np.isin(timeline.kind[source], IO_TILE_KINDS)
+    foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
     return Boxes(
         look=look[source],
         ipu=ipu,
         start=np.maximum(timeline.start[source], window.start).astype(np.float64),
         end=np.minimum(timeline.end[source], window.end).astype(np.float64),
-        bottom=np.zeros(len(source)),
-        top=np.ones(len(source)),
+        bottom=np.where(beside, 0.0, foot),
+        top=np.where(beside, _IO_TILES_TOP, 1.0),
         stage=timeline.stage[source],
         micro_batch=timeline.micro_batch[source],
     )
 
 
+def has_io_tiles(timeline: Timeline) -> bool:
+    """Return whether any IPU copies from or to the host on I/O tiles."""
+    return bool(np.isin(timeline.kind, IO_TILE_KINDS).any())
+
+
 def share_boxes(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
     """Return stacked boxes whose heights are the shares of time of each look in each bin.
 
-    ``spans`` are the boxes of :func:`span_boxes` on ``ipus`` rows; ``edges`` are the
-    bounds of the bins in rising cycles, from the window's start to its end.
+    Boxes of different parts of the rows are stacked apart, each within its part. ``spans``
+    are the boxes of :func:`span_boxes` on ``ipus`` rows; ``edges`` are the bounds of the bins
+    in rising cycles, from the window's start to its end.
     """
+    parts = []
+    for foot in np.unique(spans.bottom):
+        members = np.flatnonzero(spans.bottom == foot)
+        stacked = _stacked(_some(spans, members), ipus, edges)
+        height = float(spans.top[members[0]]) - foot
+        parts.append(replace(stacked, bottom=foot + height * stacked.bottom, top=foot + height * stacked.top))
+    if not parts:
+        return spans
+    return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
+
+
+def _columns() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(Boxes))
+
+
+def _some(boxes: Boxes, members: Integers) -> Boxes:
+    return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
+
+
+def _stacked(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
+    """Return the boxes of one part of the rows, stacked over the whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(LOOKS) + spans.look
     order = np.argsort(group, kind="stable")

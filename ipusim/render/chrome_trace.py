@@ -1,9 +1,10 @@
 """The run as Trace Event JSON, which Perfetto and chrome://tracing open.
 
 Three processes: the IPUs (a thread each), the link directions that carry
-traffic, and the host. A span of all IPUs lies on every IPU's track. Every slice
-carries its exact cycles in ``args``. Source: "Trace Event Format", the Chromium
-project's document of the format.
+traffic, and the host; and a fourth, the I/O tiles of the IPUs, where they work.
+A span of all IPUs lies on every IPU's track. Every slice carries its exact cycles
+in ``args``. Source: "Trace Event Format", the Chromium project's document of the
+format.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.trace_clock import to_microseconds, to_units
 from ipusim.render.trace_counters import counters
 from ipusim.render.trace_flows import flows
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from ipusim.timeline.timeline import ALL_IPUS, IO_TILE_KINDS, NONE, SpanKind, Timeline
 
 Integers = npt.NDArray[np.int64]
 
 #: Numbers of the processes; 0 is Perfetto's own for a machine's idle process.
-IPUS, LINKS, HOST = 1, 2, 3
+IPUS, LINKS, HOST, IO_TILES = 1, 2, 3, 4
 
 #: Passes are named as in a printed schedule, ``F1.3``.
 _LETTERS: Final = {int(each): str(Op(each, 0, 0))[0] for each in Pass}
@@ -43,6 +44,9 @@ _NAMES: Final[dict[int, str]] = {
     SpanKind.ALL_REDUCE: "all-reduce",
     SpanKind.REMOTE_LOAD: "load from Streaming Memory",
     SpanKind.REMOTE_STORE: "store to Streaming Memory",
+    SpanKind.OVERLAPPED_INFEED: "infeed",
+    SpanKind.OVERLAPPED_OUTFEED: "outfeed",
+    SpanKind.OVERLAPPED_WAIT: "host wait",
 }
 #: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
 #: the numbers out when it picks one, and this key unread).
@@ -62,6 +66,9 @@ _COLOURS: Final[dict[int, str]] = {
     SpanKind.ALL_REDUCE: "rail_load",
     SpanKind.REMOTE_LOAD: "olive",
     SpanKind.REMOTE_STORE: "olive",
+    SpanKind.OVERLAPPED_INFEED: "black",
+    SpanKind.OVERLAPPED_OUTFEED: "black",
+    SpanKind.OVERLAPPED_WAIT: "terrible",
 }
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
 _FEEDS: Final = ("infeed", "outfeed")
@@ -120,7 +127,9 @@ def _names(timeline: Timeline) -> Iterator[dict[str, Any]]:
         f"IPU {ipu}" + (f" (on {physical})" if physical != ipu else "") + ("" if ipu in holders else ", no stage")
         for ipu, physical in enumerate(info.ipus)
     ]
-    tracks = ((IPUS, "IPUs", ipus), (LINKS, "IPU-Links", list(info.links)), (HOST, "host", feeds))
+    tracks = [(IPUS, "IPUs", ipus), (LINKS, "IPU-Links", list(info.links)), (HOST, "host", feeds)]
+    if len(timeline.rows(*IO_TILE_KINDS)):
+        tracks.append((IO_TILES, "I/O tiles", ipus))
     for pid, process, threads in tracks:
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": process}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
@@ -135,8 +144,9 @@ def _slices(timeline: Timeline) -> tuple[Integers, Iterator[str]]:
     rows = np.flatnonzero((timeline.end > timeline.start) | (timeline.kind <= SpanKind.RECOMPUTE))
     kind, link = timeline.kind[rows], timeline.link[rows]
     pid = np.where(kind == SpanKind.LINK, LINKS, np.where(kind == SpanKind.HOST, HOST, IPUS))
+    pid = np.where(np.isin(kind, IO_TILE_KINDS), IO_TILES, pid)
     # Of link and host tracks each row is one slice, like those of one IPU.
-    alone = pid != IPUS
+    alone = (pid == LINKS) | (pid == HOST)
     source, track = timeline.on_each_ipu(rows[~alone])
     source = np.concatenate([source, rows[alone]])
     host = np.where(kind == SpanKind.HOST, len(_FEEDS) * timeline.replica[rows], 0)

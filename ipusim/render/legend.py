@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from ipusim.render.boxes import has_io_tiles
 from ipusim.render.content import Content
 from ipusim.render.lettering import text_width
 from ipusim.render.style import DASHES, LINE, LOOKS, TEXT_SIZE, Look
@@ -39,6 +40,8 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
     """Return an entry for all that appears in any of ``contents``."""
     seen = {int(look) for content in contents for look in np.unique(content.boxes.look)}
     entries = [Entry(LOOKS[index].name, LOOKS[index]) for index in sorted(seen)]
+    if any(has_io_tiles(content.timeline) for content in contents):
+        entries.append(Entry("below: I/O tiles"))
     if any(len(content.syncs) for content in contents):
         entries.append(Entry("sync point", dashed=True))
     if any(content.shares for content in contents):

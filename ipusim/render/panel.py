@@ -148,10 +148,11 @@ def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
             least = 0.0 if size == NUMBER_SIZES[-1] else 0.9
             if size <= height_points and fits.mean() >= least and fits.sum() <= _MOST_NUMBERS:
                 middle = (boxes.start + boxes.end)[members] / 2
+                height = 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top)[members])
                 for number in np.flatnonzero(fits).tolist():
                     axes.text(
                         middle[number],
-                        boxes.ipu[members[number]] + 0.5,
+                        boxes.ipu[members[number]] + height[number],
                         texts[number],
                         fontsize=size,
                         ha="center",

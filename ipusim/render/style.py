@@ -41,11 +41,16 @@ LOOKS: Final = (
     Look("recomputation", (SpanKind.RECOMPUTE,), "#f0e442", "#6b6400", "////"),
     Look("all-reduce", (SpanKind.ALL_REDUCE,), "#0b79bd", "#ffffff", "...."),
     Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "\\\\\\\\"),
-    Look("host I/O", (SpanKind.INFEED, SpanKind.OUTFEED), "#3d4459", "#ffffff"),
+    Look(
+        "host I/O",
+        (SpanKind.INFEED, SpanKind.OUTFEED, SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED),
+        "#3d4459",
+        "#ffffff",
+    ),
     Look("Streaming Memory", (SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE), "#8c6d1f", "#ffffff", "||||"),
     Look("exchange", (SpanKind.EXCHANGE,), "#00674b", "#ffffff"),
     Look("sync", (SpanKind.SYNC,), "#c9c9c9", "#000000"),
-    Look("host wait", (SpanKind.HOST_WAIT,), "#f3f3f3", "#8a8a8a", "xxxx"),
+    Look("host wait", (SpanKind.HOST_WAIT, SpanKind.OVERLAPPED_WAIT), "#f3f3f3", "#8a8a8a", "xxxx"),
     Look("sync wait", (SpanKind.SYNC_WAIT,), "#ededed", "#000000"),
 )
 

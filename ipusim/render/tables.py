@@ -61,6 +61,9 @@ def _replicas(summary: Summary) -> str:
 def ipu_table(summary: Summary) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
     header: tuple[str, ...] = ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
+    beside = any(use.overlapped_io_cycles for use in summary.pipeline_use)
+    if beside:
+        header += ("I/O tiles",)
     streams = any(use.remote_cycles for use in summary.pipeline_use)
     if streams:
         header += ("Streaming Memory",)
@@ -78,6 +81,7 @@ def ipu_table(summary: Summary) -> Table:
             part(use.host_transfer_cycles),
             part(use.host_wait_cycles),
             part(use.sync_wait_cycles),
+            *((part(use.overlapped_io_cycles),) if beside else ()),
             *((part(use.remote_cycles),) if streams else ()),
         )
 

@@ -32,6 +32,7 @@ class Option:
 _NOT_YET: Final = "not accepted: a scenario with it is refused"
 _RUN: Final = "tests/oracles/test_training_equals_unsplit.py"
 _OFFLOAD: Final = "tests/oracles/test_offload.py"
+_IO_TILES: Final = "tests/oracles/test_io_tiles.py"
 _RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
 
 #: Arguments of ``pipelining_ops.pipeline``.
@@ -168,9 +169,24 @@ FIELDS: Final = (
         "activations are computed again instead of kept",
         f"{_RUN}::test_recomputation_changes_no_bit",
     ),
-    Option("io_tiles.num_io_tiles", "", _NOT_YET),
-    Option("io_tiles.place_ops_on_io_tiles", "", _NOT_YET),
-    Option("io_tiles.available_memory_proportion", "", _NOT_YET),
+    Option(
+        "io_tiles.num_io_tiles",
+        "system.io_tiles.num_io_tiles",
+        "tiles of each IPU that neither compute nor hold the program's memory",
+        f"{_IO_TILES}::test_fewer_tiles_compute_and_hold_memory",
+    ),
+    Option(
+        "io_tiles.place_ops_on_io_tiles",
+        "system.io_tiles.place_ops_on_io_tiles",
+        "feeds run beside the passes, one time-step ahead and behind; Grouped only",
+        f"{_IO_TILES}::test_a_time_step_lasts_as_long_as_the_passes_or_the_host_copies_beside_them",
+    ),
+    Option(
+        "io_tiles.available_memory_proportion",
+        "system.io_tiles.available_memory_proportion",
+        "share of the tiles' memory for the feeds; with more to place, nothing is, and all tiles compute",
+        f"{_IO_TILES}::test_feeds_are_placed_up_to_the_proportion",
+    ),
     Option(
         "device_connection.enable_remote_buffers",
         "system.enable_remote_buffers",

@@ -11,9 +11,10 @@ from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
 from ipusim.model.stage import build_stages
+from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pipeline.rules import (
     INTERLEAVED,
     THEN_BACKPROPAGATE,
@@ -29,7 +30,13 @@ from ipusim.scenario.load import load_source
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_network import is_loss, resolve_network
 from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
-from ipusim.scenario.resolve_system import resolve_mapping, resolve_offloads, resolve_plan, resolve_system
+from ipusim.scenario.resolve_system import (
+    resolve_io_tiles,
+    resolve_mapping,
+    resolve_offloads,
+    resolve_plan,
+    resolve_system,
+)
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.source import Source
 from ipusim.scenario.stages import PlannedStage, plan_stages
@@ -52,16 +59,19 @@ def resolve(scenario: Scenario, source: Source) -> Experiment:
     training = _is_training(scenario, planned)
     _check_sections(scenario, planned, training, findings)
     data = resolve_data(scenario, source.path.parent, findings)
-    system, plan = _place(scenario, planned, training, findings)
+    io_tiles = resolve_io_tiles(scenario, findings)
+    overlapped = io_tiles is not None and io_tiles.place_ops
+    system, plan = _place(scenario, planned, training, overlapped, findings)
     network = _network(scenario, planned, data, plan, findings)
     findings.raise_if_any()
     assert planned is not None  # a None that left no finding would be a mistake of this package
     assert system is not None
     assert plan is not None
+    assert io_tiles is not None
     offload = resolve_offloads(scenario, system, training, findings)
     findings.raise_if_any()
     assert offload is not None
-    parts = _Parts(planned, training, system, plan, offload)
+    parts = _Parts(planned, training, system, plan, offload, io_tiles)
     if network is None or data is None:
         return _timing_alone(scenario, parts, findings)
     return _computing(scenario, parts, network, data, findings)
@@ -76,17 +86,34 @@ class _Parts:
     system: System
     plan: Plan
     offload: Offload
+    io_tiles: IoTiles
+    unplaced: str = ""
 
     def notes(self, scenario: Scenario) -> tuple[str, ...]:
         """Return Graphcore's warnings about what the scenario asks for."""
-        return () if self.training else no_effect_in_inference(scenario.pipeline.offload_weight_update_variables)
+        offloads = () if self.training else no_effect_in_inference(scenario.pipeline.offload_weight_update_variables)
+        return (*offloads, *([self.unplaced] if self.unplaced else []))
+
+    def settled(
+        self, scenario: Scenario, program: PipelineProgram, findings: Findings
+    ) -> tuple[_Parts, PipelineProgram]:
+        """Return both as they are when the feeds do not fit the I/O tiles: all tiles compute, nothing is overlapped."""
+        program = replace(program, offload=self.offload)
+        why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
+        if not self.io_tiles.place_ops or not why:
+            return self, program
+        shape = replace(self.plan.shape, overlapped_io=False)
+        plan = resolve_plan(scenario, shape, findings) or self.plan
+        system = self.system.without_io_tiles()
+        return replace(self, plan=plan, system=system, unplaced=why), replace(program, shape=plan.shape)
 
 
 def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
     """Assemble an Experiment of stages known by their cost alone."""
     name, description = scenario.name or findings.source.path.stem, findings.source.description
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
-    program = replace(build_program(scenario, name, profiles, parts.plan.shape, (), None), offload=parts.offload)
+    program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
+    parts, program = parts.settled(scenario, program, findings)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
     return Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
@@ -101,7 +128,8 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
     findings.raise_if_any()
     name, description = scenario.name or findings.source.path.stem, findings.source.description
-    program = replace(build_program(scenario, name, profiles, parts.plan.shape, stages, feed), offload=parts.offload)
+    program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
+    parts, program = parts.settled(scenario, program, findings)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
     experiment = Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
@@ -171,7 +199,11 @@ def _check_sections(
 
 
 def _place(
-    scenario: Scenario, planned: tuple[PlannedStage, ...] | None, training: bool, findings: Findings
+    scenario: Scenario,
+    planned: tuple[PlannedStage, ...] | None,
+    training: bool,
+    overlapped_io: bool,
+    findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
     mapping = resolve_mapping(scenario, len(planned), findings) if planned else None
@@ -186,7 +218,12 @@ def _place(
         return resolve_system(scenario, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
     shape = PlanShape(
-        mapping, pipeline.gradient_accumulation_count, training, again == THEN_BACKPROPAGATE, again == INTERLEAVED
+        mapping,
+        pipeline.gradient_accumulation_count,
+        training,
+        again == THEN_BACKPROPAGATE,
+        again == INTERLEAVED,
+        overlapped_io,
     )
     return resolve_system(scenario, mapping, findings), resolve_plan(scenario, shape, findings)
 

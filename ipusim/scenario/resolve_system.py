@@ -9,6 +9,7 @@ from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
+from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, check_offload_activations, resolve_offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
@@ -57,6 +58,7 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
             host_rates=_rates(scenario),
             remote_buffers=spec.enable_remote_buffers,
             streaming=_streaming(spec.streaming_memory),
+            io_tiles=spec.io_tiles.num_io_tiles,
         )
 
     costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"))
@@ -84,6 +86,14 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
         needed = 1 << max(mapping).bit_length()
         text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
         findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
+    return None
+
+
+def resolve_io_tiles(scenario: Scenario, findings: Findings) -> IoTiles | None:
+    """Return what the scenario asks of I/O tiles; None after noting why it cannot."""
+    spec = scenario.system.io_tiles
+    with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
+        return IoTiles(spec.num_io_tiles, spec.place_ops_on_io_tiles, Fraction(str(spec.available_memory_proportion)))
     return None
 
 
@@ -146,11 +156,12 @@ def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Pl
         return schedule.plan(shape)
     except CountError as error:
         overlap = len(schedule.offsets(shape))
-        counts = one_of([str(count) for count in nearest_counts(shape.count, overlap)])
+        counts = one_of([str(count) for count in nearest_counts(shape.count, overlap, shape.overlapped_io)])
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text)
     except UnsupportedProgramError as error:
-        findings.add(_MAPPING if findings.is_set(_MAPPING) else ("pipeline", "schedule"), str(error))
+        place = _MAPPING if findings.is_set(_MAPPING) and not shape.overlapped_io else ("pipeline", "schedule")
+        findings.add(place, str(error))
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
         place = _MAPPING if schedule.name == "single" else ("pipeline", "schedule")

@@ -13,6 +13,7 @@ from pydantic import Field, Strict
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.model.workload import Reduction
+from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.scenario.data_spec import DataSpec
@@ -53,6 +54,21 @@ class StreamingMemorySpec(Node, title="streaming memory"):
     capacity: Bytes | None = Field(default=None, description="size of one machine's memory; default: 256 GB")
 
 
+class IoTilesSpec(Node, title="io_tiles"):
+    """Tiles of each IPU that copy from and to the host beside the computation."""
+
+    num_io_tiles: int = Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
+    place_ops_on_io_tiles: bool = Field(
+        default=False, description="whether the feeds run on them, one time-step ahead and behind (grouped only)"
+    )
+    available_memory_proportion: float = Field(
+        default=float(AVAILABLE_MEMORY_PROPORTION),
+        gt=0,
+        le=1,
+        description="share of their memory for the feeds; with more to place, all tiles compute",
+    )
+
+
 class SystemSpec(Node, title="system"):
     """The machine, and which of its IPUs the program runs on."""
 
@@ -90,6 +106,7 @@ class SystemSpec(Node, title="system"):
     streaming_memory: StreamingMemorySpec = Field(
         default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
     )
+    io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
     minimum_remote_tensor_size: Bytes = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
 from ipusim.schedules.layout import lay_out
 
 
@@ -16,17 +16,21 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
 def plan(shape: PlanShape) -> Plan:
     """Lay out the default schedule of Graphcore's pipelines.
 
+    With overlapped I/O, passes run one time-step later and there is one more behind them.
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
     check_stages(shape.stages, shape.mapping)
     starts = offsets(shape)
-    check_count(shape.count, len(starts))
+    if shape.overlapped_io:
+        check_overlapped_count(shape.count, len(starts))
+    else:
+        check_count(shape.count, len(starts))
     return Plan(
         "grouped",
         shape,
         offsets=starts,
-        emitted=shape.steps * shape.count // len(starts) + shape.steps,
+        emitted=shape.steps * shape.count // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
         fifo_depths=tuple(2 * (shape.stages - 1 - stage) for stage in range(shape.stages)) if shape.training else (),
         copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),

@@ -9,6 +9,7 @@ from ipusim.pipeline.rules import (
     THEN_BACKPROPAGATE,
     check_count,
     check_interleaved,
+    check_no_overlapped_io,
     check_stages,
     recomputation,
 )
@@ -39,6 +40,7 @@ def plan(shape: PlanShape) -> Plan:
     """
     check_stages(shape.stages, shape.mapping)
     check_interleaved(shape)
+    check_no_overlapped_io(shape, "interleaved")
     if shape.recompute_inline:
         recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")
     starts = offsets(shape)

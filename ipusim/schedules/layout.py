@@ -35,6 +35,8 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     stage = np.where(backward, 2 * shape.stages - 1 - step, step)
     kind = np.where(backward, int(Pass.BACKWARD), int(Pass.FORWARD))
     rank = -step
+    if shape.overlapped_io:
+        time_step += 1  # the infeed of the first stage goes ahead
     table = np.stack([time_step, np.asarray(shape.mapping)[stage], kind, stage, micro_batch], axis=1)
     if shape.recompute and shape.training:
         again = table[backward & (stage < shape.stages - 1)].copy()

@@ -15,10 +15,11 @@ from ipusim.pipeline.plan import Plan
 def expected_time_step(plan: Plan, op: Op) -> int:
     """Return the time-step of ``op``: k_j + S * floor(m / V) + q, with j = m mod V and q its step.
 
-    A recomputation runs one time-step before the backward that it serves.
+    A recomputation runs one time-step before the backward that it serves. With overlapped
+    I/O all passes run one time-step later.
     """
     row, column = op.micro_batch % plan.overlap, op.micro_batch // plan.overlap
-    start = plan.offsets[row] + plan.shape.steps * column
+    start = plan.offsets[row] + plan.shape.steps * column + plan.shape.overlapped_io
     if op.kind == Pass.FORWARD:
         return start + op.stage
     backward = start + 2 * plan.shape.stages - 1 - op.stage

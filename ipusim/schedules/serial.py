@@ -5,7 +5,14 @@ from __future__ import annotations
 from ipusim.errors import ProgramError
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_count, check_stages, recomputation
+from ipusim.pipeline.rules import (
+    INTERLEAVED,
+    THEN_BACKPROPAGATE,
+    check_count,
+    check_no_overlapped_io,
+    check_stages,
+    recomputation,
+)
 from ipusim.schedules.layout import lay_out
 
 
@@ -47,6 +54,7 @@ def single(shape: PlanShape) -> Plan:
 def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan:
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), schedule)
+    check_no_overlapped_io(shape, schedule)
     check_count(shape.count, 1)
     return Plan(
         schedule,

@@ -53,8 +53,15 @@ class SpanKind(IntEnum):
     REMOTE_LOAD = 13
     #: An IPU stores to the Streaming Memory beside it.
     REMOTE_STORE = 14
+    #: Host to IPU copy on the I/O tiles, beside the passes of the same IPU; the same from IPU to host; and
+    #: a wait of the I/O tiles because the host is behind.
+    OVERLAPPED_INFEED = 15
+    OVERLAPPED_OUTFEED = 16
+    OVERLAPPED_WAIT = 17
 
 
+#: Kinds on the I/O tiles of an IPU, which work beside its other tiles.
+IO_TILE_KINDS: Final = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED, SpanKind.OVERLAPPED_WAIT)
 #: Kinds that are a stage's own arithmetic.
 COMPUTE_KINDS: Final = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE, SpanKind.WEIGHT_UPDATE)
 

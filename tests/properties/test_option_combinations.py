@@ -104,6 +104,12 @@ def scenarios(draw):
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
         )
+    if schedule == "grouped" and draw(st.booleans()):
+        pipeline["gradient_accumulation_count"] = 2 * overlap
+        scenario["system"]["io_tiles"] = {
+            "num_io_tiles": draw(st.sampled_from([1, 64])),
+            "place_ops_on_io_tiles": draw(st.booleans()),
+        }
     scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
     if training:
         if scenario["system"]["enable_remote_buffers"]:

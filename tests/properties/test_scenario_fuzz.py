@@ -38,6 +38,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "enable_remote_buffers": True,
             "streaming_memory": {"bandwidth": "20 GB/s", "ipu_bandwidth": "8 GB/s", "capacity": "1 GiB"},
             "minimum_remote_tensor_size": "64 B",
+            "io_tiles": {"num_io_tiles": 32, "place_ops_on_io_tiles": True, "available_memory_proportion": 0.5},
         },
         "data": {
             "type": "synthetic",
@@ -63,7 +64,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "cycles": [{"forward": 10, "backward": 20, "update": 5}, {"forward": 10}],
             "device_mapping": [1, 0],
             "micro_batch_size": 4,
-            "gradient_accumulation_count": 4,
+            "gradient_accumulation_count": 8,
             "repeat_count": 2,
             "continuous_weight_updates": False,
             "allow_recompute": True,

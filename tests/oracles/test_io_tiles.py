@@ -1,0 +1,179 @@
+"""I/O tiles: what they take from the computation, what they hide, and that nothing is learnt otherwise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ipusim.errors import OutOfMemoryError
+from ipusim.scenario import load_experiment
+from ipusim.scenario.problems import ScenarioError
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+#: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
+TIMED = """
+system:
+  name: m2000
+  clock: 1 GHz
+  io_tiles: {num_io_tiles: 64, place_ops_on_io_tiles: true}
+  host: {infeed: 1 GB/s, host_fill: 4000 GB/s, outfeed: 1 GB/s, host_drain: 2000 GB/s}
+pipeline:
+  gradient_accumulation_count: 8
+  stages:
+    - {name: a, forward: 1000, backward: 2000}
+    - {name: b, forward: 1500, backward: 2500}
+infeed: {element_bytes: 4000 B}
+outfeed: {element_bytes: 2000 B}
+"""
+LAYERS = """
+system: {name: m2000, io_tiles: {num_io_tiles: 72, place_ops_on_io_tiles: true}}
+data: {type: synthetic, shape: [300], classes: 3, samples: 256}
+model:
+  layers:
+    - {name: a, type: dense, units: 400, activation: tanh}
+    - {name: b, type: dense, units: 300, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [b], micro_batch_size: 8, gradient_accumulation_count: 8, repeat_count: 2}
+optimizer: {type: sgd, learning_rate: 0.01}
+"""
+OFF = "system.io_tiles.place_ops_on_io_tiles=false", "system.io_tiles.num_io_tiles=0"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(text, *overrides):
+        path = tmp_path / "io.yaml"
+        path.write_text(text)
+        return load_experiment(path, overrides)
+
+    return of
+
+
+def test_a_time_step_lasts_as_long_as_the_passes_or_the_host_copies_beside_them(load):
+    experiment = load(TIMED)
+    timeline = execute(experiment).timeline
+    now, begins = 1, []  # the host needs a cycle for the first element, and is ahead from then on
+    for step in range(14):
+        begins.append(now)
+        a = 1000 * (1 <= step <= 8) + 2000 * (4 <= step <= 11)
+        b = 1500 * (2 <= step <= 9) + 2500 * (3 <= step <= 10)
+        infeed, outfeed = 4000 * (step <= 7), 2000 * (3 <= step <= 10)
+        now += max(a, b, infeed, outfeed) + experiment.system.sync_cycles
+    assert timeline.makespan_cycles == now
+    for kind, first, length in ((SpanKind.OVERLAPPED_INFEED, 0, 4000), (SpanKind.OVERLAPPED_OUTFEED, 3, 2000)):
+        rows = timeline.rows(kind)
+        assert timeline.start[rows].tolist() == begins[first : first + 8]
+        assert (timeline.end[rows] - timeline.start[rows]).tolist() == [length] * 8
+        assert timeline.time_step[rows].tolist() == list(range(first, first + 8))
+    assert not len(timeline.rows(SpanKind.INFEED, SpanKind.OUTFEED, SpanKind.HOST_WAIT))
+
+
+def test_copies_on_one_ipu_follow_each_other(load):
+    timeline = execute(load(TIMED, "pipeline.device_mapping=[0, 0]")).timeline
+    out, back = timeline.rows(SpanKind.OVERLAPPED_OUTFEED), timeline.rows(SpanKind.OVERLAPPED_INFEED)
+    both = range(3, 8)
+    ends = dict(zip(timeline.time_step[out].tolist(), timeline.end[out].tolist(), strict=True))
+    starts = dict(zip(timeline.time_step[back].tolist(), timeline.start[back].tolist(), strict=True))
+    assert [ends[step] for step in both] == [starts[step] for step in both]
+
+
+def test_it_is_faster_than_feeds_between_the_passes(load):
+    hidden, shown = (execute(load(TIMED, *changes)) for changes in ((), OFF))
+    assert hidden.summary.makespan_cycles < shown.summary.makespan_cycles
+    use = hidden.summary.pipeline_use
+    assert [each.overlapped_io_cycles for each in use] == [32_000, 16_000]
+    assert [each.host_transfer_cycles for each in use] == [0, 0]
+    assert [each.host_transfer_cycles for each in shown.summary.pipeline_use] == [32_000, 16_000]
+
+
+def test_fewer_tiles_compute_and_hold_memory(load):
+    """Every term of a pass by its formula, on 1472 - 72 tiles."""
+    result, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))
+    tiles = 1400
+
+    def cycles(work):
+        exchange = math.ceil(work.exchange_bytes / (tiles * 4))
+        arithmetic = math.ceil(2 * work.macs / (tiles * 16)) + math.ceil(work.flops / (tiles * 2))
+        return 150 * work.supersteps + exchange + max(arithmetic, math.ceil(work.sram_bytes / (tiles * 24)))
+
+    for stage, profile in enumerate(result.experiment.program.stages):
+        rows = (result.timeline.kind == SpanKind.FORWARD) & (result.timeline.stage == stage)
+        (length,) = set((result.timeline.end[rows] - result.timeline.start[rows]).tolist())
+        rows = (plain.timeline.kind == SpanKind.FORWARD) & (plain.timeline.stage == stage)
+        (before,) = set((plain.timeline.end[rows] - plain.timeline.start[rows]).tolist())
+        assert length == sum(cycles(work) for work in profile.forward) > before
+    assert result.memory.sram_bytes == tiles * 624 * 1024
+    assert plain.memory.sram_bytes == 1472 * 624 * 1024
+
+
+def test_nothing_is_learnt_otherwise(load):
+    overlapped, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))
+    assert [loss.loss for loss in overlapped.learning.losses] == [loss.loss for loss in plain.learning.losses]
+    for name, array in plain.learning.weights.items():
+        np.testing.assert_array_equal(array, overlapped.learning.weights[name])
+    assert overlapped.timeline.info.time_steps == plain.timeline.info.time_steps + 2
+
+
+def test_tiles_that_are_set_aside_alone_overlap_nothing(load):
+    alone = execute(load(LAYERS, "system.io_tiles.place_ops_on_io_tiles=false"))
+    assert not alone.plan.shape.overlapped_io
+    assert alone.experiment.system.ipu.tiles == 1400
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ("infeed.element_bytes=40 MB", "Computation too large to fit on IO tiles, with 40000000 bytes of feeds in "),
+        # 64 tiles of 624 KiB hold 40,894,464 bytes
+        ("system.io_tiles.available_memory_proportion=0.00009", "Computation too large to fit on IO tiles, with 4000 "),
+        ("use_synthetic_data=true", "There is nothing to place on I/O tiles, as the feeds move no bytes"),
+    ],
+)
+def test_feeds_that_are_not_placed_leave_the_tiles_to_the_computation(load, change, note):
+    text = TIMED
+    if "synthetic" in change:
+        text = "\n".join(line for line in TIMED.splitlines() if not line.startswith(("infeed", "outfeed")))
+    overlapped, plain = (execute(load(text, change, *changes)) for changes in ((), OFF))
+    assert overlapped.experiment.notes[0].startswith(note)
+    assert overlapped.timeline == plain.timeline
+    assert overlapped.experiment.system == plain.experiment.system
+
+
+def test_feeds_are_placed_up_to_the_proportion(load):
+    room = 64 * 624 * 1024 * 9 // 10
+    for size, placed in ((room, True), (room + 1, False)):
+        experiment = load(TIMED, f"infeed.element_bytes={size} B")
+        assert experiment.program.shape.overlapped_io is placed
+
+
+def refused(load, *changes):
+    with pytest.raises(ScenarioError) as caught:
+        load(TIMED, *changes)
+    (problem,) = caught.value.problems
+    return problem.key, problem.text
+
+
+def test_what_is_refused(load):
+    assert refused(load, "system.io_tiles.num_io_tiles=0") == (
+        "system.io_tiles.place_ops_on_io_tiles",
+        "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
+    )
+    key, text = refused(load, "pipeline.schedule=sequential")
+    assert key == "pipeline.schedule"
+    assert text.endswith("by the schedule grouped only, not by sequential.")
+    key, text = refused(load, "pipeline.gradient_accumulation_count=4")
+    assert key == "pipeline.gradient_accumulation_count"
+    assert text.startswith("The number of iterations of the pipeline must be at least 6, but it is 4. ")
+    assert text.endswith("The nearest that grouped can lay out: 8.")
+
+
+def test_memory_is_judged_without_the_io_tiles(load):
+    """868 MiB in 1408 tiles of 624 KiB, which are 858 MiB; all 1472 have 897 MiB."""
+    stages = TIMED.replace("backward: 2000", "backward: 2000, parameter_bytes: 434 MiB, accumulator_bytes: 434 MiB")
+    with pytest.raises(OutOfMemoryError):
+        execute(load(stages))
+    execute(load(stages, *OFF))
