@@ -30,6 +30,9 @@ class Executor(Protocol):
     def outfeed(self, micro_batch: int) -> None:
         """Hand the results of ``micro_batch`` to the host."""
 
+    def outfeed_total(self) -> None:
+        """Hand the sum of an execution's results to the host, where they are accumulated."""
+
     def update(self, ipu: int) -> None:
         """Apply the accumulated gradients to the weights of the stages on ``ipu``."""
 
@@ -50,6 +53,9 @@ class NullExecutor:
         """Do nothing."""
 
     def outfeed(self, micro_batch: int) -> None:
+        """Do nothing."""
+
+    def outfeed_total(self) -> None:
         """Do nothing."""
 
     def update(self, ipu: int) -> None:

@@ -36,6 +36,7 @@ class Agenda:
         infeed, outfeed: micro-batches taken before and handed out after a time-step.
         outfeed_period: results are handed out in every execution whose number this divides, counted from 1.
         overlapped_io: whether they are taken and handed out during the time-step instead.
+        accumulated: whether results are summed up instead of handed out, and the sum at the end of an execution.
     """
 
     tasks: list[int]
@@ -48,6 +49,7 @@ class Agenda:
     outfeed: dict[int, int]
     outfeed_period: int
     overlapped_io: bool
+    accumulated: bool
 
 
 class HostPort:
@@ -112,6 +114,7 @@ def agendas(
             outfeed=outfeed,
             outfeed_period=sent.period,
             overlapped_io=plan.shape.overlapped_io,
+            accumulated=sent.accumulated and bool(outfeed),
         )
     return agenda
 
@@ -185,19 +188,25 @@ class Ipu:
                 if time_step in outfeed and (execution + 1) % agenda.outfeed_period == 0:
                     cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
                 step += 1
-            if update_cycles is not None:
-                if self._reduction is not None:
-                    cause = yield self._reduction.arrive(number, cause)
-                if self._remote is not None:
-                    cause = yield from self._remote.load(self._remote.update, step, cause)
-                now = self._now()
-                self._executor.update(place)
-                yield timeout(update_cycles)
-                cause = record(self._update, step, now, now + update_cycles, cause)
-                if self._remote is not None:
-                    cause = yield from self._remote.store(self._remote.update, step, cause)
+            cause = yield from self._end(update_cycles, step, cause)
             cause = yield arrive(number, cause)
             step += 1
+
+    def _end(self, update_cycles: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        """End an execution: update the weights, and hand out what was accumulated; returns the last span."""
+        if update_cycles is None:  # without a weight update the sum goes out in the last time-step
+            return (yield from self._give_total(step - 1, cause)) if self._agenda.accumulated else cause
+        if self._reduction is not None:
+            cause = yield self._reduction.arrive(self.number, cause)
+        if self._remote is not None:
+            cause = yield from self._remote.load(self._remote.update, step, cause)
+        now = self._now()
+        self._executor.update(self.place)
+        yield self._env.timeout(update_cycles)
+        cause = self._record(self._update, step, now, now + update_cycles, cause)
+        if self._remote is not None:
+            cause = yield from self._remote.store(self._remote.update, step, cause)
+        return (yield from self._give_total(step, cause)) if self._agenda.accumulated else cause
 
     def _io_tiles(self, execution: int, time_step: int, step: int, cause: int) -> simpy.Process | None:
         """Begin the host copies that this IPU's I/O tiles make during a time-step; None without any."""
@@ -254,8 +263,14 @@ class Ipu:
 
     def _give_outfeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
         self._executor.outfeed(micro_batch)
-        if self._outfeed is not None:
+        if self._outfeed is not None and not self._agenda.accumulated:
             cause = yield from self._transfer(self._outfeed, micro_batch, step, cause)
+        return cause
+
+    def _give_total(self, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        self._executor.outfeed_total()
+        if self._outfeed is not None:
+            cause = yield from self._transfer(self._outfeed, NONE, step, cause)
         return cause
 
     def _transfer(self, port: HostPort, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:

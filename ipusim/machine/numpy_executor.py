@@ -21,7 +21,7 @@ from ipusim.model.products import load_blas
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
 
@@ -35,6 +35,7 @@ class Payload(NamedTuple):
 
 #: What the last forward hands to its own backward: that it has run.
 _NOTHING: Final = Payload(None)
+_PLAIN_OUTFEED: Final = Outfeed()
 
 
 class StageMemory:
@@ -103,11 +104,18 @@ class NumpyExecutor:
     """Executes a workload's stages on the IPUs of a plan.
 
     Attributes:
-        results: what the host received, in order: the loss of a micro-batch in
-            training, the last stage's output in inference.
+        results: what the host received, in order: of each element what ``outfeed`` sends of the last stage's
+            results, such as the loss in training.
     """
 
-    def __init__(self, shape: PlanShape, workload: Workload, replica: int = 0, replicas: int = 1) -> None:
+    def __init__(
+        self,
+        shape: PlanShape,
+        workload: Workload,
+        replica: int = 0,
+        replicas: int = 1,
+        outfeed: Outfeed = _PLAIN_OUTFEED,
+    ) -> None:
         """Place the stages' initial parameters on their IPUs; every replica begins with the same.
 
         The elements of the feed go round the ``replicas``, replica 0 first.
@@ -123,8 +131,10 @@ class NumpyExecutor:
         self._next_step: dict[int, int] = {}
         self._execution = 0
         self._replica, self._replicas = replica, replicas
-        self._outputs: dict[int, Array] = {}
-        self.results: list[Array] = []
+        self._outputs: dict[int, tuple[Array, ...]] = {}
+        self._outfeed = outfeed
+        self._total: tuple[Array, ...] | None = None
+        self.results: list[tuple[Array, ...]] = []
         for stage, ipu in enumerate(shape.mapping):
             self._memories[ipu].stages[stage] = StageMemory(workload, stage, shape.count)
 
@@ -192,8 +202,23 @@ class NumpyExecutor:
             memory.outbox.clear()
 
     def outfeed(self, micro_batch: int) -> None:
-        """Hand the last stage's result of ``micro_batch`` to the host."""
-        self.results.append(self._outputs.pop(micro_batch))
+        """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
+        found = self._outputs.pop(micro_batch)
+        element = tuple(found[place] for place in self._outfeed.kept)
+        if not self._outfeed.accumulate:
+            self.results.append(element)
+        elif self._total is None:
+            dtype = self._outfeed.accumulate_dtype or None
+            self._total = tuple(np.array(array, dtype=dtype or np.asarray(array).dtype) for array in element)
+        else:
+            for total, array in zip(self._total, element, strict=True):
+                np.add(total, array, out=total, casting="same_kind")
+
+    def outfeed_total(self) -> None:
+        """Hand the sum of the execution's results to the host."""
+        if self._total is not None:
+            self.results.append(self._total)
+        self._total = None
 
     def update(self, ipu: int) -> None:
         """Apply the accumulated gradients of every stage on ``ipu``."""
@@ -209,7 +234,7 @@ class NumpyExecutor:
         output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
         last = stage == self._last
         if last:
-            self._outputs[micro_batch] = output
+            self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
                 memory.inputs[place] = payload

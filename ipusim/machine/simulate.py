@@ -19,7 +19,7 @@ from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, SpanKind, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
@@ -219,7 +219,7 @@ def _ports(
             track=OUTFEED_TRACK,
             host_cycles=cost.host_drain,
             depth=program.outfeed.buffer_depth,
-            elements=executions // sent.period * len(sent.micro_batches),
+            elements=sent.sent(executions),
             replica=replica,
         )
         transfer = Description(
@@ -229,7 +229,8 @@ def _ports(
             bytes=program.outfeed.element_bytes,
             replica=replica,
         )
-        outfeed = HostPort(stream, recorder, transfer, sent.micro_batches, cost.outfeed, wait)
+        ports = [NONE] if sent.accumulated else sent.micro_batches
+        outfeed = HostPort(stream, recorder, transfer, ports, cost.outfeed, wait)
     return infeed, outfeed
 
 

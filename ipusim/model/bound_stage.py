@@ -31,21 +31,32 @@ class BoundStage:
     """Runs the passes of a stage on parameters that are updated in place."""
 
     def __init__(
-        self, name: str, layers: Sequence[Bound[Layer]], loss: Bound[Loss] | None, *, first_position: int, lowest: int
+        self,
+        name: str,
+        layers: Sequence[Bound[Layer]],
+        loss: Bound[Loss] | None,
+        *,
+        first_position: int,
+        lowest: int,
+        gives_predictions: bool = False,
     ) -> None:
         """Take the layers in order.
 
         ``first_position`` is the place of the first in the network; ``lowest`` is the first
-        with parameters, where the backward pass of a first stage ends.
+        with parameters, where the backward pass of a first stage ends. With ``gives_predictions``
+        a stage with the loss gives what the loss is taken of, and then the loss.
         """
         self._name = name
         self._first_position = first_position
         self._layers = tuple(layers)
         self._loss = loss
         self._first_trained = lowest
+        self._gives_predictions = gives_predictions
         self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._layers]
 
-    def forward(self, x: Array, labels: Array | None, key: Key | None = None) -> tuple[Array, Saved]:
+    def forward(
+        self, x: Array, labels: Array | None, key: Key | None = None
+    ) -> tuple[Array | tuple[Array, Array], Saved]:
         """Run the layers in order, and the loss where the stage ends in it.
 
         Each layer's key is ``key`` and the layer's place in the network, so that every
@@ -60,8 +71,9 @@ class BoundStage:
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
-            x, kept = self._loss.layer.forward(self._loss.own, x, labels)
+            loss, kept = self._loss.layer.forward(self._loss.own, x, labels)
             saved.append(kept)
+            return ((x, loss) if self._gives_predictions else loss), saved
         return x, saved
 
     def backward(

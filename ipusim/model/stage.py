@@ -54,6 +54,7 @@ class LayerStage:
         first_position: place of its first layer in the network.
         is_last: whether no stage follows.
         labels_travel_on: whether the loss stands in a later stage, so that labels pass through this one.
+        gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class LayerStage:
     first_position: int
     is_last: bool
     labels_travel_on: bool
+    gives_predictions: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -104,7 +106,14 @@ class LayerStage:
             _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
         loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters)
-        return BoundStage(self.name, layers, loss, first_position=self.first_position, lowest=self.first_trained)
+        return BoundStage(
+            self.name,
+            layers,
+            loss,
+            first_position=self.first_position,
+            lowest=self.first_trained,
+            gives_predictions=self.gives_predictions,
+        )
 
     def profile(
         self,
@@ -161,9 +170,16 @@ class LayerStage:
         profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
         return replace(profile, accumulator_bytes=count * held if training else 0, accumulator_itemsize=held)
 
+    def result_elements(self, batch: int) -> tuple[int, ...]:
+        """Return the elements of each of the stage's results of a micro-batch: activations, the loss, or both."""
+        activations = batch * math.prod(self.shapes[-1])
+        if self.loss is None:
+            return (activations,)
+        return (activations, 1) if self.gives_predictions else (1,)
+
     def result_bytes(self, batch: int, itemsize: int) -> int:
-        """Return the bytes of the stage's output for one micro-batch: activations, or the scalar loss."""
-        return itemsize if self.loss is not None else batch * math.prod(self.shapes[-1]) * itemsize
+        """Return the bytes of the stage's results for one micro-batch."""
+        return sum(self.result_elements(batch)) * itemsize
 
 
 def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:

@@ -79,6 +79,25 @@ def check_buffer_depth(depth: int) -> None:
         raise ProgramError("Outfeed buffer depth cannot be less than 1")
 
 
+def check_outfeed(
+    *, training: bool, mask: tuple[bool, ...] | None, loss: bool, accumulate: bool, mode: str, outputs: int
+) -> None:
+    """Refuse what cannot be sent: ``outputs`` is how many results the last stage gives. Raises ProgramError."""
+    if mask is not None and not training:
+        raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
+    if loss and not training:
+        raise ProgramError("An optimizer_function must be provided when outfeed_loss is True.")
+    if loss and mask is not None:
+        raise ProgramError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
+    if accumulate and mode != "ALL":
+        raise ProgramError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL.")
+    if mask is not None and len(mask) != outputs:
+        raise ProgramError(
+            f"The last computational stage has {outputs} outputs, but the `outfeed_mask` has elements {len(mask)} - "
+            "these need to match in size."
+        )
+
+
 def check_count_range(count: int) -> None:
     """Refuse a gradient accumulation count below 0 or above the largest 32-bit integer; raises CountError."""
     if count < 0:

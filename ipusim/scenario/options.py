@@ -33,6 +33,7 @@ _NOT_YET: Final = "not accepted: a scenario with it is refused"
 _RUN: Final = "tests/oracles/test_training_equals_unsplit.py"
 _OFFLOAD: Final = "tests/oracles/test_offload.py"
 _IO_TILES: Final = "tests/oracles/test_io_tiles.py"
+_OUTFEED: Final = "tests/oracles/test_outfeed.py"
 _RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
 
 #: Arguments of ``pipelining_ops.pipeline``.
@@ -130,10 +131,30 @@ ARGUMENTS: Final = (
         "false; true is refused in Graphcore's words: it is not implemented there either",
         "tests/unit/test_scenario_options.py::test_continuous_weight_updates_are_refused_in_graphcores_words",
     ),
-    Option("outfeed_loss", "", "a training program's outfeed always carries the loss, and nothing else"),
-    Option("accumulate_outfeed", "", _NOT_YET),
-    Option("accumulate_outfeed_dtype", "", _NOT_YET),
-    Option("outfeed_mask", "", "a training program's outfeed always carries the loss, and nothing else"),
+    Option(
+        "outfeed_loss",
+        "pipeline.outfeed_loss",
+        "a training program's outfeed carries the loss alone, as it does here without outfeed_mask too",
+        f"{_OUTFEED}::test_what_is_refused",
+    ),
+    Option(
+        "accumulate_outfeed",
+        "pipeline.accumulate_outfeed",
+        "results are summed up on the IPU; one element goes out with each weight update",
+        f"{_OUTFEED}::test_the_sum_goes_out_with_the_weight_update_and_not_before",
+    ),
+    Option(
+        "accumulate_outfeed_dtype",
+        "pipeline.accumulate_outfeed_dtype",
+        "type of that sum, and so its bytes",
+        f"{_OUTFEED}::test_a_wider_sum_keeps_what_a_narrow_one_loses",
+    ),
+    Option(
+        "outfeed_mask",
+        "pipeline.outfeed_mask",
+        "which of predictions and loss are left out; with it the last stage gives both",
+        f"{_OUTFEED}::test_what_is_masked_is_not_sent",
+    ),
     Option(
         "reduction_method",
         "pipeline.reduction_method",

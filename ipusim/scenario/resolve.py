@@ -19,6 +19,7 @@ from ipusim.pipeline.rules import (
     INTERLEAVED,
     THEN_BACKPROPAGATE,
     check_buffer_depth,
+    check_outfeed,
     check_prefetch_depth,
     check_weight_updates,
     recomputation,
@@ -123,6 +124,8 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     """Assemble an Experiment of layers; with numerics off it keeps their cost and leaves the arithmetic out."""
     layers = [[layer.spec.name for layer in stage.layers] for stage in parts.planned]
     stages = build_stages(network, layers, [stage.name for stage in parts.planned])
+    if scenario.pipeline.outfeed_mask is not None:
+        stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
     shuffle = scenario.data is None or scenario.data.shuffle
     feed = Feed(data.train, scenario.pipeline.micro_batch_size, scenario.seed, shuffle)
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
@@ -174,6 +177,7 @@ def _check_sections(
         check_buffer_depth(scenario.outfeed.buffer_depth)
     if planned is None:
         return
+    _check_outfeed(scenario, planned, training, findings)
     if planned[0].timed:
         if scenario.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
@@ -196,6 +200,25 @@ def _check_sections(
     if scenario.evaluate is not None and not training and not is_loss(last):
         text = f"expected a loss as the model's last layer to evaluate, got {last.spec.name!r}"
         findings.add(("evaluate",), text)
+
+
+def _check_outfeed(scenario: Scenario, planned: tuple[PlannedStage, ...], training: bool, findings: Findings) -> None:
+    """Refuse what the outfeed cannot send, at the first of the keys that say it."""
+    pipeline = scenario.pipeline
+    keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
+    place = next((key for key in keys if getattr(pipeline, key)), keys[0])
+    with findings.at(("pipeline", place)):
+        check_outfeed(
+            training=training,
+            mask=pipeline.outfeed_mask,
+            loss=pipeline.outfeed_loss,
+            accumulate=pipeline.accumulate_outfeed,
+            mode=scenario.outfeed.mode,
+            outputs=1 if planned[0].timed else 2,
+        )
+    if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
+        text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
+        findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
 
 
 def _place(

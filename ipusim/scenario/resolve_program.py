@@ -11,7 +11,7 @@ from ipusim.model.adaptive_optimizers import LAMB, Adam
 from ipusim.model.feed import Feed
 from ipusim.model.gradient_map import GradientMap
 from ipusim.model.optimizers import SGD, Momentum, Optimizer
-from ipusim.model.profile import StageProfile
+from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
@@ -62,6 +62,9 @@ def counted_profiles(
         with findings.at(("model",)):
             held = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision).itemsize
             profiles.append(stage.profile(batch, itemsize, feed.label_bytes, training, optimizer, held))
+    if len(profiles) == len(stages):
+        sent, elements = _outfeed(scenario, stages), stages[-1].result_elements(batch)
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)
     if scenario.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
@@ -87,13 +90,15 @@ def build_program(
 
     With synthetic data they carry none.
     """
-    pipeline, infeed, outfeed = scenario.pipeline, scenario.infeed, scenario.outfeed
-    in_bytes, out_bytes = infeed.element_bytes, outfeed.element_bytes
+    pipeline, infeed = scenario.pipeline, scenario.infeed
+    in_bytes, out_bytes = infeed.element_bytes, scenario.outfeed.element_bytes
     if in_bytes is None:
         in_bytes = feed.element_bytes if feed else 0
+    sent = _outfeed(scenario, stages)
     if out_bytes is None:
-        itemsize = np.dtype(scenario.precision).itemsize
-        out_bytes = stages[-1].result_bytes(pipeline.micro_batch_size, itemsize) if stages else 0
+        elements = stages[-1].result_elements(pipeline.micro_batch_size) if stages else (0,)
+        itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
+        out_bytes = sum(elements[place] for place in sent.kept) * itemsize
     if scenario.use_synthetic_data:
         in_bytes = out_bytes = 0
     return PipelineProgram(
@@ -103,11 +108,38 @@ def build_program(
         repeat_count=pipeline.repeat_count,
         reduction=pipeline.reduction_method,
         infeed=Infeed(in_bytes, infeed.prefetch_depth),
-        outfeed=Outfeed(out_bytes, outfeed.mode, outfeed.buffer_depth),
+        outfeed=replace(sent, element_bytes=out_bytes),
         micro_batch_size=pipeline.micro_batch_size,
         sync_replicas_independently=scenario.system.sync_replicas_independently,
         name=name,
     )
+
+
+def _outfeed(scenario: Scenario, stages: tuple[LayerStage, ...]) -> Outfeed:
+    """Return which results are sent and how; their bytes are not known here."""
+    pipeline, spec = scenario.pipeline, scenario.outfeed
+    if pipeline.outfeed_mask is not None:
+        names: tuple[str, ...] = ("predictions", "loss")
+    else:
+        names = ("outputs",) if stages and stages[-1].loss is None else ("loss",)
+    return Outfeed(
+        0,
+        spec.mode,
+        spec.buffer_depth,
+        accumulate=pipeline.accumulate_outfeed,
+        names=names,
+        mask=pipeline.outfeed_mask or (),
+        accumulate_dtype=pipeline.accumulate_outfeed_dtype or "",
+    )
+
+
+def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: int) -> StageProfile:
+    """Return the last stage's profile with the sum of its results: read the sum and them, and write the sum."""
+    if not sent.accumulate or isinstance(profile.forward, int):
+        return profile
+    held = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
+    work = Work(flops=elements, sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
+    return replace(profile, forward=(*profile.forward, work))
 
 
 def _optimizer(scenario: Scenario) -> Optimizer | None:

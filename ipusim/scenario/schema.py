@@ -166,6 +166,20 @@ class PipelineSpec(Node, title="pipeline"):
     reduction_method: Annotated[Reduction, Choice(get_args(Reduction))] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"
     )
+    outfeed_loss: bool = Field(
+        default=False, description="whether the outfeed carries the loss alone, as it does without outfeed_mask too"
+    )
+    outfeed_mask: Annotated[tuple[bool, ...], Strict(False)] | None = Field(
+        default=None,
+        max_length=16,
+        description="of the predictions and the loss of a training program, true for what the outfeed leaves out",
+    )
+    accumulate_outfeed: bool = Field(
+        default=False, description="whether an execution's results are summed up on the IPU, and the sum is sent"
+    )
+    accumulate_outfeed_dtype: Annotated[DType, Choice(get_args(DType))] | None = Field(
+        default=None, description="floating-point type of that sum; default: that of the results"
+    )
     gradient_accumulation_dtype: Annotated[DType, Choice(get_args(DType))] | None = Field(
         default=None, description="floating-point type of the accumulators; default: the weights' own"
     )

@@ -24,8 +24,9 @@ from ipusim.render.figures import to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.window import Window, execution_window, phase_window, window
 from ipusim.study.compare import Row
+from ipusim.study.learning import Learning
 from ipusim.study.memory import memory_dict
-from ipusim.study.run import Learning, Result
+from ipusim.study.run import Result
 from ipusim.timeline.timeline import Timeline
 
 #: Every file that a run may write.
@@ -107,15 +108,21 @@ def _finite(number: float) -> float | None:
 
 
 def losses_csv(learning: Learning) -> bytes:
-    """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss."""
+    """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss.
+
+    Of an accumulated outfeed: how many micro-batches are summed up, and the sum of their losses.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     several = any(loss.replica for loss in learning.losses)
     replica = ("replica",) if several else ()
-    writer.writerow(("step", "execution", "micro_batch", *replica, "loss"))
+    summed = any(loss.micro_batches > 1 for loss in learning.losses)
+    last = ("micro_batches", *replica, "loss_sum") if summed else ("micro_batch", *replica, "loss")
+    writer.writerow(("step", "execution", *last))
     for loss in learning.losses:
         of = (loss.replica,) if several else ()
-        writer.writerow((loss.step, loss.execution, loss.micro_batch, *of, repr(loss.loss)))
+        which = loss.micro_batches if summed else loss.micro_batch
+        writer.writerow((loss.step, loss.execution, which, *of, repr(loss.loss)))
     return text.getvalue().encode()
 
 
@@ -166,16 +173,16 @@ def run_files(result: Result, shown: Window) -> dict[str, bytes]:
     """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
-    inference without a loss gives ``outputs.npz`` instead of losses. ``memory.png``
+    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.png``
     exists where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
     files = {"summary.json": json_bytes(summary_dict(result))}
     if learning is not None:
-        if learning.outputs is None:
+        if learning.losses:
             files["losses.csv"] = losses_csv(learning)
-        else:
-            files["outputs.npz"] = npz({"outputs": learning.outputs})
+        if learning.outputs:
+            files["outputs.npz"] = npz(learning.outputs)
         files["weights.npz"] = npz(learning.weights)
     saved, trace = io.BytesIO(), io.BytesIO()
     timeline.save(saved)

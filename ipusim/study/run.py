@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
@@ -29,58 +24,10 @@ from ipusim.pipeline.footprint import Footprint, footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
 from ipusim.schedules.registry import find
+from ipusim.study.learning import Learning, received
 from ipusim.study.orders import OrderReport, order_reports
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The loss of one micro-batch of one replica, as the outfeed handed it to the host."""
-
-    step: int
-    execution: int
-    micro_batch: int
-    loss: float
-    replica: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Learning:
-    """What the arithmetic gave.
-
-    Attributes:
-        losses: of every micro-batch whose loss reached the host, those of its replicas side by side; empty
-            without a loss.
-        outputs: the last stage's outputs in inference without a loss, shape (micro-batches, batch, ...), or
-            (micro-batches, replicas, batch, ...) where there are several.
-        weights: final parameters, keyed ``layer/W``.
-        evaluations: (steps behind, evaluation on held-out data), in order.
-        constant_loss: loss of the best predictor that ignores its input.
-    """
-
-    losses: tuple[Loss, ...]
-    outputs: npt.NDArray[Any] | None
-    weights: dict[str, npt.NDArray[Any]]
-    evaluations: tuple[tuple[int, Evaluation], ...]
-    constant_loss: float | None
-
-    @cached_property
-    def mean_loss_by_step(self) -> dict[int, float]:
-        """The mean over the micro-batches of each step whose losses reached the host."""
-        found: dict[int, list[float]] = {}
-        for loss in self.losses:
-            found.setdefault(loss.step, []).append(loss.loss)
-        return {step: float(np.mean(losses)) for step, losses in found.items()}
-
-    def mean_loss(self, step: int) -> float:
-        """Return the mean loss of one step."""
-        return self.mean_loss_by_step[step]
-
-    @property
-    def diverged_at(self) -> int | None:
-        """The first step with a loss that is not finite; None when all are."""
-        return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +134,11 @@ class _Executor(NumpyExecutor):
 
     def __init__(self, experiment: Experiment, workload: Workload) -> None:
         shape, replicas = experiment.program.shape, experiment.system.replicas
-        super().__init__(shape, workload, 0, replicas)
-        self.others = tuple(NumpyExecutor(shape, workload, replica, replicas) for replica in range(1, replicas))
+        outfeed = experiment.program.outfeed
+        super().__init__(shape, workload, 0, replicas, outfeed)
+        self.others = tuple(
+            NumpyExecutor(shape, workload, replica, replicas, outfeed) for replica in range(1, replicas)
+        )
         self._experiment = experiment
         self._evaluations: list[tuple[int, Evaluation]] = []
 
@@ -214,29 +164,11 @@ class _Executor(NumpyExecutor):
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
         self._evaluate(self._experiment.steps)
-        every = [self.results, *(other.results for other in self.others)]
-        scalars = all(np.ndim(result) == 0 for result in self.results)
-        outputs = None
-        if not scalars:
-            outputs = np.stack([np.stack(results) for results in every], axis=1) if self.others else np.stack(every[0])
+        losses, outputs = received(self._experiment.program, [self.results, *(other.results for other in self.others)])
         return Learning(
-            losses=self._losses(every) if scalars else (),
+            losses=losses,
             outputs=outputs,
             weights=self.weights(),
             evaluations=tuple(self._evaluations),
             constant_loss=self._experiment.constant_loss,
         )
-
-    def _losses(self, every: Sequence[Sequence[Any]]) -> tuple[Loss, ...]:
-        """Return the losses of each replica's results, micro-batch by micro-batch."""
-        program = self._experiment.program
-        sent = program.outfeed_elements
-        losses = []
-        for index, values in enumerate(zip(*every, strict=True)):
-            group, place = divmod(index, len(sent.micro_batches))
-            execution = (group + 1) * sent.period - 1
-            step, micro_batch = execution // program.repeat_count, sent.micro_batches[place]
-            losses += [
-                Loss(step, execution, micro_batch, float(value), replica) for replica, value in enumerate(values)
-            ]
-        return tuple(losses)

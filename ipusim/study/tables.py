@@ -10,8 +10,8 @@ from ipusim.analysis.memory import moment
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Holder
 from ipusim.render.tables import Table
+from ipusim.study.learning import Learning
 from ipusim.study.orders import OrderReport, faster_order
-from ipusim.study.run import Learning
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 

@@ -169,12 +169,12 @@ def test_inference_gives_the_networks_outputs():
     workload = result.experiment.workload
     count = result.experiment.program.shape.count
     assert result.learning.losses == ()
-    assert len(result.learning.outputs) == count
+    assert len(result.learning.outputs["outputs"]) == count
     for index in (0, count - 1):
         x, _ = workload.feed.element(index)
         for stage, parameters in enumerate(map(workload.initial_parameters, range(len(workload.stages)))):
             x, _ = workload.stages[stage].bind(parameters).forward(x, None)
-        np.testing.assert_allclose(result.learning.outputs[index], x, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(result.learning.outputs["outputs"][index], x, rtol=1e-3, atol=1e-5)
 
 
 def test_bert_large_takes_the_published_time_for_a_micro_batch():

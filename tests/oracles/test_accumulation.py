@@ -60,7 +60,7 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
         executor=executor,
         executions=executions,
     )
-    losses = [float(loss) for loss in executor.results]
+    losses = [float(loss) for (loss,) in executor.results]
     assert all(len(set(losses[i : i + count])) == 1 for i in range(0, len(losses), count))
     return losses[::count], weights, gradients[0]
 

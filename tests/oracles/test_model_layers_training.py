@@ -128,7 +128,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     executor = NumpyExecutor(shape, workload)
     system = build_system("c2_server", mapping=mapping)
     simulate(find(schedule).plan(shape), program, system, executor=executor)
-    return [float(loss) for loss in executor.results], executor.weights()
+    return [float(loss) for (loss,) in executor.results], executor.weights()
 
 
 def assert_equal(result, right):
@@ -205,4 +205,4 @@ def test_inference_drops_nothing():
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
     simulate(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
-    np.testing.assert_array_equal(np.concatenate(executor.results), dataset.x)
+    np.testing.assert_array_equal(np.concatenate([element[0] for element in executor.results]), dataset.x)

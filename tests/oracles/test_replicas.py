@@ -205,7 +205,7 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
         )
     )
     result = execute(load_experiment(path))
-    assert result.learning.outputs.shape == (4 * 2 * 2, 4, 3, 3)
+    assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
     assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
 
 

@@ -102,7 +102,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     initial = {name: array.copy() for name, array in executor.weights().items()}
     system = build_system("c2_server", mapping=mapping)
     simulate(find(schedule).plan(shape), program, system, executor=executor)
-    return [float(loss) for loss in executor.results], executor.weights(), initial, feed
+    return [float(loss) for (loss,) in executor.results], executor.weights(), initial, feed
 
 
 def assert_equal(result, reduction="SUM", momentum=False):

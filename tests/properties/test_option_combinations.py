@@ -111,7 +111,11 @@ def scenarios(draw):
             "place_ops_on_io_tiles": draw(st.booleans()),
         }
     scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
+    if draw(st.booleans()):
+        scenario["outfeed"]["mode"] = "ALL"
+        pipeline["accumulate_outfeed"] = True
     if training:
+        pipeline["outfeed_mask"] = draw(st.sampled_from([None, [False, False], [True, False]]))
         if scenario["system"]["enable_remote_buffers"]:
             scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
             pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
@@ -167,6 +171,9 @@ def plain_loop(scenario, weights, feed):
 
 def sent(scenario, values):
     """Return those of all micro-batches' values that the outfeed's mode lets through."""
+    count, replicas = scenario["pipeline"]["gradient_accumulation_count"], replicas_of(scenario)
+    if scenario["pipeline"].get("accumulate_outfeed"):
+        return np.reshape(values, (-1, count, replicas)).sum(axis=1).ravel()
     if scenario["outfeed"]["mode"] == "ALL":
         return values
     a_step = scenario["pipeline"]["gradient_accumulation_count"] * scenario["pipeline"]["repeat_count"]
