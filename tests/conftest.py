@@ -118,7 +118,7 @@ def lay_out_timeline(
 
 
 def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
-    steps = shape.ipu_of_step
+    steps = shape.device_of_step
     for ipu, op in ops:
         step = op.stage if op.kind == SpanKind.FORWARD else 2 * shape.stages - 1 - op.stage
         if op.kind != SpanKind.RECOMPUTE and step + 1 < len(steps) and steps[step + 1] != ipu:

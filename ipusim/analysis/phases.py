@@ -83,7 +83,10 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     key, first, place = np.unique(
         timeline.execution[rows] * width + timeline.time_step[rows], return_index=True, return_inverse=True
     )
-    slots = timeline.kind[rows] <= SpanKind.BACKWARD
+    # Concurrent stages fill one slot together.
+    positions = np.asarray(timeline.info.position_of)
+    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last place is that of no stage
+    slots = (timeline.kind[rows] <= SpanKind.BACKWARD) & first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
         time_step=key % width,

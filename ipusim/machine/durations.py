@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from ipusim.machine.copies import traffic
 from ipusim.model.cost import pass_cycles
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import CopyRule, Edge, Plan
@@ -76,37 +76,6 @@ class Durations:
     update_streams: dict[int, Stream]
 
 
-def edge_bytes(program: PipelineProgram, edge: Edge) -> int:
-    """Return the bytes of the tensor that moves along ``edge`` for one micro-batch.
-
-    Forward from stage q: its output (labels included while they travel on).
-    Backward to stage s - 1: the gradient of stage s's input. The last forward
-    hands nothing over to the first backward: both are the same stage's.
-    """
-    stages = program.shape.stages
-    if edge.source_step < stages - 1:
-        return program.stages[edge.source_step].output_bytes
-    if edge.source_step == stages - 1:
-        return 0
-    return program.stages[2 * stages - 1 - edge.source_step].gradient_bytes
-
-
-def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> dict[tuple[int, int], int]:
-    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied.
-
-    Every replica of ``system`` copies its own.
-    """
-    ipus = program.shape.ipu_of_step
-    total: dict[tuple[int, int], int] = {}
-    for edge in edges:
-        source, target = ipus[edge.source_step], ipus[edge.target_step]
-        if source != target:
-            for first in range(0, system.count, system.shards):
-                pair = first + source, first + target
-                total[pair] = total.get(pair, 0) + edge_bytes(program, edge)
-    return total
-
-
 def durations(
     plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int] | None = None
 ) -> Durations:
@@ -171,7 +140,7 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     edges = {edge.source_step: edge for edge in plan.edges()}
     made: list[set[Edge]] = [set() for _ in range(plan.emitted)]
     for time_step, kind, stage in zip(plan.time_step.tolist(), plan.kind.tolist(), plan.stage.tolist(), strict=True):
-        edge = edges.get(plan.step_of(kind, stage))
+        edge = edges.get(plan.shape.step_of(kind, stage))
         if edge is not None:
             made[time_step].add(edge)
     index: dict[tuple[Edge, ...], int] = {}

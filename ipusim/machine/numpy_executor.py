@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError
+from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.model.layer import Key
 from ipusim.model.products import load_blas
 from ipusim.model.workload import Workload
@@ -24,13 +25,6 @@ from ipusim.pipeline.plan import Edge
 from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
-
-
-class Payload(NamedTuple):
-    """What travels from one step to the next: activations and labels forward, a gradient backward."""
-
-    tensor: Any  # an array, or None from the last forward to its backward
-    labels: Array | None = None
 
 
 #: What the last forward hands to its own backward: that it has run.
@@ -94,7 +88,7 @@ class IpuMemory:
     """
 
     stages: dict[int, StageMemory] = field(default_factory=dict)
-    arrived: dict[tuple[int, int], Payload] = field(default_factory=dict)
+    arrived: dict[tuple[int, int], Payload | Pieces] = field(default_factory=dict)
     inputs: dict[tuple[int, int], Payload] = field(default_factory=dict)
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
@@ -123,7 +117,11 @@ class NumpyExecutor:
         self._shape = shape
         self._last = shape.stages - 1
         self._recomputes = [shape.recomputes(stage) for stage in range(shape.stages)]
-        self._ipu_of_step = shape.ipu_of_step
+        #: The IPUs of each step of a micro-batch's life: several for concurrent stages.
+        self._ipus_of_step = [
+            [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)
+        ]
+        self._widths: dict[int, tuple[int, ...]] = {}
         self._workload = workload
         self._optimizer = workload.optimizer
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
@@ -194,12 +192,41 @@ class NumpyExecutor:
         """Move every output along its edge to the IPU of the next step."""
         if edges is not self._edges:  # the same few tuples come again after every time-step
             self._edges, self._next_step = edges, dict(edges)
-        for memory in self._memories.values():
+        for ipu, memory in self._memories.items():
             for (step, micro_batch), payload in memory.outbox.items():
                 target = self._next_step.get(step)
                 if target is not None:
-                    self._memories[self._ipu_of_step[target]].arrived[target, micro_batch] = payload
+                    self._deliver(ipu, step, target, micro_batch, payload)
             memory.outbox.clear()
+
+    def _deliver(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
+        """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
+        sources, targets = self._ipus_of_step[step], self._ipus_of_step[target]
+        parts = [payload] * len(targets)
+        if len(targets) > 1 and step >= self._shape.positions:
+            parts = split(payload, self._widths[target])
+        for to, part in zip(targets, parts, strict=True):
+            arrived = self._memories[to].arrived
+            if len(sources) == 1:
+                arrived[target, micro_batch] = part
+                continue
+            pieces = arrived.setdefault((target, micro_batch), Pieces(len(sources)))
+            assert isinstance(pieces, Pieces)
+            pieces.put(sources.index(ipu), part)
+
+    def _take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
+        """Take what has arrived for a step; None where it has not, or not all of its pieces."""
+        found = memory.arrived.pop((step, micro_batch), None)
+        if not isinstance(found, Pieces):
+            return found
+        if step >= self._shape.positions:
+            return found.summed()
+        whole = found.concatenated()
+        if whole is None:
+            return None
+        # The gradient goes back to the concurrent stages, whose backward is as far from the end as they from the start.
+        self._widths[2 * self._shape.positions - step] = whole[1]
+        return whole[0]
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
@@ -228,7 +255,8 @@ class NumpyExecutor:
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
-        payload = memory.arrived.pop(place, None)
+        step = self._shape.position_of[stage]
+        payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.FORWARD, place, "its input")
         output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
@@ -240,7 +268,7 @@ class NumpyExecutor:
                 memory.inputs[place] = payload
             else:
                 memory.saved[place] = saved
-        memory.outbox[place] = _NOTHING if last else Payload(output, payload.labels)
+        memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
@@ -252,13 +280,13 @@ class NumpyExecutor:
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place, step = (stage, micro_batch), 2 * self._last + 1 - stage
+        place, step = (stage, micro_batch), self._shape.step_of(Pass.BACKWARD, stage)
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(place, None)
         if saved is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "what its forward keeps for it")
-        payload = memory.arrived.pop((step, micro_batch), None)
+        payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
         home = memory.stages[stage]

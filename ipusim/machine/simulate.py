@@ -283,4 +283,5 @@ def _info(
         micro_batch_size=program.micro_batch_size,
         links=tuple(direction.label for direction in links),
         replicas=system.replicas,
+        positions=plan.shape.position_of if plan.shape.sizes else (),
     )

@@ -43,6 +43,7 @@ class StageProfile:
         forward, backward: cost of one pass over one micro-batch.
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
         output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
+        label_bytes: bytes of labels among them.
         gradient_bytes: bytes of the gradient of the stage's input, which go back to the stage before.
         parameter_bytes: bytes of the stage's weights.
         state_bytes: bytes of the optimizer's state for them (its slots).
@@ -75,3 +76,9 @@ class StageProfile:
     working_bytes: int = 0
     weight_gradient_bytes: int = 0
     code_bytes: int = 0
+    label_bytes: int = 0
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes that leave the stage for the next one, without labels."""
+        return self.output_bytes - self.label_bytes

@@ -166,6 +166,7 @@ class LayerStage:
             output_bytes=0 if self.is_last else self.result_bytes(batch, itemsize) + passing_labels,
             gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize,
             parameter_bytes=count * itemsize,
+            label_bytes=0 if self.is_last else passing_labels,
         )
         profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
         return replace(profile, accumulator_bytes=count * held if training else 0, accumulator_itemsize=held)

@@ -125,16 +125,16 @@ def _placement(plan: Plan, placed: Placed) -> list[Violation]:
 def _needs(plan: Plan, op: Op) -> list[Op]:
     """What must have run before ``op``, by what a forward, a recomputation and a backward consume."""
     kind, stage, micro_batch = op
-    last = plan.shape.stages - 1
+    if not 0 <= stage < plan.shape.stages:
+        return []
     if kind == Pass.FORWARD:
-        return [Op(Pass.FORWARD, stage - 1, micro_batch)] if stage else []
+        return [Op(Pass.FORWARD, before, micro_batch) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
         return [Op(Pass.FORWARD, stage, micro_batch)]
     needs = [Op(Pass.FORWARD, stage, micro_batch)]
-    if stage < last:
-        needs.append(Op(Pass.BACKWARD, stage + 1, micro_batch))
-        if plan.shape.recompute:
-            needs.append(Op(Pass.RECOMPUTE, stage, micro_batch))
+    needs += [Op(Pass.BACKWARD, after, micro_batch) for after in plan.shape.neighbours(stage, 1)]
+    if plan.shape.recompute and stage < plan.shape.stages - 1:
+        needs.append(Op(Pass.RECOMPUTE, stage, micro_batch))
     return needs
 
 

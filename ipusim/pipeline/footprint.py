@@ -162,7 +162,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     fills it. What comes from a stage of the same IPU has a buffer of its own where
     that stage may run again first, under the schedules with merged copies.
     """
-    profiles, mapping = program.stages, plan.shape.mapping
+    profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
     yield Holder.PARAMETERS, profile.parameter_bytes
     yield Holder.FIFOS, held.fifo_bytes
@@ -173,13 +173,9 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     if plan.shape.training:
         yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
-    for neighbour in (stage - 1, stage + 1):
-        if not 0 <= neighbour <= last:
-            continue
-        other = profiles[neighbour]
-        received, sent = other.output_bytes, profile.gradient_bytes
-        if neighbour > stage:
-            received, sent = other.gradient_bytes, profile.output_bytes
-        yield Holder.COPIES, sent
-        if mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
-            yield Holder.COPIES, received
+    before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+    yield Holder.COPIES, profile.gradient_bytes if before else 0
+    yield Holder.COPIES, profile.output_bytes if after else 0
+    for neighbour in (*before, *after):
+        if shape.mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
+            yield Holder.COPIES, program.sent_bytes(neighbour, stage)

@@ -14,7 +14,7 @@ from ipusim.pipeline.program import PlanShape
 
 _HEADER: Final = re.compile(
     r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?(?P<inline> inside backward)?"
-    r"(?P<io> with overlapped I/O)?, stages on IPUs (?P<mapping>[\d, ]+), count (?P<count>\d+)"
+    r"(?P<io> with overlapped I/O)?, stages on IPUs (?P<mapping>[\d, +]+), count (?P<count>\d+)"
 )
 _EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
 _OFFSETS: Final = re.compile(r"offsets \[([\d, ]*)\]")
@@ -33,7 +33,7 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
         f"{' inside backward' if shape.recompute_inline else ''}"
         f"{' with overlapped I/O' if shape.overlapped_io else ''}, "
-        f"stages on IPUs {', '.join(map(str, shape.mapping))}, count {shape.count}",
+        f"stages on IPUs {mapping_text(shape)}, count {shape.count}",
         f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
         f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
@@ -48,6 +48,21 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def mapping_text(shape: PlanShape) -> str:
+    """Return the IPU of each stage as text, concurrent ones joined: ``0, 1+2, 3``."""
+    return ", ".join("+".join(str(shape.mapping[stage]) for stage in parts) for parts in shape.parts)
+
+
+def parse_mapping(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Read back what :func:`mapping_text` wrote: the IPU of each part, and the sizes (empty where all are 1).
+
+    Raises ValueError for anything that is no list of numbers.
+    """
+    parts = [[int(ipu) for ipu in part.split("+")] for part in text.split(",")]
+    sizes = tuple(map(len, parts)) if any(len(part) > 1 for part in parts) else ()
+    return tuple(ipu for part in parts for ipu in part), sizes
+
+
 def parse_grid(text: str) -> Plan:
     """Read back what :func:`format_grid` wrote; raises PlanError naming the line that does not fit."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -55,11 +70,11 @@ def parse_grid(text: str) -> Plan:
     emitted = _EMITTED.fullmatch(lines[1].strip()) if len(lines) > 1 else None
     if head is None or emitted is None or len(lines) < 3 or not lines[2].strip().startswith("offsets ["):
         raise PlanError("expected a grid that begins with its three header lines (schedule, time-steps, offsets)")
-    mapping = tuple(int(ipu) for ipu in head["mapping"].split(","))
+    mapping, sizes = parse_mapping(head["mapping"])
     inline = head["inline"] is not None
     recompute = head["recompute"] is not None and not inline
     io = head["io"] is not None
-    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", recompute, inline, io)
+    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", recompute, inline, io, sizes)
     offsets = _OFFSETS.fullmatch(lines[2].strip())
     if offsets is None or emitted["copies"] not in {rule.value for rule in CopyRule}:
         raise PlanError(f"expected offsets and a copy rule in the header, got {lines[1]!r} and {lines[2]!r}")

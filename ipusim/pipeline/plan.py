@@ -148,7 +148,3 @@ class Plan:
     def edges(self) -> tuple[Edge, ...]:
         """Return the way of every tensor from step to step, crossing IPUs or not."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
-
-    def step_of(self, kind: int, stage: int) -> int:
-        """Return the step q of a pass: forward of stage i is step i, its backward step 2N - 1 - i."""
-        return stage if kind == Pass.FORWARD else 2 * self.shape.stages - 1 - stage

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Final, Literal
 
 from ipusim.errors import ProgramError
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.ops import Pass
 
+#: The device of concurrent stages in Graphcore's compiler: all IPUs.
+ALL_DEVICES: Final = -1
 OutfeedMode = Literal["ALL", "LAST"]
 
 
@@ -18,7 +23,8 @@ class PlanShape:
     """All of a program that decides the order of its operations.
 
     Attributes:
-        mapping: the IPU (logical number) of each computational stage, in stage order.
+        mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
+            concurrent stages count as stages of their own here.
         count: gradient accumulation count, the micro-batches of one execution.
         training: whether backward passes and a weight update follow.
         recompute: whether every forward stage but the last runs again, as a pass of its
@@ -27,6 +33,8 @@ class PlanShape:
             (RecomputeAndBackpropagateInterleaved).
         overlapped_io: whether host copies run on tiles of their own beside the passes: an infeed one
             time-step ahead of the pass that needs it, an outfeed one behind.
+        sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
+            concurrent stages; empty where there are none of these.
     """
 
     mapping: tuple[int, ...]
@@ -35,30 +43,75 @@ class PlanShape:
     recompute: bool = False
     recompute_inline: bool = False
     overlapped_io: bool = False
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse both ways of recomputation at once; raises ProgramError."""
+        """Refuse both ways of recomputation at once, and concurrent stages that do not fit; raises ProgramError."""
+        if self.sizes and (sum(self.sizes) != len(self.mapping) or min(self.sizes) < 1):
+            raise ProgramError(
+                f"Each stage must be mapped to an IPU: {len(self.mapping)} mappings != {sum(self.sizes)} stages"
+            )
+        if self.sizes and (self.sizes[0] > 1 or self.sizes[-1] > 1):
+            raise ProgramError("expected a single stage at either end of the pipeline, got concurrent stages")
+        for parts in self.parts if self.sizes else ():
+            ipus = [self.mapping[stage] for stage in parts]
+            if len(set(ipus)) != len(ipus):
+                raise ProgramError(f"expected concurrent stages on an IPU each, got IPUs {', '.join(map(str, ipus))}")
         if self.recompute and self.recompute_inline:
             raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
 
     @property
     def stages(self) -> int:
-        """The number of computational stages, N."""
+        """The number of computational stages, each part of concurrent ones counted."""
         return len(self.mapping)
+
+    @property
+    def positions(self) -> int:
+        """The number of computational stages, N, where concurrent ones count as one."""
+        return len(self.sizes) or len(self.mapping)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The stages that run in each step forward: one, or all parts of concurrent stages."""
+        ends = tuple(accumulate(self.sizes or (1,) * self.stages))
+        return tuple(tuple(range(start, end)) for start, end in pairwise((0, *ends)))
+
+    @cached_property
+    def position_of(self) -> tuple[int, ...]:
+        """The step forward in which each stage runs."""
+        return tuple(position for position, parts in enumerate(self.parts) for _ in parts)
 
     @property
     def steps(self) -> int:
         """The steps of one micro-batch's life: 2N in training, N in inference."""
-        return 2 * self.stages if self.training else self.stages
+        return 2 * self.positions if self.training else self.positions
+
+    def step_of(self, kind: int, stage: int) -> int:
+        """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
+        position = self.position_of[stage]
+        return position if kind == Pass.FORWARD else 2 * self.positions - 1 - position
+
+    def stages_of_step(self, step: int) -> tuple[int, ...]:
+        """Return the stages that run in a step of a micro-batch's life."""
+        return self.parts[step if step < self.positions else 2 * self.positions - 1 - step]
+
+    def neighbours(self, stage: int, stride: int) -> tuple[int, ...]:
+        """Return the stages that run ``stride`` places after ``stage`` (before it: negative); none beyond the ends."""
+        position = self.position_of[stage] + stride
+        return self.parts[position] if 0 <= position < self.positions else ()
 
     def recomputes(self, stage: int) -> bool:
         """Whether ``stage`` keeps its input instead of its activations, and computes these again; never the last."""
         return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
     @property
-    def ipu_of_step(self) -> tuple[int, ...]:
-        """The IPU of each step: forward stages in order, then backward stages in reverse."""
-        return self.mapping + self.mapping[::-1] if self.training else self.mapping
+    def device_of_step(self) -> tuple[int, ...]:
+        """The IPU of each step: forward stages in order, then backward stages in reverse.
+
+        Concurrent stages are on ALL_DEVICES, which counts as just another IPU (Graphcore's compiler has -1 there).
+        """
+        devices = tuple(self.mapping[parts[0]] if len(parts) == 1 else ALL_DEVICES for parts in self.parts)
+        return devices + devices[::-1] if self.training else devices
 
 
 @dataclass(frozen=True)
@@ -154,6 +207,21 @@ class PipelineProgram:
     sync_replicas_independently: bool = False
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
+
+    def sent_bytes(self, source: int, target: int) -> int:
+        """Return the bytes that stage ``source`` sends to its neighbour ``target`` for each micro-batch.
+
+        Forward its output, labels included while they travel on. Backward the gradient of its input,
+        of which concurrent stages get a part each, in proportion to what they had put out.
+        """
+        if source < target:
+            return self.stages[source].output_bytes
+        others = self.shape.parts[self.shape.position_of[target]]
+        size = self.stages[source].gradient_bytes
+        if len(others) == 1:
+            return size
+        whole = sum(self.stages[other].activation_bytes for other in others)
+        return -(-size * self.stages[target].activation_bytes // max(whole, 1))
 
     @property
     def outfeed_elements(self) -> OutfeedElements:

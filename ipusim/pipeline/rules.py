@@ -24,17 +24,16 @@ INTERLEAVED: Final = "RecomputeAndBackpropagateInterleaved"
 _INTERLEAVED_NAME: Final = "Recompute_and_backpropagate_interleaved"
 
 
-def check_stages(stages: int, mapping: tuple[int, ...]) -> None:
-    """Refuse fewer than two stages and a mapping of another length; raises ProgramError."""
-    if stages < 2:
+def check_stages(shape: PlanShape) -> None:
+    """Refuse fewer than two stages; raises ProgramError."""
+    if shape.positions < 2:
         raise ProgramError("Pipeline requires at least two computational stages.")
-    if len(mapping) != stages:
-        raise ProgramError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
 
 
 def check_interleaved(shape: PlanShape) -> None:
     """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError."""
-    if shape.training and len(set(shape.mapping)) != len(shape.mapping):
+    devices = shape.device_of_step[: shape.positions]
+    if shape.training and len(set(devices)) != len(devices):
         raise UnsupportedProgramError(
             "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
             "device for training graphs. Please use a different pipeline schedule."

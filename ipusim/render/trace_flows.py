@@ -40,16 +40,28 @@ def flows(timeline: Timeline) -> Flows:
 
 
 def _neighbours(timeline: Timeline, kind: SpanKind, stride: int) -> tuple[Rows, Rows]:
-    """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` stages on."""
+    """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` places on."""
     rows = timeline.rows(kind)
+    if not len(rows):
+        return rows, rows
     stages = len(timeline.info.stages)
-    # One number for (replica, execution, micro-batch, stage), with a gap after the last stage.
+    positions = np.asarray(timeline.info.position_of)
+    # One number for (replica, execution, micro-batch, stage).
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
-    batch = executed * timeline.info.count + timeline.micro_batch[rows]
-    key = batch * (stages + 2) + timeline.stage[rows] + 1
+    stage = timeline.stage[rows]
+    key = (executed * timeline.info.count + timeline.micro_batch[rows]) * stages + stage
     order = np.argsort(key, kind="stable")
-    wanted = key + stride
-    place = np.searchsorted(key[order], wanted)
-    found = place < len(key)
-    found[found] = key[order][place[found]] == wanted[found]
-    return rows[found], rows[order[place[found]]]
+    found = []
+    # Neighbours differ by one in number too, except where stages run at the same time.
+    for jump in sorted({int(b - a) for a in range(stages) for b in np.flatnonzero(positions == positions[a] + stride)}):
+        source = np.flatnonzero((stage + jump >= 0) & (stage + jump < stages))
+        source = source[positions[stage[source] + jump] == positions[stage[source]] + stride]
+        wanted = key[source] + jump
+        place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+        there = key[order][place] == wanted
+        found.append((rows[source[there]], rows[order[place[there]]]))
+    if not found:
+        return rows[:0], rows[:0]
+    source, target = (np.concatenate(side) for side in zip(*found, strict=True))
+    by_source = np.argsort(source, kind="stable")
+    return source[by_source], target[by_source]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
-from ipusim.schedules.layout import lay_out
+from ipusim.schedules.layout import fifo_depths, lay_out
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
@@ -20,7 +20,7 @@ def plan(shape: PlanShape) -> Plan:
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
-    check_stages(shape.stages, shape.mapping)
+    check_stages(shape)
     starts = offsets(shape)
     if shape.overlapped_io:
         check_overlapped_count(shape.count, len(starts))
@@ -31,7 +31,7 @@ def plan(shape: PlanShape) -> Plan:
         shape,
         offsets=starts,
         emitted=shape.steps * shape.count // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
-        fifo_depths=tuple(2 * (shape.stages - 1 - stage) for stage in range(shape.stages)) if shape.training else (),
+        fifo_depths=fifo_depths(shape, 2),
         copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),
     )

@@ -13,7 +13,7 @@ from ipusim.pipeline.rules import (
     check_stages,
     recomputation,
 )
-from ipusim.schedules.layout import lay_out
+from ipusim.schedules.layout import fifo_depths, lay_out
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
@@ -22,7 +22,7 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     A rotation of the steps' IPUs is taken if it differs from every one taken
     before in every place, so that each IPU has at most one step a time-step.
     """
-    ipus = shape.ipu_of_step
+    ipus = shape.device_of_step
     chosen: list[int] = []
     for start in range(shape.steps):
         rotated = [ipus[(place - start) % shape.steps] for place in range(shape.steps)]
@@ -38,7 +38,7 @@ def plan(shape: PlanShape) -> Plan:
     training with several stages on one IPU, and CountError for a count that is
     no multiple of the overlap length.
     """
-    check_stages(shape.stages, shape.mapping)
+    check_stages(shape)
     check_interleaved(shape)
     check_no_overlapped_io(shape, "interleaved")
     if shape.recompute_inline:
@@ -50,7 +50,7 @@ def plan(shape: PlanShape) -> Plan:
         shape,
         offsets=starts,
         emitted=shape.steps * shape.count // len(starts) + shape.steps,
-        fifo_depths=tuple(shape.stages - 1 - stage for stage in range(shape.stages)) if shape.training else (),
+        fifo_depths=fifo_depths(shape, 1),
         copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),
     )

@@ -31,8 +31,15 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     row = np.repeat(np.arange(overlap), len(local))
     time_step = np.tile(local, overlap) + np.asarray(offsets)[row]
     micro_batch = np.tile(local // steps, overlap) * overlap + row
-    backward = step >= shape.stages
-    stage = np.where(backward, 2 * shape.stages - 1 - step, step)
+    backward = step >= shape.positions
+    position = np.where(backward, 2 * shape.positions - 1 - step, step)
+    if shape.sizes:  # every part of concurrent stages runs in their step
+        parts = np.asarray(shape.sizes)[position]
+        row = np.repeat(np.arange(len(position)), parts)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
+        time_step, micro_batch, step, backward = time_step[row], micro_batch[row], step[row], backward[row]
+        position = np.asarray([stages[0] for stages in shape.parts])[position[row]] + nth
+    stage = position
     kind = np.where(backward, int(Pass.BACKWARD), int(Pass.FORWARD))
     rank = -step
     if shape.overlapped_io:
@@ -43,7 +50,13 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
         again[:, 0] -= 1
         again[:, 2] = Pass.RECOMPUTE
         table = np.concatenate([table, again])
-        rank = np.concatenate([rank, steps - again[:, 3]])
+        rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[again[:, 3]]])
     # One number orders as the three would: time-step, IPU, and rank within both.
     ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
     return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]
+
+
+def fifo_depths(shape: PlanShape, factor: int) -> tuple[int, ...]:
+    """Return the depth of each stage's activation FIFO: ``factor`` for every place between it and the last."""
+    last = shape.positions - 1
+    return tuple(factor * (last - position) for position in shape.position_of) if shape.training else ()

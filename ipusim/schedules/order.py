@@ -21,8 +21,8 @@ def expected_time_step(plan: Plan, op: Op) -> int:
     row, column = op.micro_batch % plan.overlap, op.micro_batch // plan.overlap
     start = plan.offsets[row] + plan.shape.steps * column + plan.shape.overlapped_io
     if op.kind == Pass.FORWARD:
-        return start + op.stage
-    backward = start + 2 * plan.shape.stages - 1 - op.stage
+        return start + plan.shape.position_of[op.stage]
+    backward = start + plan.shape.step_of(Pass.BACKWARD, op.stage)
     return backward - 1 if op.kind == Pass.RECOMPUTE else backward
 
 
@@ -39,7 +39,7 @@ def order_violations(plan: Plan) -> list[Violation]:
         if right != time_step:
             text = f"{op} belongs in time-step {right} of the {plan.schedule} schedule"
             found.append(Violation("order", time_step, ipu, text))
-        key = (1, -op.stage) if op.kind == Pass.RECOMPUTE else (0, -plan.step_of(op.kind, op.stage))
+        key = (1, -op.stage) if op.kind == Pass.RECOMPUTE else (0, -plan.shape.step_of(op.kind, op.stage))
         if last is not None and last[:2] == (time_step, ipu) and last[2] > key:
             text = f"{op} runs too late in its time-step: backward goes before forward, recomputation last"
             found.append(Violation("order", time_step, ipu, text))

@@ -26,7 +26,7 @@ def sequential(shape: PlanShape) -> Plan:
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1.
     """
-    check_stages(shape.stages, shape.mapping)
+    check_stages(shape)
     return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
 
 

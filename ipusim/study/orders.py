@@ -7,7 +7,8 @@ from typing import Any
 
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from ipusim.machine.durations import durations, edge_bytes
+from ipusim.machine.copies import stage_copies
+from ipusim.machine.durations import durations
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 
@@ -123,12 +124,11 @@ def _routes(plan: Plan, program: PipelineProgram, system: System) -> tuple[CopyR
     shape = plan.shape
     routes = []
     for edge in plan.edges():
-        source, target = shape.ipu_of_step[edge.source_step], shape.ipu_of_step[edge.target_step]
-        if source == target:
-            continue
-        backward = edge.source_step >= shape.stages
-        stages = [2 * shape.stages - 1 - step if step >= shape.stages else step for step in edge]
-        ways = system.route(source, target)
-        ipus = (ways[0].source, *(way.target for way in ways))
-        routes.append(CopyRoute(stages[0], stages[1], backward, ipus, edge_bytes(program, edge)))
+        backward = edge.source_step >= shape.positions
+        for copy in stage_copies(program, edge):
+            source, target = shape.mapping[copy.source], shape.mapping[copy.target]
+            if source != target:
+                ways = system.route(source, target)
+                ipus = (ways[0].source, *(way.target for way in ways))
+                routes.append(CopyRoute(copy.source, copy.target, backward, ipus, copy.bytes))
     return tuple(routes)

@@ -114,6 +114,7 @@ class TimelineInfo:
         micro_batch_size: samples in a micro-batch.
         links: name of each link direction that carries traffic, such as ``0→1 rung``.
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
+        positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
     """
 
     name: str
@@ -133,6 +134,12 @@ class TimelineInfo:
     micro_batch_size: int
     links: tuple[str, ...]
     replicas: int = 1
+    positions: tuple[int, ...] = ()
+
+    @property
+    def position_of(self) -> tuple[int, ...]:
+        """The place in the pipeline of each stage."""
+        return self.positions or tuple(range(len(self.stages)))
 
     @property
     def shards(self) -> int:

@@ -21,7 +21,7 @@ RAMP_DOWN = "dcba .dcb ..dc ...d .... ...."
 def steps(plan):
     rows = [set() for _ in range(plan.emitted)]
     for time_step, _, op in plan.ops():
-        rows[time_step].add(plan.step_of(op.kind, op.stage))
+        rows[time_step].add(plan.shape.step_of(op.kind, op.stage))
     return rows
 
 
