@@ -55,6 +55,7 @@ GALLERY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "recomputation.png": ("recomputation", (), None),
     "data_parallel.png": ("data_parallel_4x4", ("steps=1", "numerics=off"), None),
     "offload.png": ("optimizer_state_offload", (), None),
+    "concurrent_stages.png": ("concurrent_stages", (), None),
     "overlapped_io.png": ("overlapped_io", (), None),
     "transformer.png": ("transformer_eight_ipus", ("steps=1", "numerics=off"), None),
 }

@@ -25,6 +25,7 @@ def build_system(
     ipus: int | None = None,
     select: int | None = None,
     selection_order: str = "AUTO",
+    devices: Sequence[int] | None = None,
     pipelined: bool = True,
     clock_hz: int | None = None,
     overhead_ns: Fraction | None = None,
@@ -38,6 +39,7 @@ def build_system(
     Arguments:
         name: a name of :data:`ipusim.hardware.machines.MACHINES`.
         mapping: logical IPU of each computational stage, in one replica.
+        devices: the same as AUTO sees it, with -1 for concurrent stages; by default ``mapping``.
         ipus: size of the device; by default the smallest power of two that holds the mapping. A larger one holds
             several replicas.
         select: id of the device in the machine's listing; by default the first of that size.
@@ -70,7 +72,7 @@ def build_system(
                 f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
                 f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
             )
-    order, reason = resolve_order(selection_order, mapping, pipelined)
+    order, reason = resolve_order(selection_order, mapping if devices is None else devices, pipelined)
     replicas = replication_factor(device.count, shards_of(mapping))
     return System(
         name=name,

@@ -85,7 +85,8 @@ def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tu
     moved = next((stage for stage, ipu in enumerate(mapping) if ipu != stage), None)
     if moved is None:
         return "SNAKE", "AUTO takes SNAKE because every stage of the pipeline sits on the IPU of its own number."
-    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved} of the pipeline sits on IPU {mapping[moved]}."
+    place = f"on IPU {mapping[moved]}" if mapping[moved] >= 0 else "on several IPUs"
+    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved} of the pipeline sits {place}."
 
 
 def _unknown_order(order: str, known: tuple[str, ...]) -> str:

@@ -137,8 +137,9 @@ class NumpyExecutor:
             self._memories[ipu].stages[stage] = StageMemory(workload, stage, shape.count)
 
     def stage_parameters(self) -> list[dict[str, Array]]:
-        """Return the parameters of each stage, keyed ``layer/W``, as they are now."""
-        return [self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping)]
+        """Return the parameters of each place in the pipeline, keyed ``layer/W``, as they are now."""
+        held = [self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping)]
+        return [{name: array for stage in parts for name, array in held[stage].items()} for parts in self._shape.parts]
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""

@@ -6,9 +6,11 @@ import math
 from typing import NamedTuple
 
 from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.chain import Chain
 from ipusim.model.convolution import Conv2D
 from ipusim.model.layer import Described, Shape
 from ipusim.model.network import chain_shapes
+from ipusim.model.parallel import Branch, Parallel
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.recurrent import Recurrent
 from ipusim.model.residual import Residual
@@ -36,12 +38,23 @@ def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
             return InnerSizes(0, math.prod(field) * math.prod(kernel) // filters)
         case MaxPool2D() | AveragePool2D():
             return InnerSizes(0, math.prod(layer.padded_shape(input_shape)))
-        case Residual():
+        case Residual() | Parallel() | Branch():
             kept, passing = 0, 0
-            for branch in (layer.layers, layer.shortcut):
+            for branch in _chains(layer):
                 shapes = chain_shapes(branch, input_shape)
                 inside = [inner_sizes(named.layer, shape) for named, shape in zip(branch, shapes, strict=False)]
                 kept += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.kept for sizes in inside)
                 passing = max(passing, *(sizes.passing for sizes in inside)) if inside else passing
             return InnerSizes(kept, passing)
     return InnerSizes()
+
+
+def _chains(layer: Residual | Parallel | Branch) -> tuple[Chain, ...]:
+    """Return the layers in order that a layer holds."""
+    match layer:
+        case Residual():
+            return layer.layers, layer.shortcut
+        case Parallel():
+            return layer.branches
+        case Branch():
+            return (layer.layers,)

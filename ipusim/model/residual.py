@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain as joined
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
+from ipusim.model import chain
 from ipusim.model.cost import in_turn
 from ipusim.model.layer import Array, Key, Layer, LayerCost, Parameters, Saved, Shape
 from ipusim.model.network import NamedLayer, chain_shapes
 from ipusim.model.profile import Work
-
-_Branch = tuple[NamedLayer[Layer], ...]
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,14 @@ class Residual:
             shape; none passes the input on.
     """
 
-    layers: _Branch
-    shortcut: _Branch = ()
+    layers: chain.Chain
+    shortcut: chain.Chain = ()
 
     def __post_init__(self) -> None:
         """Raise ModelError for no layers, or for names that are not distinct and without a slash."""
         if not self.layers:
             raise ModelError("a residual block needs at least one layer, got none")
-        seen: set[str] = set()
-        for named in (*self.layers, *self.shortcut):
-            if not named.name or "/" in named.name or named.name in seen:
-                raise ModelError(f"expected distinct names without '/' in a residual block, got {named.name!r}")
-            seen.add(named.name)
+        chain.check_names((*self.layers, *self.shortcut), "a residual block")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the sum; raises ModelError when the two sides differ."""
@@ -72,33 +67,31 @@ class Residual:
 
     def _inner(self, input_shape: Shape) -> Iterator[tuple[NamedLayer[Layer], Shape]]:
         """Yield each inner layer and the shape of its input."""
-        return chain.from_iterable(
-            zip(branch, chain_shapes(branch, input_shape), strict=False) for branch in (self.layers, self.shortcut)
-        )
+        return joined.from_iterable(chain.with_shapes(branch, input_shape) for branch in (self.layers, self.shortcut))
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the sum of both sides for ``x`` (batch, ...).
 
         The key of an inner layer is ``key`` and its place, the layers first.
         """
-        y, saved = _forward(self.layers, parameters, x, key, 0)
-        side, side_saved = _forward(self.shortcut, parameters, x, key, len(self.layers))
+        y, saved = chain.run_forward(self.layers, parameters, x, key, 0)
+        side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
         return y + side, (saved, side_saved)
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the sum of both sides' gradients of the input, and those of all inner parameters."""
-        dx, gradients = _backward(self.layers, parameters, saved[0], grad, need_input_gradient)
-        side, more = _backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
+        dx, gradients = chain.run_backward(self.layers, parameters, saved[0], grad, need_input_gradient)
+        side, more = chain.run_backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
         return (dx + side if dx is not None and side is not None else None), gradients | more
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""
         costs = [
-            named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+            cost
             for branch in (self.layers, self.shortcut)
-            for index, (named, shape) in enumerate(zip(branch, chain_shapes(branch, input_shape), strict=False))
+            for cost in chain.costs(branch, input_shape, batch, itemsize, need_input_gradient)
         ]
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
         add, add_back = (Work(flops=n, sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
@@ -107,30 +100,3 @@ class Residual:
             in_turn((*(cost.forward for cost in costs), add), itemsize),
             in_turn((*back, add_back) if need_input_gradient else back, itemsize),
         )
-
-
-def _own(parameters: Parameters, name: str) -> dict[str, Array]:
-    """Return the parameters of the inner layer ``name`` under its own names."""
-    prefix = f"{name}/"
-    return {key.removeprefix(prefix): array for key, array in parameters.items() if key.startswith(prefix)}
-
-
-def _forward(branch: _Branch, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
-    saved = []
-    for place, named in enumerate(branch, first):
-        x, kept = named.layer.forward(_own(parameters, named.name), x, None if key is None else (*key, place))
-        saved.append(kept)
-    return x, saved
-
-
-def _backward(
-    branch: _Branch, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
-) -> tuple[Array | None, dict[str, Array]]:
-    made: list[tuple[str, Array]] = []
-    for index in range(len(branch) - 1, -1, -1):
-        named = branch[index]
-        assert grad is not None  # only the first layer may go without
-        own = _own(parameters, named.name)
-        grad, gradients = named.layer.backward(own, saved[index], grad, need_input_gradient or index > 0)
-        made[:0] = [(f"{named.name}/{name}", array) for name, array in gradients.items()]
-    return (grad if need_input_gradient else None), dict(made)

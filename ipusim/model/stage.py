@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -16,6 +16,7 @@ from ipusim.model.bound_stage import Bound, BoundStage
 from ipusim.model.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
+from ipusim.model.parallel import Parallel
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stash import with_memory
 
@@ -190,12 +191,17 @@ def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parame
 
 
 def build_stages(
-    network: Network, groups: Sequence[Sequence[str]], names: Sequence[str] | None = None
+    network: Network,
+    groups: Sequence[Sequence[str]],
+    names: Sequence[str] | None = None,
+    concurrent: Collection[int] = (),
 ) -> tuple[LayerStage, ...]:
     """Make one stage of each group of layer names, as :func:`ipusim.model.network.split` gives them.
 
-    ``names`` are the stages' names, by default ``stage 0`` and so on. Raises
-    ModelError unless the groups are the network's layers in order, none empty.
+    ``names`` are the stages' names, by default ``stage 0`` and so on. Those whose numbers are in
+    ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named
+    ``stage 1a``, ``stage 1b``. Raises ModelError unless the groups are the network's layers in
+    order, none empty.
     """
     listed = [name for group in groups for name in group]
     if listed != list(network.names):
@@ -203,9 +209,14 @@ def build_stages(
     if not all(groups):
         raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
     names = [f"stage {index}" for index in range(len(groups))] if names is None else names
-    stages, start = [], 0
+    stages: list[LayerStage] = []
+    start = 0
     for index, (name, group) in enumerate(zip(names, groups, strict=True)):
         end = min(start + len(group), len(network.layers))
+        if index in concurrent:
+            stages += _parts(network, name, start, group)
+            start = end
+            continue
         has_loss = network.loss is not None and index == len(groups) - 1
         stages.append(
             LayerStage(
@@ -220,3 +231,21 @@ def build_stages(
         )
         start = end
     return tuple(stages)
+
+
+def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
+    """Yield a stage for each branch of the one parallel layer of ``group``; labels go on beside the first."""
+    named = network.layers[start]
+    if len(group) != 1 or not isinstance(named.layer, Parallel):
+        raise ModelError(f"stage {name!r}: expected one parallel layer for concurrent stages, got {', '.join(group)}")
+    before = network.shapes[start]
+    for number, branch in enumerate(named.layer.parts):
+        yield LayerStage(
+            name=f"{name}{chr(ord('a') + number)}",
+            named_layers=(NamedLayer[Layer](named.name, branch),),
+            loss=None,
+            shapes=(before, branch.output_shape(before)),
+            first_position=start,
+            is_last=False,
+            labels_travel_on=network.loss is not None and number == 0,
+        )

@@ -17,13 +17,14 @@ from ipusim.model.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.lstm import LSTM
 from ipusim.model.network import NamedLayer
 from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.parallel import Parallel
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.python_file import load_function
 from ipusim.model.residual import Residual
 from ipusim.scenario import layer_spec as spec_of
 from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import CyclesSpec, InnerLayerSpec, LayerSpec, PythonSpec, ResidualSpec
+from ipusim.scenario.layer_spec import CyclesSpec, InnerLayerSpec, LayerSpec, ParallelSpec, PythonSpec, ResidualSpec
 from ipusim.scenario.limits import check_parameters
 from ipusim.scenario.problems import KeyPath
 
@@ -58,6 +59,14 @@ def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) 
             shortcut = _inner(spec.shortcut, (*path, "shortcut"), base, findings)
             with findings.at(path):
                 return None if layers is None or shortcut is None else Residual(layers, shortcut)
+        case ParallelSpec():
+            inner = [
+                _inner(branch, (*path, "branches", number), base, findings)
+                for number, branch in enumerate(spec.branches)
+            ]
+            branches = tuple(branch for branch in inner if branch is not None)
+            with findings.at(path):
+                return Parallel(branches) if len(branches) == len(inner) else None
         case PythonSpec():
             from ipusim.model.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
 

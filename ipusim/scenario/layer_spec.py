@@ -263,6 +263,19 @@ class ResidualSpec(_LayerSpec, title="residual"):
     )
 
 
+class ParallelSpec(_LayerSpec, title="parallel"):
+    """Branches that take the same input; their outputs are joined along the last axis."""
+
+    type: Literal["parallel"]
+    branches: Annotated[
+        tuple[
+            Annotated[tuple[InnerLayerSpec, ...], Strict(False), Field(title="branch", min_length=1, max_length=64)],
+            ...,
+        ],
+        Strict(False),
+    ] = Field(min_length=2, max_length=16, description="the layers in order, of each branch")
+
+
 #: One layer of a model: any of these, and those that only stand in a model itself.
 LayerSpec = Annotated[
     Annotated[FlattenSpec, Tag("<flatten>")]
@@ -281,6 +294,7 @@ LayerSpec = Annotated[
     | Annotated[MultiHeadAttentionSpec, Tag("<multi_head_attention>")]
     | Annotated[EmbeddingSpec, Tag("<embedding>")]
     | Annotated[ResidualSpec, Tag("<residual>")]
+    | Annotated[ParallelSpec, Tag("<parallel>")]
     | Annotated[SoftmaxCrossEntropySpec, Tag("<softmax_cross_entropy>")]
     | Annotated[MeanSquaredErrorSpec, Tag("<mean_squared_error>")]
     | Annotated[PythonSpec, Tag("<python>")],

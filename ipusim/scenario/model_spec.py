@@ -45,7 +45,7 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
 
 def _stage_kind(value: object) -> str | None:
     if isinstance(value, list | tuple):
-        return "<layers>"
+        return "<concurrent>" if any(isinstance(item, dict | Node) for item in value) else "<layers>"
     if isinstance(value, dict | Node):
         return (
             "<python>"
@@ -55,9 +55,15 @@ def _stage_kind(value: object) -> str | None:
     return None
 
 
-#: One stage: names of layers, a Python function, or a cost alone.
+#: One stage: names of layers, a Python function, or a cost alone; or several of these that run at the same time.
 StageSpec = Annotated[
     Annotated[tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=1024), Tag("<layers>")]
+    | Annotated[
+        tuple[TimedStageSpec, ...],
+        Strict(False),
+        Field(title="concurrent", min_length=1, max_length=16),
+        Tag("<concurrent>"),
+    ]
     | Annotated[PythonSpec, Tag("<python>")]
     | Annotated[TimedStageSpec, Tag("<timed>")],
     Discriminator(_stage_kind),

@@ -41,7 +41,7 @@ ARGUMENTS: Final = (
     Option(
         "computational_stages",
         "pipeline.stages",
-        "stages as lists of layers, functions or costs; or `pipeline.splits`",
+        "stages as lists of layers, functions or costs, or lists of concurrent ones; or `pipeline.splits`",
         f"{_RUN}::test_every_split_and_schedule",
     ),
     Option(
@@ -86,7 +86,7 @@ ARGUMENTS: Final = (
     Option(
         "device_mapping",
         "pipeline.device_mapping",
-        "the IPU of each stage, several on one IPU included; no lists for concurrent stages",
+        "the IPU of each stage, several on one IPU included, and lists for concurrent stages",
         f"{_RUN}::test_device_mappings",
     ),
     Option(

@@ -29,11 +29,11 @@ from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_cycles, check_network
 from ipusim.scenario.load import load_source
 from ipusim.scenario.resolve_data import Data, resolve_data
+from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.scenario.resolve_network import is_loss, resolve_network
 from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
 from ipusim.scenario.resolve_system import (
     resolve_io_tiles,
-    resolve_mapping,
     resolve_offloads,
     resolve_plan,
     resolve_system,
@@ -123,7 +123,9 @@ def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Expe
 def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, findings: Findings) -> Experiment:
     """Assemble an Experiment of layers; with numerics off it keeps their cost and leaves the arithmetic out."""
     layers = [[layer.spec.name for layer in stage.layers] for stage in parts.planned]
-    stages = build_stages(network, layers, [stage.name for stage in parts.planned])
+    names, shape = [stage.name for stage in parts.planned], parts.plan.shape
+    places = [place for place, each in enumerate(shape.parts) if len(each) > 1]
+    stages = build_stages(network, layers, names, places)
     if scenario.pipeline.outfeed_mask is not None:
         stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
     shuffle = scenario.data is None or scenario.data.shuffle
@@ -140,7 +142,8 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
         return experiment
     held_out = None
     if data.held_out is not None and network.loss is not None:
-        held_out = HeldOut(data.held_out, stages, scenario.evaluate.every if scenario.evaluate else None)
+        whole = build_stages(network, layers, names)  # an evaluation runs on one IPU
+        held_out = HeldOut(data.held_out, whole, scenario.evaluate.every if scenario.evaluate else None)
     return replace(
         experiment,
         workload=build_workload(scenario, stages, feed, parts.training),
@@ -152,7 +155,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
 def _is_training(scenario: Scenario, planned: tuple[PlannedStage, ...] | None) -> bool:
     if scenario.training is not None:
         return scenario.training
-    timed = [stage.timed for stage in planned or () if stage.timed]
+    timed = [cost for stage in planned or () for cost in stage.costs]
     return scenario.optimizer is not None or any(stage.backward for stage in timed)
 
 
@@ -178,7 +181,7 @@ def _check_sections(
     if planned is None:
         return
     _check_outfeed(scenario, planned, training, findings)
-    if planned[0].timed:
+    if planned[0].costs:
         if scenario.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
             findings.add(("numerics",), text)
@@ -214,7 +217,7 @@ def _check_outfeed(scenario: Scenario, planned: tuple[PlannedStage, ...], traini
             loss=pipeline.outfeed_loss,
             accumulate=pipeline.accumulate_outfeed,
             mode=scenario.outfeed.mode,
-            outputs=1 if planned[0].timed else 2,
+            outputs=1 if planned[0].costs else 2,
         )
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
         text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
@@ -229,9 +232,9 @@ def _place(
     findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
-    mapping = resolve_mapping(scenario, len(planned), findings) if planned else None
+    mapping = resolve_mapping(scenario, planned, findings) if planned else None
     if mapping is None:
-        return resolve_system(scenario, (0,), findings), None
+        return resolve_system(scenario, DeviceMapping((0,)), findings), None
     pipeline = scenario.pipeline
     schedule = registry.find(pipeline.schedule)
     mode = None
@@ -240,15 +243,19 @@ def _place(
     if mode is None:
         return resolve_system(scenario, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
-    shape = PlanShape(
-        mapping,
-        pipeline.gradient_accumulation_count,
-        training,
-        again == THEN_BACKPROPAGATE,
-        again == INTERLEAVED,
-        overlapped_io,
-    )
-    return resolve_system(scenario, mapping, findings), resolve_plan(scenario, shape, findings)
+    shape = None
+    with findings.at(MAPPING):
+        shape = PlanShape(
+            mapping.ipus,
+            pipeline.gradient_accumulation_count,
+            training,
+            again == THEN_BACKPROPAGATE,
+            again == INTERLEAVED,
+            overlapped_io,
+            mapping.sizes,
+        )
+    system = resolve_system(scenario, mapping, findings)
+    return system, None if shape is None else resolve_plan(scenario, shape, findings)
 
 
 def _network(
@@ -259,7 +266,7 @@ def _network(
     findings: Findings,
 ) -> Network | None:
     """Return the network; None when only time is simulated, or after noting why there is none."""
-    if planned is None or data is None or planned[0].timed:
+    if planned is None or data is None or planned[0].costs:
         return None
     layers = [layer for stage in planned for layer in stage.layers]
     network = resolve_network(layers, data.train, findings.source.path.parent, findings)

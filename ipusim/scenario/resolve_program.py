@@ -17,6 +17,7 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
+from ipusim.scenario.model_spec import TimedStageSpec
 from ipusim.scenario.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.stages import PlannedStage
@@ -28,27 +29,28 @@ def timed_profiles(
     """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
     profiles: list[StageProfile] = []
     before = infeed_bytes or 0
-    for spec in (stage.timed for stage in planned):
-        if spec is None:
-            continue
-        accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
-        profiles.append(
-            StageProfile(
-                name=spec.name,
-                forward=spec.forward,
-                backward=spec.backward if training else 0,
-                update=spec.update if training else 0,
-                output_bytes=spec.output_bytes,
-                gradient_bytes=spec.gradient_bytes if training else 0,
-                parameter_bytes=spec.parameter_bytes,
-                state_bytes=spec.state_bytes if training else 0,
-                accumulator_bytes=accumulators if training else 0,
-                input_bytes=before if spec.input_bytes is None else spec.input_bytes,
-                stash_bytes=spec.stash_bytes if training else 0,
-            )
-        )
-        before = spec.output_bytes
+    for stage in planned:
+        profiles += [_timed_profile(spec, training, before) for spec in stage.costs]
+        before = sum(spec.output_bytes for spec in stage.costs)
     return tuple(profiles)
+
+
+def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StageProfile:
+    """Return the profile of one stage; ``before`` are the bytes that come to it."""
+    accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
+    return StageProfile(
+        name=spec.name,
+        forward=spec.forward,
+        backward=spec.backward if training else 0,
+        update=spec.update if training else 0,
+        output_bytes=spec.output_bytes,
+        gradient_bytes=spec.gradient_bytes if training else 0,
+        parameter_bytes=spec.parameter_bytes,
+        state_bytes=spec.state_bytes if training else 0,
+        accumulator_bytes=accumulators if training else 0,
+        input_bytes=before if spec.input_bytes is None else spec.input_bytes,
+        stash_bytes=spec.stash_bytes if training else 0,
+    )
 
 
 def counted_profiles(

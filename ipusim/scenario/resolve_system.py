@@ -17,33 +17,22 @@ from ipusim.pipeline.rules import nearest_counts
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_operations
 from ipusim.scenario.problems import KeyPath, one_of
+from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping
 from ipusim.scenario.schema import Scenario, StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
 
-_MAPPING: KeyPath = ("pipeline", "device_mapping")
 _NANOSECONDS = 10**9
 
 
-def resolve_mapping(scenario: Scenario, stages: int, findings: Findings) -> tuple[int, ...] | None:
-    """Return the IPU of each stage: as given, or one stage on each IPU, or all on the one of ``single``."""
-    mapping = scenario.pipeline.device_mapping
-    if mapping is None:
-        return (0,) * stages if scenario.pipeline.schedule == "single" else tuple(range(stages))
-    if len(mapping) != stages:
-        findings.add(_MAPPING, f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
-        return None
-    return mapping
-
-
-def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findings) -> System | None:
+def resolve_system(scenario: Scenario, devices: DeviceMapping, findings: Findings) -> System | None:
     """Return the device that the program runs on; None after noting why there is none."""
-    spec = scenario.system
+    spec, mapping = scenario.system, devices.ipus
     ipus = spec.auto_select_ipus
     if ipus is None and spec.select_ipus is None:
         ipus = 1 << max(mapping).bit_length()
     asked: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
     if not findings.is_set(asked):
-        asked = _MAPPING if findings.is_set(_MAPPING) else ("system", "name")
+        asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
 
     def build(stages: tuple[int, ...]) -> System:
         return build_system(
@@ -52,6 +41,7 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
             ipus=ipus,
             select=spec.select_ipus,
             selection_order=spec.selection_order,
+            devices=devices.devices,
             pipelined=registry.find(scenario.pipeline.schedule).pipelined,
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
@@ -78,10 +68,10 @@ def resolve_system(scenario: Scenario, mapping: tuple[int, ...], findings: Findi
         with findings.at(("system",)):
             return build(mapping)
         return None
-    if findings.is_set(_MAPPING):
+    if findings.is_set(MAPPING):
         for stage in outside:
             text = f"expected an IPU from 0 to {count - 1} of the device's {count}, got {mapping[stage]}"
-            findings.add((*_MAPPING, stage), f"{text}; take a larger device, or another IPU")
+            findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; take a larger device, or another IPU")
     else:
         needed = 1 << max(mapping).bit_length()
         text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
@@ -160,10 +150,10 @@ def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Pl
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text)
     except UnsupportedProgramError as error:
-        place = _MAPPING if findings.is_set(_MAPPING) and not shape.overlapped_io else ("pipeline", "schedule")
+        place = MAPPING if findings.is_set(MAPPING) and not shape.overlapped_io else ("pipeline", "schedule")
         findings.add(place, str(error))
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        place = _MAPPING if schedule.name == "single" else ("pipeline", "schedule")
+        place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
         findings.add(place, str(error) + remedy)
     return None

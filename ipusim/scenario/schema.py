@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import Field, Strict
+from pydantic import Discriminator, Field, Strict, Tag
 
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
@@ -31,6 +31,20 @@ MAX_STAGES: Final = 256
 
 #: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
 _Depth = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
+_Ipu = Annotated[int, Field(ge=0, le=63)]
+
+
+def _device_kind(value: object) -> str:
+    return "<ipus>" if isinstance(value, list | tuple) else "<ipu>"
+
+
+_Device = Annotated[
+    Annotated[_Ipu, Field(title="ipu"), Tag("<ipu>")]
+    | Annotated[tuple[_Ipu, ...], Strict(False), Field(title="ipus", min_length=1, max_length=16), Tag("<ipus>")],
+    Discriminator(_device_kind),
+]
 
 
 class HostSpec(Node, title="host"):
@@ -131,11 +145,11 @@ class PipelineSpec(Node, title="pipeline"):
         max_length=MAX_STAGES,
         description="measured cycles of each stage, instead of the cost model's",
     )
-    device_mapping: Annotated[tuple[Annotated[int, Field(ge=0, le=63)], ...], Strict(False)] | None = Field(
+    device_mapping: Annotated[tuple[_Device, ...], Strict(False)] | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_STAGES,
-        description="the IPU of each stage; default: one stage on each IPU",
+        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU",
     )
     micro_batch_size: int = Field(
         default=1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)"

@@ -22,11 +22,20 @@ class PlacedLayer:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage as the scenario has it: its layers, or its cost alone (then it has no layers)."""
+    """A stage as the scenario has it: its layers, or its cost alone (then it has no layers).
+
+    Of several stages that run at the same time, ``concurrent`` are the costs.
+    """
 
     name: str
     layers: tuple[PlacedLayer, ...] = ()
     timed: TimedStageSpec | None = None
+    concurrent: tuple[TimedStageSpec, ...] = ()
+
+    @property
+    def costs(self) -> tuple[TimedStageSpec, ...]:
+        """The stage's cost, or those of all that run at the same time; none where it has layers."""
+        return (self.timed,) if self.timed else self.concurrent
 
 
 def plan_stages(scenario: Scenario, findings: Findings) -> tuple[PlannedStage, ...] | None:
@@ -45,14 +54,10 @@ def plan_stages(scenario: Scenario, findings: Findings) -> tuple[PlannedStage, .
     else:
         stages = list(_by_lists(scenario, layers, findings))
         _check_kinds(stages, findings)
-    _check_names([stage.name for stage in stages], findings)
-    if pipeline.cycles is not None and len(findings) == before:
-        if stages[0].timed:
-            text = "expected no cycles beside stages that give their own, got both: leave this key out"
-            findings.add(("pipeline", "cycles"), text)
-        elif len(pipeline.cycles) != len(stages):
-            text = f"expected the cycles of {len(stages)} stages, got those of {len(pipeline.cycles)}"
-            findings.add(("pipeline", "cycles"), text)
+    _check_names([_names(stage) for stage in stages], findings)
+    if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
+        text = "expected no cycles beside stages that give their own, got both: leave this key out"
+        findings.add(("pipeline", "cycles"), text)
     return None if len(findings) > before else tuple(stages)
 
 
@@ -105,9 +110,11 @@ def _by_lists(scenario: Scenario, layers: list[PlacedLayer], findings: Findings)
             yield PlannedStage(spec.name, timed=spec)
         elif isinstance(spec, PythonSpec):
             yield PlannedStage(spec.name, (PlacedLayer(path, spec),))
+        elif (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
+            yield PlannedStage(f"stage{index}", concurrent=tuple(costs))
         else:
             start = place
-            for item, name in enumerate(spec):
+            for item, name in enumerate(map(str, spec)):
                 right = names[place] if place < len(names) else None
                 if name == right:
                     place += 1
@@ -125,14 +132,21 @@ def _by_lists(scenario: Scenario, layers: list[PlacedLayer], findings: Findings)
 
 def _check_kinds(stages: list[PlannedStage], findings: Findings) -> None:
     """Refuse stages that compute beside stages that only take time."""
-    timed = [index for index, stage in enumerate(stages) if stage.timed]
+    timed = [index for index, stage in enumerate(stages) if stage.costs]
     if 0 < len(timed) < len(stages):
         text = "expected a stage that computes, as the others do, got one known by its cost alone"
         findings.add(("pipeline", "stages", timed[0]), text)
 
 
-def _check_names(names: list[str], findings: Findings) -> None:
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            text = f"expected a name that no other stage has, got {name!r} again"
-            findings.add(("pipeline", "stages", index, "name"), text)
+def _names(stage: PlannedStage) -> tuple[str, ...]:
+    return tuple(cost.name for cost in stage.concurrent) or (stage.name,)
+
+
+def _check_names(names: list[tuple[str, ...]], findings: Findings) -> None:
+    seen: set[str] = set()
+    for index, own in enumerate(names):
+        for number, name in enumerate(own):
+            if name in seen:
+                text = f"expected a name that no other stage has, got {name!r} again"
+                findings.add(("pipeline", "stages", index, *([number] if len(own) > 1 else []), "name"), text)
+            seen.add(name)

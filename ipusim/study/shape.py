@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ipusim.errors import CountError, ProgramError
+from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
@@ -17,30 +20,33 @@ def plan_for(
 ) -> Plan:
     """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
 
+    Concurrent stages share a place: ``0,1+2,3``.
+
     Raises ProgramError for a schedule, mapping or number of stages that do not
     fit, and CountError, with the nearest legal counts, for the count.
     """
     found = find(schedule)
-    ipus = _mapping(mapping, stages, schedule)
-    shape = PlanShape(ipus, 1, not inference, recompute and not inference)
+    ipus, sizes = _mapping(mapping, stages, schedule)
+    shape = PlanShape(ipus, 1, not inference, recompute and not inference, sizes=sizes)
     overlap = len(found.offsets(shape))
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         raise CountError(f"expected at most {_MOST_OPERATIONS} operations in a grid, got {count} x {shape.steps}")
     try:
-        return found.plan(PlanShape(ipus, count, shape.training, shape.recompute))
+        return found.plan(replace(shape, count=count))
     except CountError as error:
         legal = " or ".join(map(str, nearest_counts(count, overlap)))
         raise CountError(f"{error} Nearest legal counts: {legal}.") from None
 
 
-def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[int, ...]:
+def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
         ipus = tuple(range(2 if stages is None else stages))
-        return (0,) * len(ipus) if schedule.lower() == "single" else ipus
-    words = text.split(",")
+        return ((0,) * len(ipus) if schedule.lower() == "single" else ipus), ()
+    words = text.replace("+", ",").split(",")
     if not all(word.strip().isascii() and word.strip().isdigit() and int(word) < 1024 for word in words):
         raise ProgramError(f"--mapping: expected IPUs below 1024, separated by commas, such as 0,1,0, got {text!r}")
-    if stages is not None and stages != len(words):
-        raise ProgramError(f"Each stage must be mapped to an IPU: {len(words)} mappings != {stages} stages")
-    return tuple(map(int, words))
+    places = text.count(",") + 1
+    if stages is not None and stages != places:
+        raise ProgramError(f"Each stage must be mapped to an IPU: {places} mappings != {stages} stages")
+    return parse_mapping(text)

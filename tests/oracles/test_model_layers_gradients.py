@@ -13,6 +13,7 @@ from ipusim.model.layers import ActivationLayer, Dense
 from ipusim.model.lstm import LSTM
 from ipusim.model.network import NamedLayer
 from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.parallel import Parallel
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.residual import Residual
 
@@ -32,6 +33,14 @@ RESNET = Residual(
         NamedLayer("again", Conv2D(3, (2, 2), padding="same")),
     ),
     (NamedLayer("resize", Conv2D(3, (1, 1), (2, 2), use_bias=False)),),
+)
+
+BRANCHES = Parallel(
+    (
+        (NamedLayer("dense", Dense(2, "tanh")), NamedLayer("dropout", Dropout(0.3))),
+        (NamedLayer("norm", LayerNorm()),),
+        (NamedLayer("wide", Dense(5)), NamedLayer("narrow", Dense(1, "gelu"))),
+    )
 )
 
 LAYERS = {
@@ -71,6 +80,7 @@ LAYERS = {
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
     "residual": (BLOCK, (3, 4)),
     "residual with shortcut": (RESNET, (4, 3, 2)),
+    "parallel": (BRANCHES, (3, 4)),
 }
 
 

@@ -43,6 +43,12 @@ def layers(draw):
         else:
             layer = {"type": "activation"}
         found.append({"name": f"layer{index}", **layer, "activation": activation})
+    if draw(st.booleans()):
+        branches = [
+            [{"name": f"branch{index}", "type": "dense", "units": units, "activation": "tanh"}]
+            for index, units in enumerate(draw(st.lists(st.integers(1, 3), min_size=2, max_size=3)))
+        ]
+        found.append({"name": "parallel", "type": "parallel", "branches": branches})
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
 
 
@@ -73,8 +79,11 @@ def scenarios(draw):
         pipeline["gradient_accumulation_dtype"] = "float64"
         pipeline["allow_recompute"] = draw(st.booleans())
         pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
+    if schedule != "single" and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
+        branches = len(model[-2]["branches"])
+        pipeline["device_mapping"][-2] = draw(st.permutations(range(4)))[:branches]
     machine = draw(st.sampled_from(["c2_server", "m2000", "bow_pod16", "free"]))
-    shards = 1 << max(mapping).bit_length()
+    shards = shards_of(pipeline["device_mapping"])
     scenario = {
         "system": {
             "name": machine,
@@ -127,11 +136,20 @@ def scenarios(draw):
     return scenario
 
 
+def shards_of(mapping):
+    """Return the IPUs of a replica: a power of two."""
+    return 1 << max(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, list) else [ipus])).bit_length()
+
+
 def loss_of(weights, scenario, x, y):
     """Return the mean cross entropy of the unsplit model on one micro-batch."""
     h = anp.reshape(x, (len(x), -1))
     for layer in scenario["model"]["layers"][1:-1]:
         name = layer["name"]
+        if layer["type"] == "parallel":
+            keys = [f"parallel/{inner['name']}" for (inner,) in layer["branches"]]
+            h = anp.concatenate([anp.tanh(anp.dot(h, weights[f"{k}/W"]) + weights[f"{k}/b"]) for k in keys], axis=1)
+            continue
         if layer["type"] == "dense":
             h = anp.dot(h, weights[f"{name}/W"])
             if f"{name}/b" in weights:
@@ -143,7 +161,7 @@ def loss_of(weights, scenario, x, y):
 
 def replicas_of(scenario):
     """Return how many replicas fit the device."""
-    shards = 1 << max(scenario["pipeline"]["device_mapping"]).bit_length()
+    shards = shards_of(scenario["pipeline"]["device_mapping"])
     return scenario["system"]["auto_select_ipus"] // shards
 
 

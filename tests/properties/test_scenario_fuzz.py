@@ -222,11 +222,24 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "max", "type": "max_pool2d", "pool_size": [2, 1], "strides": [2, 1], "padding": "valid"},
                 {"name": "mean", "type": "average_pool2d", "pool_size": [3, 3], "padding": "same"},
                 {"name": "flatten", "type": "flatten"},
+                {
+                    "name": "sides",
+                    "type": "parallel",
+                    "branches": [
+                        [{"name": "left", "type": "dense", "units": 2}],
+                        [{"name": "right", "type": "dense", "units": 3}, {"name": "r2", "type": "dense", "units": 2}],
+                    ],
+                },
                 {"name": "logits", "type": "dense", "units": 3},
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]
         },
-        "pipeline": {"splits": ["max"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
+        "pipeline": {
+            "splits": ["max", "sides", "logits"],
+            "device_mapping": [0, 1, [0, 2], 3],
+            "gradient_accumulation_count": 8,
+            "micro_batch_size": 2,
+        },
         "optimizer": {"type": "lamb", "learning_rate": 0.01, "epsilon": 1e-6},
     },
     "recurrent": {

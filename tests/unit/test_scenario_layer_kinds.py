@@ -94,7 +94,7 @@ def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) 
 
 def test_every_layer_of_the_schema_can_be_built() -> None:
     names = {spec.__name__ for spec in specs(LayerSpec)}
-    apart = {"ResidualSpec", "PythonSpec", "SoftmaxCrossEntropySpec", "MeanSquaredErrorSpec"}
+    apart = {"ResidualSpec", "ParallelSpec", "PythonSpec", "SoftmaxCrossEntropySpec", "MeanSquaredErrorSpec"}
     assert names - {spec.__name__ for spec in KINDS} == apart
     assert names - {spec.__name__ for spec in specs(InnerLayerSpec)} == apart - {"PythonSpec"} | {"EmbeddingSpec"}
 

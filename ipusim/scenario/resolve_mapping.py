@@ -1,0 +1,92 @@
+"""From a scenario's device mapping to the IPU of every stage, the parts of concurrent ones included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.scenario.findings import Findings
+from ipusim.scenario.layer_spec import ParallelSpec
+from ipusim.scenario.problems import KeyPath
+from ipusim.scenario.schema import Scenario
+from ipusim.scenario.stages import PlannedStage
+
+MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
+
+_NO_LIST: Final = (
+    "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
+)
+_LENGTHS: Final = "Pipeline stage list and device_id list must be the same length."
+
+
+@dataclass(frozen=True)
+class DeviceMapping:
+    """Where stages run.
+
+    Attributes:
+        ipus: the IPU of each stage, concurrent ones in a row.
+        sizes: how many run in each place of the pipeline; empty where there are no concurrent stages.
+    """
+
+    ipus: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def concurrent(self) -> frozenset[int]:
+        """The places in the pipeline of concurrent stages."""
+        return frozenset(place for place, size in enumerate(self.sizes) if size > 1)
+
+    def path_of(self, stage: int) -> tuple[int, ...]:
+        """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it."""
+        for place, size in enumerate(self.sizes or (1,) * len(self.ipus)):
+            if stage < size:
+                return (place,) if size == 1 else (place, stage)
+            stage -= size
+        raise IndexError(stage)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The IPU of each place, -1 for that of concurrent stages: Graphcore's compiler has them on all IPUs."""
+        ipus = iter(self.ipus)
+        found = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
+        return tuple(each[0] if len(each) == 1 else -1 for each in found)
+
+
+def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
+    """Return where the stages run: as given, or one stage on each IPU, or all on the one of ``single``.
+
+    None after noting, in Graphcore's words where it has any, why a mapping does not fit.
+    """
+    stages, before = len(planned), len(findings)
+    single = scenario.pipeline.schedule == "single"
+    mapping = scenario.pipeline.device_mapping or ((0,) * stages if single else tuple(range(stages)))
+    if len(mapping) != stages:
+        findings.add(MAPPING, f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
+        return None
+    for place, (stage, ipus) in enumerate(zip(planned, mapping, strict=True)):
+        problem = _misfit(stage, ipus)
+        if problem:
+            findings.add((*MAPPING, place) if findings.is_set(MAPPING) else MAPPING, problem)
+    flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
+    sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
+    cycles = scenario.pipeline.cycles
+    if cycles is not None and len(cycles) != len(flat) and len(findings) == before:
+        text = f"expected the cycles of {len(flat)} stages, got those of {len(cycles)}"
+        findings.add(("pipeline", "cycles"), text)
+    if len(findings) > before:
+        return None
+    return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
+
+
+def _misfit(stage: PlannedStage, ipus: int | tuple[int, ...]) -> str:
+    """Return why ``ipus`` cannot be those of ``stage``; empty where they can."""
+    if stage.concurrent:
+        if not isinstance(ipus, tuple):
+            return _NO_LIST
+        return "" if len(ipus) == len(stage.concurrent) else _LENGTHS
+    if not isinstance(ipus, tuple):
+        return ""
+    layer = stage.layers[0].spec if len(stage.layers) == 1 else None
+    if not isinstance(layer, ParallelSpec):
+        return f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
+    return "" if len(ipus) == len(layer.branches) else _LENGTHS
