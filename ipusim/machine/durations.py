@@ -117,20 +117,40 @@ def _streams(plan: Plan, program: PipelineProgram) -> tuple[dict[tuple[int, int]
     """Return what passes and weight updates load and store; nothing where nothing is offloaded.
 
     Accumulators come for the addition of a micro-batch's gradients and go back after it;
-    the weight update reads them, and reads and writes the optimizer's state.
+    the weight update reads them, and reads and writes the optimizer's state. Activations
+    come before each pass that uses them and go after each that makes them.
     """
-    passes: dict[tuple[int, int], Stream] = {}
+    passes = _activation_streams(program) if program.offload.activations else {}
     update: dict[int, Stream] = {}
     if not plan.shape.training:
         return passes, update
     for stage, profile in enumerate(program.stages):
         state, sums = program.offload.state_bytes(profile), program.offload.accumulator_bytes(profile)
         if sums:
-            passes[Pass.BACKWARD, stage] = Stream(sums, sums)
+            load, store = passes.get((Pass.BACKWARD, stage), Stream())
+            passes[Pass.BACKWARD, stage] = Stream(load + sums, store + sums)
         if state or sums:
             load, store = update.get(plan.shape.mapping[stage], Stream())
             update[plan.shape.mapping[stage]] = Stream(load + state + sums, store + state)
     return passes, update
+
+
+def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
+    """Return what passes load and store of activations and gradients; the last stage keeps its own between its two."""
+    shape = program.shape
+    passes = {}
+    for stage in range(shape.stages):
+        before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+        kept = program.kept_bytes(stage) if after else 0
+        arriving = sum(program.sent_bytes(other, stage) for other in before)
+        passes[int(Pass.FORWARD), stage] = Stream(
+            arriving, kept + sum(program.sent_bytes(stage, each) for each in after)
+        )
+        if shape.training:
+            gradients = sum(program.sent_bytes(other, stage) for other in after)
+            back = sum(program.sent_bytes(stage, other) for other in before)
+            passes[int(Pass.BACKWARD), stage] = Stream(kept + gradients, back)
+    return passes
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:

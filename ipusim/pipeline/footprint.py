@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PipelineProgram
 
@@ -113,7 +111,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
     a stage's profile knows. They depend on Poplar's code generation, which is not
     simulated: any number is an assumption, and the default leaves them out.
     """
-    stages = tuple(_stage(plan, stage, profile, program.offload) for stage, profile in enumerate(program.stages))
+    stages = tuple(_stage(plan, program, stage) for stage in range(plan.shape.stages))
     ipus = []
     for ipu in plan.ipus:
         held = dict.fromkeys(Holder, 0)
@@ -124,27 +122,47 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
                 for holder, size in _resident(plan, program, stage, stages[stage]):
                     held[holder] += size
                 held[Holder.CODE] += profile.code_bytes
-        own = [profile for stage, profile in enumerate(program.stages) if stages[stage].ipu == ipu]
-        remote = program.offload.remote_bytes(own) if plan.shape.training else 0
+        mine = [stage for stage, each in enumerate(stages) if each.ipu == ipu]
+        remote = 0
+        if plan.shape.training:
+            remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
+        if program.offload.activations:
+            remote += sum(_remote_activations(plan, program, stage) for stage in mine)
         ipus.append(IpuFootprint(ipu, tuple(held.items()), remote))
     return Footprint(stages, tuple(ipus))
 
 
-def _stage(plan: Plan, stage: int, profile: StageProfile, offload: Offload) -> StageFootprint:
+def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int:
+    """Return the bytes of a stage's buffers in Streaming Memory: of what it keeps, and of what it sends."""
     shape = plan.shape
+    sent = sum(
+        program.sent_bytes(stage, other)
+        for stride in (-1, 1)
+        for other in shape.neighbours(stage, stride)
+        if shape.training or stride > 0
+    )
+    kept = program.kept_bytes(stage) if shape.neighbours(stage, 1) else 0
+    return shape.serialization * (sent + kept)
+
+
+def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
+    shape, profile, offload = plan.shape, program.stages[stage], program.offload
     again = shape.recomputes(stage)
     inline = again and shape.recompute_inline
     recomputes = again and not inline
-    kept = profile.input_bytes if again else profile.stash_bytes
+    kept = program.kept_bytes(stage)
+    # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
+    away = kept if offload.activations and shape.neighbours(stage, 1) else 0
     keeps_nothing = again or not shape.training
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
         ipu=shape.mapping[stage],
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
-        kept=kept if shape.training else 0,
+        kept=kept - away,
         recomputed=profile.stash_bytes if recomputes else 0,
-        forward=max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes,
-        backward=max(profile.working_bytes, profile.gradient_bytes)
+        forward=away + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
+        backward=away
+        + max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
         + sums
         + (profile.stash_bytes if inline else 0),
@@ -174,8 +192,10 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
         yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-    yield Holder.COPIES, profile.gradient_bytes if before else 0
-    yield Holder.COPIES, profile.output_bytes if after else 0
+    # Under batch serialization a buffer has an element for each turn of the loops, unless it lies elsewhere.
+    elements = 1 if program.offload.activations else shape.serialization
+    yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
+    yield Holder.COPIES, elements * profile.output_bytes if after else 0
     for neighbour in (*before, *after):
         if shape.mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
             yield Holder.COPIES, program.sent_bytes(neighbour, stage)

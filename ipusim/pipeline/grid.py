@@ -15,6 +15,7 @@ from ipusim.pipeline.program import PlanShape
 _HEADER: Final = re.compile(
     r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?(?P<inline> inside backward)?"
     r"(?P<io> with overlapped I/O)?, stages on IPUs (?P<mapping>[\d, +]+), count (?P<count>\d+)"
+    r"(, (?P<serial>\d+) in a row)?"
 )
 _EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
 _OFFSETS: Final = re.compile(r"offsets \[([\d, ]*)\]")
@@ -33,7 +34,8 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
         f"{' inside backward' if shape.recompute_inline else ''}"
         f"{' with overlapped I/O' if shape.overlapped_io else ''}, "
-        f"stages on IPUs {mapping_text(shape)}, count {shape.count}",
+        f"stages on IPUs {mapping_text(shape)}, count {shape.count}"
+        f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
         f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
         f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
@@ -74,7 +76,9 @@ def parse_grid(text: str) -> Plan:
     inline = head["inline"] is not None
     recompute = head["recompute"] is not None and not inline
     io = head["io"] is not None
-    shape = PlanShape(mapping, int(head["count"]), head["task"] == "training", recompute, inline, io, sizes)
+    shape = PlanShape(
+        mapping, int(head["count"]), head["task"] == "training", recompute, inline, io, sizes, int(head["serial"] or 1)
+    )
     offsets = _OFFSETS.fullmatch(lines[2].strip())
     if offsets is None or emitted["copies"] not in {rule.value for rule in CopyRule}:
         raise PlanError(f"expected offsets and a copy rule in the header, got {lines[1]!r} and {lines[2]!r}")

@@ -22,12 +22,15 @@ class Offload:
             stored at its end.
         gradient_accumulation_buffers: the gradient accumulators: loaded before each backward pass and
             stored after it, and loaded for the weight update.
+        activations: what is kept between stages and for backward passes, under batch serialization:
+            stored after each pass that makes it, and loaded before each that uses it.
         minimum_bytes: smaller tensors of the optimizer's state stay with the IPU.
     """
 
     weight_update_variables: bool = False
     gradient_accumulation_buffers: bool = False
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE
+    activations: bool = False
 
     def state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that lie in Streaming Memory."""
@@ -48,15 +51,30 @@ class Offload:
 def resolve_offload(
     weight_update_variables: bool | None,
     gradient_accumulation_buffers: bool | None,
+    activations: bool | None = None,
     *,
     remote_memory: bool,
+    serialized: bool = False,
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE,
 ) -> Offload:
     """Return what is offloaded, from Graphcore's arguments.
 
     None leaves it to the compiler: the optimizer's state is offloaded where there is remote
-    memory, accumulators are not. Raises RemoteMemoryError for True without remote memory.
+    memory; accumulators and activations where there is and batches are ``serialized``. Raises
+    RemoteMemoryError for True without remote memory, UnsupportedProgramError for activations
+    without batch serialization.
     """
+    if activations and not serialized:
+        raise UnsupportedProgramError(
+            "Activation offloading is only supported with the `Sequential` schedule and when "
+            "`batch_serialization_iterations > 1`."
+        )
+    if activations and not remote_memory:
+        raise RemoteMemoryError(
+            "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
+            "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
+            "stop seeing this message."
+        )
     if weight_update_variables and not remote_memory:
         raise RemoteMemoryError(
             "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
@@ -70,16 +88,9 @@ def resolve_offload(
             "`pipelining_ops.pipeline` to `False` to stop seeing this message."
         )
     state = remote_memory if weight_update_variables is None else weight_update_variables
-    return Offload(state, bool(gradient_accumulation_buffers), minimum_bytes)
-
-
-def check_offload_activations(offload_activations: bool | None) -> None:
-    """Refuse offloaded activations, which need batch serialization; raises UnsupportedProgramError."""
-    if offload_activations:
-        raise UnsupportedProgramError(
-            "Activation offloading is only supported with the `Sequential` schedule and when "
-            "`batch_serialization_iterations > 1`."
-        )
+    by_default = remote_memory and serialized
+    sums, kept = (by_default if asked is None else asked for asked in (gradient_accumulation_buffers, activations))
+    return Offload(state, sums, minimum_bytes, kept)
 
 
 def no_effect_in_inference(weight_update_variables: bool | None) -> tuple[str, ...]:

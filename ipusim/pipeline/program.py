@@ -35,6 +35,8 @@ class PlanShape:
             time-step ahead of the pass that needs it, an outfeed one behind.
         sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
             concurrent stages; empty where there are none of these.
+        serialization: micro-batches that a stage runs in a row before the next stage begins (Graphcore's
+            batch_serialization_iterations); ``count`` is a multiple of it.
     """
 
     mapping: tuple[int, ...]
@@ -44,6 +46,7 @@ class PlanShape:
     recompute_inline: bool = False
     overlapped_io: bool = False
     sizes: tuple[int, ...] = ()
+    serialization: int = 1
 
     def __post_init__(self) -> None:
         """Refuse both ways of recomputation at once, and concurrent stages that do not fit; raises ProgramError."""
@@ -207,6 +210,13 @@ class PipelineProgram:
     sync_replicas_independently: bool = False
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
+
+    def kept_bytes(self, stage: int) -> int:
+        """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass; 0 in inference."""
+        profile = self.stages[stage]
+        if not self.shape.training:
+            return 0
+        return profile.input_bytes if self.shape.recomputes(stage) else profile.stash_bytes
 
     def sent_bytes(self, source: int, target: int) -> int:
         """Return the bytes that stage ``source`` sends to its neighbour ``target`` for each micro-batch.

@@ -30,6 +30,29 @@ def check_stages(shape: PlanShape) -> None:
         raise ProgramError("Pipeline requires at least two computational stages.")
 
 
+def check_serialization(iterations: int, reduction: str) -> None:
+    """Refuse batch serialization with gradients that are not simply added; raises ProgramError."""
+    if iterations != 1 and reduction != "SUM":
+        raise ProgramError(
+            "batch_serialization_iterations != 1 is only supported when reduction_method is "
+            "GradientAccumulationReductionMethod.SUM"
+        )
+
+
+def check_serialized(shape: PlanShape) -> None:
+    """Refuse batch serialization over several IPUs; raises UnsupportedProgramError."""
+    if shape.serialization > 1 and len(set(shape.mapping)) > 1:
+        raise UnsupportedProgramError(
+            "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
+        )
+
+
+def check_not_serialized(shape: PlanShape) -> None:
+    """Refuse batch serialization under a schedule that does not have it; raises UnsupportedProgramError."""
+    if shape.serialization > 1:
+        raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
+
+
 def check_interleaved(shape: PlanShape) -> None:
     """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError."""
     devices = shape.device_of_step[: shape.positions]

@@ -34,6 +34,7 @@ _RUN: Final = "tests/oracles/test_training_equals_unsplit.py"
 _OFFLOAD: Final = "tests/oracles/test_offload.py"
 _IO_TILES: Final = "tests/oracles/test_io_tiles.py"
 _OUTFEED: Final = "tests/oracles/test_outfeed.py"
+_SERIAL: Final = "tests/oracles/test_batch_serialization.py"
 _RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
 
 #: Arguments of ``pipelining_ops.pipeline``.
@@ -63,7 +64,12 @@ ARGUMENTS: Final = (
         "executions in a step, each with its weight update",
         "tests/unit/test_machine.py::test_weight_update_follows_every_execution_and_none_overlap",
     ),
-    Option("batch_serialization_iterations", "", _NOT_YET),
+    Option(
+        "batch_serialization_iterations",
+        "pipeline.batch_serialization_iterations",
+        "each stage runs so many micro-batches before the next one begins; Sequential on one IPU, SUM",
+        f"{_SERIAL}::test_every_stage_runs_its_micro_batches_in_a_row",
+    ),
     Option("inputs", "", "a learning rate is the optimizer's; all other values come through the data"),
     Option(
         "infeed_queue",
@@ -114,13 +120,13 @@ ARGUMENTS: Final = (
     Option(
         "offload_activations",
         "pipeline.offload_activations",
-        "false or absent; true is refused in Graphcore's words, as there is no batch serialization",
-        f"{_OFFLOAD}::test_what_is_refused",
+        "activations in Streaming Memory, with batch serialization alone; absent: if there is any",
+        f"{_SERIAL}::test_activations_come_and_go_with_every_pass",
     ),
     Option(
         "offload_gradient_accumulation_buffers",
         "pipeline.offload_gradient_accumulation_buffers",
-        "accumulators in Streaming Memory, loaded and stored around every backward pass; absent: not",
+        "accumulators in Streaming Memory, loaded and stored around every backward pass; absent: with serialization",
         f"{_OFFLOAD}::test_accumulators_come_and_go_with_every_backward_pass",
     ),
     Option("replicated_weight_sharding", "", _NOT_YET),

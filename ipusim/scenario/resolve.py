@@ -21,6 +21,7 @@ from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
     check_prefetch_depth,
+    check_serialization,
     check_weight_updates,
     recomputation,
 )
@@ -56,6 +57,7 @@ def load_experiment(path: Path | str, overrides: Iterable[str] = ()) -> Experime
 def resolve(scenario: Scenario, source: Source) -> Experiment:
     """Return what ``scenario`` stands for; ``source`` says where each value is written. Raises ScenarioError."""
     findings = Findings(source)
+    scenario = _with_default_schedule(scenario, findings)
     planned = plan_stages(scenario, findings)
     training = _is_training(scenario, planned)
     _check_sections(scenario, planned, training, findings)
@@ -76,6 +78,14 @@ def resolve(scenario: Scenario, source: Source) -> Experiment:
     if network is None or data is None:
         return _timing_alone(scenario, parts, findings)
     return _computing(scenario, parts, network, data, findings)
+
+
+def _with_default_schedule(scenario: Scenario, findings: Findings) -> Scenario:
+    """Return the scenario with Graphcore's default under batch serialization, which is Sequential."""
+    pipeline = scenario.pipeline
+    if pipeline.batch_serialization_iterations == 1 or findings.is_set(("pipeline", "schedule")):
+        return scenario
+    return scenario.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": "sequential"})})
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,8 @@ def _check_sections(
             findings.add((queue, "element_bytes"), text)
     with findings.at(("pipeline", "continuous_weight_updates")):
         check_weight_updates(scenario.pipeline.continuous_weight_updates)
+    with findings.at(("pipeline", "batch_serialization_iterations")):
+        check_serialization(scenario.pipeline.batch_serialization_iterations, scenario.pipeline.reduction_method)
     with findings.at(("infeed", "prefetch_depth")):
         check_prefetch_depth(scenario.infeed.prefetch_depth)
     with findings.at(("outfeed", "buffer_depth")):
@@ -247,12 +259,13 @@ def _place(
     with findings.at(MAPPING):
         shape = PlanShape(
             mapping.ipus,
-            pipeline.gradient_accumulation_count,
+            pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
             training,
             again == THEN_BACKPROPAGATE,
             again == INTERLEAVED,
             overlapped_io,
             mapping.sizes,
+            pipeline.batch_serialization_iterations,
         )
     system = resolve_system(scenario, mapping, findings)
     return system, None if shape is None else resolve_plan(scenario, shape, findings)

@@ -53,13 +53,15 @@ class DeviceMapping:
 
 
 def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
-    """Return where the stages run: as given, or one stage on each IPU, or all on the one of ``single``.
+    """Return where the stages run: as given, or one stage on each IPU; by default all on one under
+    ``single`` and with batch serialization.
 
     None after noting, in Graphcore's words where it has any, why a mapping does not fit.
     """
     stages, before = len(planned), len(findings)
     single = scenario.pipeline.schedule == "single"
-    mapping = scenario.pipeline.device_mapping or ((0,) * stages if single else tuple(range(stages)))
+    together = single or scenario.pipeline.batch_serialization_iterations > 1
+    mapping = scenario.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
     if len(mapping) != stages:
         findings.add(MAPPING, f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
         return None

@@ -10,7 +10,7 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.pipeline.offload import Offload, check_offload_activations, resolve_offload
+from ipusim.pipeline.offload import Offload, resolve_offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
@@ -90,18 +90,21 @@ def resolve_io_tiles(scenario: Scenario, findings: Findings) -> IoTiles | None:
 def resolve_offloads(scenario: Scenario, system: System, training: bool, findings: Findings) -> Offload | None:
     """Return what lies in Streaming Memory, nothing in inference; None after noting why it cannot."""
     pipeline = scenario.pipeline
-    if not training:
-        return Offload()
-    there = system.streaming is not None
+    there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
     with findings.at(("pipeline", "offload_activations")):
-        check_offload_activations(pipeline.offload_activations)
+        resolve_offload(None, None, pipeline.offload_activations, remote_memory=there, serialized=serialized)
+    if not training:
+        kept = there and serialized if pipeline.offload_activations is None else pipeline.offload_activations
+        return Offload(activations=kept)
     with findings.at(("pipeline", "offload_weight_update_variables")):
         resolve_offload(pipeline.offload_weight_update_variables, None, remote_memory=there)
     with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
         return resolve_offload(
             pipeline.offload_weight_update_variables if there else None,
             pipeline.offload_gradient_accumulation_buffers,
+            pipeline.offload_activations if there and serialized else None,
             remote_memory=there,
+            serialized=serialized,
             minimum_bytes=scenario.system.minimum_remote_tensor_size,
         )
     return None
@@ -150,7 +153,8 @@ def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Pl
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text)
     except UnsupportedProgramError as error:
-        place = MAPPING if findings.is_set(MAPPING) and not shape.overlapped_io else ("pipeline", "schedule")
+        by_schedule = shape.overlapped_io or (shape.serialization > 1 and schedule.name != "sequential")
+        place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
         findings.add(place, str(error))
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""

@@ -158,6 +158,13 @@ class PipelineSpec(Node, title="pipeline"):
         ge=1, le=2**31 - 1, description="micro-batches of one execution of the pipeline"
     )
     repeat_count: int = Field(default=1, ge=1, le=10**6, description="executions of the pipeline in one step")
+    batch_serialization_iterations: int = Field(
+        default=1,
+        ge=1,
+        le=65_536,
+        description="micro-batches that each stage runs in a row; more than 1 with all stages on one IPU and schedule "
+        "sequential, which are then the default",
+    )
     allow_recompute: bool = Field(
         default=False, description="whether activations are computed again before a backward pass instead of kept"
     )
@@ -169,10 +176,14 @@ class PipelineSpec(Node, title="pipeline"):
         description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program",
     )
     offload_gradient_accumulation_buffers: bool | None = Field(
-        default=None, description="whether the gradient accumulators lie in Streaming Memory; default: they do not"
+        default=None,
+        description="whether the gradient accumulators lie in Streaming Memory; default: if there is any and batches "
+        "are serialized",
     )
     offload_activations: bool | None = Field(
-        default=None, description="whether activations lie in Streaming Memory; refused without batch serialization"
+        default=None,
+        description="whether activations lie in Streaming Memory, with batch serialization only; default: if there is "
+        "any",
     )
     continuous_weight_updates: bool = Field(
         default=False, description="updates while the pipeline is full, which Graphcore does not support: only false"

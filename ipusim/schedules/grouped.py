@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
+from ipusim.pipeline.rules import check_count, check_not_serialized, check_overlapped_count, check_stages
 from ipusim.schedules.layout import fifo_depths, lay_out
 
 
@@ -20,6 +20,7 @@ def plan(shape: PlanShape) -> Plan:
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
+    check_not_serialized(shape)
     check_stages(shape)
     starts = offsets(shape)
     if shape.overlapped_io:

@@ -10,6 +10,7 @@ from ipusim.pipeline.rules import (
     check_count,
     check_interleaved,
     check_no_overlapped_io,
+    check_not_serialized,
     check_stages,
     recomputation,
 )
@@ -38,6 +39,7 @@ def plan(shape: PlanShape) -> Plan:
     training with several stages on one IPU, and CountError for a count that is
     no multiple of the overlap length.
     """
+    check_not_serialized(shape)
     check_stages(shape)
     check_interleaved(shape)
     check_no_overlapped_io(shape, "interleaved")

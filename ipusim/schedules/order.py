@@ -10,14 +10,17 @@ from __future__ import annotations
 from ipusim.pipeline.check import Violation
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
+from ipusim.schedules.serialized import time_step_of
 
 
 def expected_time_step(plan: Plan, op: Op) -> int:
     """Return the time-step of ``op``: k_j + S * floor(m / V) + q, with j = m mod V and q its step.
 
     A recomputation runs one time-step before the backward that it serves. With overlapped
-    I/O all passes run one time-step later.
+    I/O all passes run one time-step later; with batch serialization see :func:`time_step_of`.
     """
+    if plan.shape.serialization > 1:
+        return time_step_of(plan.shape, plan.shape.step_of(op.kind, op.stage), op.micro_batch)
     row, column = op.micro_batch % plan.overlap, op.micro_batch // plan.overlap
     start = plan.offsets[row] + plan.shape.steps * column + plan.shape.overlapped_io
     if op.kind == Pass.FORWARD:

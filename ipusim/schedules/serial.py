@@ -10,10 +10,13 @@ from ipusim.pipeline.rules import (
     THEN_BACKPROPAGATE,
     check_count,
     check_no_overlapped_io,
+    check_not_serialized,
+    check_serialized,
     check_stages,
     recomputation,
 )
 from ipusim.schedules.layout import lay_out
+from ipusim.schedules.serialized import buffer_depths, lay_out_serialized
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:  # noqa: ARG001 - the signature that every schedule has
@@ -24,9 +27,14 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:  # noqa: ARG001 - the signatur
 def sequential(shape: PlanShape) -> Plan:
     """Lay out Graphcore's Sequential schedule: one stage at a time, a copy and a sync after each.
 
-    Raises ProgramError for fewer than two stages, CountError for a count below 1.
+    With batch serialization each stage runs several micro-batches before the next one begins.
+    Raises ProgramError for fewer than two stages, CountError for a count below 1, and
+    UnsupportedProgramError for batch serialization over several IPUs.
     """
     check_stages(shape)
+    check_serialized(shape)
+    if shape.serialization > 1:
+        return _serialized(shape)
     return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
 
 
@@ -51,7 +59,24 @@ def single(shape: PlanShape) -> Plan:
     return _one_at_a_time("single", shape, CopyRule.CROSSING)
 
 
+def _serialized(shape: PlanShape) -> Plan:
+    if shape.recompute:
+        recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), "sequential")
+    check_no_overlapped_io(shape, "sequential")
+    check_count(shape.count, 1)
+    return Plan(
+        "sequential",
+        shape,
+        offsets=(0,),
+        emitted=shape.steps * shape.count,
+        fifo_depths=buffer_depths(shape) if shape.training else (),
+        copy_rule=CopyRule.EACH_STAGE,
+        table=lay_out_serialized(shape),
+    )
+
+
 def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan:
+    check_not_serialized(shape)
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), schedule)
     check_no_overlapped_io(shape, schedule)

@@ -113,12 +113,12 @@ def scenarios(draw):
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
         )
+    if schedule == "sequential" and draw(st.booleans()):
+        serialize(draw, scenario, stages)
     if schedule == "grouped" and draw(st.booleans()):
         pipeline["gradient_accumulation_count"] = 2 * overlap
-        scenario["system"]["io_tiles"] = {
-            "num_io_tiles": draw(st.sampled_from([1, 64])),
-            "place_ops_on_io_tiles": draw(st.booleans()),
-        }
+        tiles, placed = draw(st.sampled_from([1, 64])), draw(st.booleans())
+        scenario["system"]["io_tiles"] = {"num_io_tiles": tiles, "place_ops_on_io_tiles": placed}
     scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
     if draw(st.booleans()):
         scenario["outfeed"]["mode"] = "ALL"
@@ -134,6 +134,17 @@ def scenarios(draw):
         if kind == "momentum":
             scenario["optimizer"]["momentum"] = MOMENTUM
     return scenario
+
+
+def serialize(draw, scenario, stages):
+    """Let stages run several micro-batches in a row, on one IPU."""
+    pipeline = scenario["pipeline"]
+    pipeline["device_mapping"] = [0] * stages
+    pipeline["batch_serialization_iterations"] = draw(st.integers(2, 3))
+    pipeline.pop("schedule" if draw(st.booleans()) else "device_mapping")
+    pipeline["reduction_method"] = "SUM"
+    pipeline["offload_activations"] = draw(st.sampled_from([None, False]))
+    scenario["system"]["auto_select_ipus"] = draw(st.sampled_from([1, 2]))
 
 
 def shards_of(mapping):
@@ -161,15 +172,21 @@ def loss_of(weights, scenario, x, y):
 
 def replicas_of(scenario):
     """Return how many replicas fit the device."""
-    shards = shards_of(scenario["pipeline"]["device_mapping"])
+    shards = shards_of(scenario["pipeline"].get("device_mapping", [0]))
     return scenario["system"]["auto_select_ipus"] // shards
+
+
+def count_of(scenario):
+    """Return the micro-batches behind one weight update of a replica."""
+    pipeline = scenario["pipeline"]
+    return pipeline["gradient_accumulation_count"] * pipeline.get("batch_serialization_iterations", 1)
 
 
 def plain_loop(scenario, weights, feed):
     """Return the loss of every micro-batch, replicas side by side, and the weights at the end."""
     replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
-    count = pipeline["gradient_accumulation_count"]
+    count = count_of(scenario)
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
     velocity = {name: np.zeros_like(array) for name, array in weights.items()}
     losses = []
@@ -189,12 +206,12 @@ def plain_loop(scenario, weights, feed):
 
 def sent(scenario, values):
     """Return those of all micro-batches' values that the outfeed's mode lets through."""
-    count, replicas = scenario["pipeline"]["gradient_accumulation_count"], replicas_of(scenario)
+    count, replicas = count_of(scenario), replicas_of(scenario)
     if scenario["pipeline"].get("accumulate_outfeed"):
         return np.reshape(values, (-1, count, replicas)).sum(axis=1).ravel()
     if scenario["outfeed"]["mode"] == "ALL":
         return values
-    a_step = scenario["pipeline"]["gradient_accumulation_count"] * scenario["pipeline"]["repeat_count"]
+    a_step = count * scenario["pipeline"]["repeat_count"]
     return np.reshape(values, (-1, replicas_of(scenario)))[a_step - 1 :: a_step].ravel()
 
 

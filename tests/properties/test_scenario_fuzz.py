@@ -78,6 +78,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "offload_weight_update_variables": True,
             "offload_gradient_accumulation_buffers": True,
             "offload_activations": False,
+            "batch_serialization_iterations": 1,
         },
         "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
         "training": True,
