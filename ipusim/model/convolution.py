@@ -119,6 +119,7 @@ class Conv2D:
             sram_bytes=(x + weights + bias + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
+            convolution=True,
         )
         saved = x + (y if rule.keeps != "nothing" else 0)
         again = weights + x if need_input_gradient else 0
@@ -128,5 +129,6 @@ class Conv2D:
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
+            convolution=True,
         )
         return LayerCost(forward, backward)

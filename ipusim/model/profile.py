@@ -20,6 +20,7 @@ class Work:
         exchange_bytes: bytes that tiles receive over the on-chip exchange.
         itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
         supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
+        convolution: whether the multiply-accumulates are those of a convolution, which has options of its own.
     """
 
     macs: int = 0
@@ -28,6 +29,7 @@ class Work:
     exchange_bytes: int = 0
     itemsize: int = 4
     supersteps: int = 1
+    convolution: bool = False
 
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
@@ -58,6 +60,8 @@ class StageProfile:
         weight_gradient_bytes: bytes of the largest layer's gradients of its weights, alive until they
             are added to their accumulators.
         code_bytes: bytes of the stage's code and vertices, where they are known.
+        forward_temporary_bytes, backward_temporary_bytes, update_temporary_bytes: the most that an operation of
+            the pass takes for itself, where options limit it; else it is not counted.
     """
 
     name: str
@@ -77,6 +81,9 @@ class StageProfile:
     weight_gradient_bytes: int = 0
     code_bytes: int = 0
     label_bytes: int = 0
+    forward_temporary_bytes: int = 0
+    backward_temporary_bytes: int = 0
+    update_temporary_bytes: int = 0
 
     @property
     def activation_bytes(self) -> int:

@@ -16,7 +16,8 @@ pipeline_recomputation.cc). The rest is alive while passes run:
   are added to their accumulators; and the accumulators, where they lie in Streaming Memory;
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
-The last five are a lower bound, assumed: temporary memory of single operations is left out.
+The last five are a lower bound, assumed: temporary memory of single operations is left out, unless
+options of the stage limit it (:mod:`ipusim.model.stage_options`); it is alive during the pass.
 """
 
 from __future__ import annotations
@@ -160,15 +161,18 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
         kept=kept - away,
         recomputed=profile.stash_bytes if recomputes else 0,
-        forward=away + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
+        forward=away
+        + profile.forward_temporary_bytes
+        + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
         backward=away
+        + max(profile.backward_temporary_bytes, profile.forward_temporary_bytes if inline else 0)
         + max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
         + sums
         + (profile.stash_bytes if inline else 0),
         recomputes=recomputes,
         training=shape.training,
-        update=offload.state_bytes(profile) + sums if shape.training else 0,
+        update=offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
     )
 
 

@@ -30,6 +30,15 @@ def check_stages(shape: PlanShape) -> None:
         raise ProgramError("Pipeline requires at least two computational stages.")
 
 
+def check_stage_options(name: str, given: int, stages: int) -> None:
+    """Refuse a list ``name`` of stage options that is not as long as the list of stages; raises ProgramError."""
+    if given != stages:
+        raise ProgramError(
+            f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
+            f"number of computational stages) but is {given}."
+        )
+
+
 def check_serialization(iterations: int, reduction: str) -> None:
     """Refuse batch serialization with gradients that are not simply added; raises ProgramError."""
     if iterations != 1 and reduction != "SUM":

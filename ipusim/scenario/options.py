@@ -35,6 +35,7 @@ _OFFLOAD: Final = "tests/oracles/test_offload.py"
 _IO_TILES: Final = "tests/oracles/test_io_tiles.py"
 _OUTFEED: Final = "tests/oracles/test_outfeed.py"
 _SERIAL: Final = "tests/oracles/test_batch_serialization.py"
+_STAGE_OPTIONS: Final = "tests/oracles/test_stage_options.py"
 _RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
 
 #: Arguments of ``pipelining_ops.pipeline``.
@@ -107,9 +108,24 @@ ARGUMENTS: Final = (
         "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows",
         "tests/unit/test_schedules.py::test_recomputation_modes_that_a_schedule_has_not",
     ),
-    Option("forward_propagation_stages_poplar_options", "", _NOT_YET),
-    Option("backward_propagation_stages_poplar_options", "", _NOT_YET),
-    Option("weight_update_poplar_options", "", _NOT_YET),
+    Option(
+        "forward_propagation_stages_poplar_options",
+        "pipeline.forward_propagation_stages_poplar_options",
+        "availableMemoryProportion of matrix products and convolutions: less memory for more supersteps (assumed)",
+        f"{_STAGE_OPTIONS}::test_an_operation_is_split_until_its_parts_fit",
+    ),
+    Option(
+        "backward_propagation_stages_poplar_options",
+        "pipeline.backward_propagation_stages_poplar_options",
+        "the same of backward passes",
+        f"{_STAGE_OPTIONS}::test_each_pass_has_its_own_options",
+    ),
+    Option(
+        "weight_update_poplar_options",
+        "pipeline.weight_update_poplar_options",
+        "the same of the weight update, whose operations are elementwise here, so that nothing is split",
+        f"{_STAGE_OPTIONS}::test_a_weight_update_without_products_is_left_as_it_is",
+    ),
     Option(
         "offload_weight_update_variables",
         "pipeline.offload_weight_update_variables",
@@ -236,8 +252,18 @@ FIELDS: Final = (
     Option(
         "optimizations.maximum_inter_ipu_copies_buffer_size", "", "all copies of a time-step are one, however large"
     ),
-    Option("convolutions.poplar_options", "", _NOT_YET),
-    Option("matmuls.poplar_options", "", _NOT_YET),
+    Option(
+        "convolutions.poplar_options",
+        "system.convolutions.poplar_options",
+        "availableMemoryProportion of convolutions in stages that give none",
+        f"{_STAGE_OPTIONS}::test_options_of_the_system_hold_where_a_stage_gives_none",
+    ),
+    Option(
+        "matmuls.poplar_options",
+        "system.matmuls.poplar_options",
+        "availableMemoryProportion of matrix products in stages that give none",
+        f"{_STAGE_OPTIONS}::test_options_of_the_system_hold_where_a_stage_gives_none",
+    ),
     Option("floating_point_behaviour.esr", "", "no stochastic rounding: NumPy rounds to nearest"),
     Option("norms.experimental.distributed_batch_norm_replica_group_size", "", "there is no batch normalisation"),
 )

@@ -32,6 +32,7 @@ from ipusim.scenario.load import load_source
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.scenario.resolve_network import is_loss, resolve_network
+from ipusim.scenario.resolve_options import apply_options, check_options
 from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
 from ipusim.scenario.resolve_system import (
     resolve_io_tiles,
@@ -142,6 +143,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     feed = Feed(data.train, scenario.pipeline.micro_batch_size, scenario.seed, shuffle)
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
     findings.raise_if_any()
+    profiles = apply_options(scenario, profiles, parts.plan.shape, parts.system.ipu)
     name, description = scenario.name or findings.source.path.stem, findings.source.description
     program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
     parts, program = parts.settled(scenario, program, findings)
@@ -193,6 +195,8 @@ def _check_sections(
     if planned is None:
         return
     _check_outfeed(scenario, planned, training, findings)
+    counted = not planned[0].costs and scenario.pipeline.cycles is None
+    check_options(scenario, len(planned), counted, findings)
     if planned[0].costs:
         if scenario.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"

@@ -83,6 +83,34 @@ class IoTilesSpec(Node, title="io_tiles"):
     )
 
 
+class PoplarOptionsSpec(Node, title="poplar_options"):
+    """Options of the operations of one kind."""
+
+    availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
+        default=None,
+        description="share of an IPU's memory that an operation may take for a while; default: no limit, none counted",
+    )
+
+
+class StageOptionsSpec(Node, title="stage options"):
+    """Options of a stage's operations (Graphcore's PipelineStageOptions)."""
+
+    convolution_options: PoplarOptionsSpec = Field(
+        default_factory=PoplarOptionsSpec, description="those of convolutions; default: the system's"
+    )
+    matmul_options: PoplarOptionsSpec = Field(
+        default_factory=PoplarOptionsSpec, description="those of matrix products; default: the system's"
+    )
+
+
+class OperationsSpec(Node, title="operations"):
+    """How the operations of one kind are planned in all stages."""
+
+    poplar_options: PoplarOptionsSpec = Field(
+        default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own"
+    )
+
+
 class SystemSpec(Node, title="system"):
     """The machine, and which of its IPUs the program runs on."""
 
@@ -121,9 +149,14 @@ class SystemSpec(Node, title="system"):
         default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
     )
     io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
+    matmuls: OperationsSpec = Field(default_factory=OperationsSpec, description="how matrix products are planned")
+    convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="how convolutions are planned")
     minimum_remote_tensor_size: Bytes = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
+
+
+_StageOptionsList = Annotated[tuple[StageOptionsSpec, ...], Strict(False)]
 
 
 class PipelineSpec(Node, title="pipeline"):
@@ -190,6 +223,15 @@ class PipelineSpec(Node, title="pipeline"):
     )
     reduction_method: Annotated[Reduction, Choice(get_args(Reduction))] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"
+    )
+    forward_propagation_stages_poplar_options: _StageOptionsList | None = Field(
+        default=None, max_length=MAX_STAGES, description="options of the forward pass of each stage"
+    )
+    backward_propagation_stages_poplar_options: _StageOptionsList | None = Field(
+        default=None, max_length=MAX_STAGES, description="options of the backward pass of each stage"
+    )
+    weight_update_poplar_options: StageOptionsSpec = Field(
+        default_factory=StageOptionsSpec, description="options of the weight update"
     )
     outfeed_loss: bool = Field(
         default=False, description="whether the outfeed carries the loss alone, as it does without outfeed_mask too"

@@ -67,7 +67,7 @@ CASES = {
         "auto_select_ipu",
         "bad.yaml:2:23: system.auto_select_ipu: expected one of the keys name, auto_select_ipus, select_ipus, "
         "selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, streaming_memory, "
-        "io_tiles, minimum_remote_tensor_size, got 'auto_select_ipu'; "
+        "io_tiles, matmuls, convolutions, minimum_remote_tensor_size, got 'auto_select_ipu'; "
         "did you mean auto_select_ipus?",
     ),
     "missing key": (
@@ -142,7 +142,7 @@ CASES = {
         "[m2000, 2]",
         "bad.yaml:2:9: system: expected a mapping with keys out of name, auto_select_ipus, select_ipus, "
         "selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, streaming_memory, "
-        "io_tiles, minimum_remote_tensor_size, got ['m2000', 2]",
+        "io_tiles, matmuls, convolutions, minimum_remote_tensor_size, got ['m2000', 2]",
     ),
     "unknown system": (
         "m2000",
