@@ -36,6 +36,7 @@ class IpuUse:
     all_reduce_cycles: int
     remote_cycles: int
     overlapped_io_cycles: int
+    all_gather_cycles: int
 
     @property
     def compute_cycles(self) -> int:
@@ -98,6 +99,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             all_reduce_cycles=row[SpanKind.ALL_REDUCE],
             remote_cycles=row[SpanKind.REMOTE_LOAD] + row[SpanKind.REMOTE_STORE],
             overlapped_io_cycles=row[SpanKind.OVERLAPPED_INFEED] + row[SpanKind.OVERLAPPED_OUTFEED],
+            all_gather_cycles=row[SpanKind.ALL_GATHER],
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

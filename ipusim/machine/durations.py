@@ -118,14 +118,21 @@ def _streams(plan: Plan, program: PipelineProgram) -> tuple[dict[tuple[int, int]
 
     Accumulators come for the addition of a micro-batch's gradients and go back after it;
     the weight update reads them, and reads and writes the optimizer's state. Activations
-    come before each pass that uses them and go after each that makes them.
+    come before each pass that uses them and go after each that makes them; a replica's part of
+    the weights comes before every pass, and goes back after the weight update that changed it.
     """
     passes = _activation_streams(program) if program.offload.activations else {}
+    for stage, profile in enumerate(program.stages):
+        part = program.offload.stored_weight_bytes(profile)
+        for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE) if part else ():
+            load, store = passes.get((int(kind), stage), Stream())
+            passes[int(kind), stage] = Stream(load + part, store)
     update: dict[int, Stream] = {}
     if not plan.shape.training:
         return passes, update
     for stage, profile in enumerate(program.stages):
-        state, sums = program.offload.state_bytes(profile), program.offload.accumulator_bytes(profile)
+        state, sums = program.offload.stored_state_bytes(profile), program.offload.accumulator_bytes(profile)
+        state += program.offload.stored_weight_bytes(profile)
         if sums:
             load, store = passes.get((Pass.BACKWARD, stage), Stream())
             passes[Pass.BACKWARD, stage] = Stream(load + sums, store + sums)

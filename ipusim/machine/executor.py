@@ -69,7 +69,12 @@ class Replicas:
     Attributes:
         executors: one for each replica, in order.
         reduce: called when the replicas have summed up their gradients, before each weight update.
+        gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
+            of the algorithm, when the replicas have put together the variables that it needs.
+        let_go: called with a replica, a place and a stage or None when it needs them no more.
     """
 
     executors: tuple[Executor, ...]
     reduce: Callable[[], object] = lambda: None
+    gather: Callable[[int, int | None, str], object] = lambda place, stage, algorithm: None  # noqa: ARG005
+    let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ import simpy
 
 from ipusim.machine.durations import Durations, Stream
 from ipusim.machine.executor import Executor
+from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.reduction import Reduction
@@ -137,16 +138,22 @@ class Ipu:
         outfeed: HostPort | None,
         reduction: Reduction | None,
         remote: RemotePort | None,
+        gathering: Gathering | None = None,
+        let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None,  # noqa: ARG005
     ) -> None:
         """Prepare logical IPU ``number``, which is IPU ``place`` of its replica, to run ``agenda`` in every execution.
 
         ``reduction`` comes before each weight update, where there are several replicas; ``remote`` is
-        there where anything of this IPU lies in Streaming Memory.
+        there where anything of this IPU lies in Streaming Memory, ``gathering`` where replicas store
+        parts of its variables, which it lets go of by ``let_go`` (see Replicas).
         """
         self.number = number
         self.place = place
         self._reduction = reduction
         self._remote = remote
+        self._gathering = gathering
+        self._let_go = let_go
+        self._replica = replica
         self._env = env
         self._agenda = agenda
         self._interconnect = interconnect
@@ -200,10 +207,13 @@ class Ipu:
             cause = yield self._reduction.arrive(self.number, cause)
         if self._remote is not None:
             cause = yield from self._remote.load(self._remote.update, step, cause)
+            cause = yield from self._put_together(None, step, cause)
         now = self._now()
         self._executor.update(self.place)
         yield self._env.timeout(update_cycles)
         cause = self._record(self._update, step, now, now + update_cycles, cause)
+        if self._gathering is not None and self._gathering.wanted(None):
+            self._let_go(self._replica, self.place, None)
         if self._remote is not None:
             cause = yield from self._remote.store(self._remote.update, step, cause)
         return (yield from self._give_total(step, cause)) if self._agenda.accumulated else cause
@@ -245,12 +255,23 @@ class Ipu:
         for what, cycles, kind, stage, micro_batch in ops:
             stream = self._remote.passes.get((kind, stage), Stream())
             cause = yield from self._remote.load(stream, step, cause)
+            cause = yield from self._put_together(stage, step, cause)
             now = self._now()
             self._executor.run(self.place, kind, stage, micro_batch)
+            if self._gathering is not None and self._gathering.wanted(stage):
+                self._let_go(self._replica, self.place, stage)
             yield self._env.timeout(cycles)
             cause = self._record(what, step, now, now + cycles, cause)
             cause = yield from self._remote.store(stream, step, cause)
         return cause
+
+    def _put_together(self, stage: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        """Wait until the replicas have put together what a pass of ``stage``, or (None) the weight update, needs."""
+        if self._gathering is None or not self._gathering.wanted(stage):
+            return cause
+        spans = yield self._gathering.arrive(self.number, stage, step, cause)
+        span: int = spans[self.number]
+        return span
 
     def _now(self) -> int:
         return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles

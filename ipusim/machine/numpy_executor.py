@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ipusim.errors import IpusimError, MissingTensorError, ModelError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.model.layer import Key
+from ipusim.model.optimizers import State
 from ipusim.model.products import load_blas
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
@@ -144,6 +145,18 @@ class NumpyExecutor:
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
         return {name: array for parameters in self.stage_parameters() for name, array in parameters.items()}
+
+    def stages_of(self, ipu: int) -> list[int]:
+        """Return the stages on ``ipu``, in order."""
+        return sorted(self._memories[ipu].stages)
+
+    def variables(self, ipu: int, stage: int) -> dict[str, Array]:
+        """Return the parameters of one stage, keyed ``layer/W``."""
+        return self._memories[ipu].stages[stage].parameters
+
+    def state(self, ipu: int, stage: int) -> State:
+        """Return the optimizer's state for one stage."""
+        return self._memories[ipu].stages[stage].state
 
     def accumulators(self, ipu: int) -> list[Array]:
         """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""

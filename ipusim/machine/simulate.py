@@ -11,6 +11,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.machine.durations import Durations, Stream, durations
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
+from ipusim.machine.gathering import Gathering, update_gathers, weight_gathers
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import HostPort, Ipu, agendas
@@ -70,6 +71,7 @@ def simulate(
             steps=steps,
         )
     update = meetings[0].durations.update
+    gatherings = _gatherings(env, recorder, plan, program, system, together)
     ports_to_memory = _remote_ports(env, recorder, plan, system, meetings[0].durations)
     ipus, ports = [], []
     for replica, executor_ in enumerate(together.executors):
@@ -93,6 +95,8 @@ def simulate(
                 outfeed=outfeed if place == plan.shape.mapping[-1] else None,
                 reduction=reduction,
                 remote=ports_to_memory.get(first + place),
+                gathering=gatherings.get(place),
+                let_go=together.let_go,
             )
             for place in plan.ipus
         ]
@@ -155,6 +159,32 @@ def _meetings(
         )
         for replica, executor in enumerate(together.executors)
     ]
+
+
+def _gatherings(
+    env: simpy.Environment,
+    recorder: Recorder,
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    together: Replicas,
+) -> dict[int, Gathering]:
+    """Return where the replicas put together the variables of each place that they store parts of."""
+    passes, updates = weight_gathers(program, system), update_gathers(plan, program, system)
+    found = {}
+    for place in plan.ipus:
+        own = {stage: each for stage, each in passes.items() if plan.shape.mapping[stage] == place}
+        update = updates.get(place)
+        if not own and update is None:
+            continue
+
+        def gather(stage: int | None, place: int = place) -> None:
+            each = updates[place] if stage is None else passes[stage]
+            together.gather(place, stage, each.algorithm)
+
+        ipus = range(place, system.count, system.shards)
+        found[place] = Gathering(env, recorder, ipus=ipus, passes=own, update=update, gather=gather)
+    return found
 
 
 def _remote_ports(

@@ -59,6 +59,7 @@ class StageFootprint:
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
+        again: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
     """
 
     ipu: int
@@ -70,6 +71,7 @@ class StageFootprint:
     recomputes: bool
     training: bool
     update: int = 0
+    again: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -124,9 +126,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
                     held[holder] += size
                 held[Holder.CODE] += profile.code_bytes
         mine = [stage for stage, each in enumerate(stages) if each.ipu == ipu]
-        remote = 0
-        if plan.shape.training:
-            remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
+        remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in mine)
         ipus.append(IpuFootprint(ipu, tuple(held.items()), remote))
@@ -154,6 +154,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     kept = program.kept_bytes(stage)
     # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
     away = kept if offload.activations and shape.neighbours(stage, 1) else 0
+    weights = offload.weight_bytes(profile)
     keeps_nothing = again or not shape.training
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
@@ -162,9 +163,11 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         kept=kept - away,
         recomputed=profile.stash_bytes if recomputes else 0,
         forward=away
+        + weights
         + profile.forward_temporary_bytes
         + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
         backward=away
+        + weights
         + max(profile.backward_temporary_bytes, profile.forward_temporary_bytes if inline else 0)
         + max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
@@ -172,7 +175,8 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         + (profile.stash_bytes if inline else 0),
         recomputes=recomputes,
         training=shape.training,
-        update=offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
+        again=weights,
+        update=weights + offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
     )
 
 
@@ -186,7 +190,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
-    yield Holder.PARAMETERS, profile.parameter_bytes
+    yield Holder.PARAMETERS, profile.parameter_bytes - program.offload.weight_bytes(profile)
     yield Holder.FIFOS, held.fifo_bytes
     if stage == 0:
         yield Holder.STREAMS, program.infeed.element_bytes

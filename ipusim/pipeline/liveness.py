@@ -60,6 +60,7 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
     forward, backward, again = (kind == each for each in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE))
     running = np.where(forward, stage.forward, 0) + np.where(backward, stage.backward, 0)
+    running += np.where(again, stage.again, 0)
     if not stage.training:
         nothing = np.zeros(len(kind), dtype=np.int64)
         none = Levels(nothing, nothing)

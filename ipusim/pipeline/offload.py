@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ipusim.errors import RemoteMemoryError, UnsupportedProgramError
+from ipusim.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
 from ipusim.model.profile import StageProfile
 
 #: Least bytes of a tensor that is offloaded by itself (IPUConfig's optimizations.minimum_remote_tensor_size).
@@ -25,19 +25,48 @@ class Offload:
         activations: what is kept between stages and for backward passes, under batch serialization:
             stored after each pass that makes it, and loaded before each that uses it.
         minimum_bytes: smaller tensors of the optimizer's state stay with the IPU.
+        replicas: how many the variables are spread over that are; 1 where there is but one.
+        sharded_state: whether each replica stores its part of the optimizer's state alone; an all-gather
+            puts it together for each weight update (replicated_optimizer_state_sharding).
+        weights: whether each replica stores its part of the weights alone, in Streaming Memory; an
+            all-gather puts them together for each pass (replicated_weight_sharding with offload_weights).
     """
 
     weight_update_variables: bool = False
     gradient_accumulation_buffers: bool = False
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE
     activations: bool = False
+    replicas: int = 1
+    sharded_state: bool = False
+    weights: bool = False
+
+    @property
+    def least_bytes(self) -> int:
+        """The least bytes of a tensor of the optimizer's state that is offloaded, all its parts together."""
+        return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
 
     def state_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's optimizer state that lie in Streaming Memory."""
+        """Return the bytes of a stage's optimizer state that do not stay on its IPU."""
         if not self.weight_update_variables:
             return 0
         tensors = profile.state_tensors or (profile.state_bytes,)
-        return sum(size for size in tensors if size >= self.minimum_bytes)
+        return sum(size for size in tensors if size >= self.least_bytes)
+
+    def stored_state_bytes(self, profile: StageProfile) -> int:
+        """Return those of one replica in its Streaming Memory."""
+        return -(-self.state_bytes(profile) // (self.replicas if self.sharded_state else 1))
+
+    def weight_bytes(self, profile: StageProfile) -> int:
+        """Return the bytes of a stage's weights that do not stay on its IPU."""
+        return profile.parameter_bytes if self.weights else 0
+
+    def stored_weight_bytes(self, profile: StageProfile) -> int:
+        """Return those of one replica in its Streaming Memory."""
+        return -(-self.weight_bytes(profile) // self.replicas)
+
+    def gathered_bytes(self, profile: StageProfile) -> int:
+        """Return what replicas put together for a stage's weight update."""
+        return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
     def accumulator_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's gradient accumulators that lie in Streaming Memory."""
@@ -45,7 +74,10 @@ class Offload:
 
     def remote_bytes(self, profiles: Iterable[StageProfile]) -> int:
         """Return the bytes of these stages that lie in Streaming Memory."""
-        return sum(self.state_bytes(profile) + self.accumulator_bytes(profile) for profile in profiles)
+        return sum(
+            self.stored_state_bytes(profile) + self.stored_weight_bytes(profile) + self.accumulator_bytes(profile)
+            for profile in profiles
+        )
 
 
 def resolve_offload(
@@ -93,8 +125,64 @@ def resolve_offload(
     return Offload(state, sums, minimum_bytes, kept)
 
 
-def no_effect_in_inference(weight_update_variables: bool | None) -> tuple[str, ...]:
+def resolve_sharding(
+    offload: Offload,
+    optimizer_state_sharding: bool,
+    weight_sharding: bool | None,
+    offload_weights: bool | None,
+    *,
+    replicas: int,
+    remote_memory: bool,
+    serialized: bool,
+    stage: str,
+) -> Offload:
+    """Return ``offload`` with what replicas share the storage of, from Graphcore's arguments.
+
+    None shards weights where batches are ``serialized`` and there is remote memory. One replica
+    stores all by itself. Raises ProgramError for state that is not offloaded, and
+    UnsupportedProgramError for weights, of which ``stage`` has some, that are not.
+    """
+    if optimizer_state_sharding and not offload.weight_update_variables:
+        raise ProgramError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )
+    if weight_sharding and (offload_weights is False or not remote_memory):
+        raise UnsupportedProgramError(
+            f"Requested replicated weight sharding for {stage} without offloading. This is currently not supported."
+        )
+    by_default = serialized and remote_memory and offload_weights is not False
+    weights = by_default if weight_sharding is None else weight_sharding
+    several = replicas > 1
+    return replace(
+        offload, replicas=replicas, sharded_state=optimizer_state_sharding and several, weights=weights and several
+    )
+
+
+def no_effect_in_inference(weight_update_variables: bool | None, optimizer_state_sharding: bool) -> tuple[str, ...]:
     """Return Graphcore's warnings about options that an inference pipeline does not have."""
-    if not weight_update_variables:
-        return ()
-    return ("offload_weight_update_variables will have no effect since this pipeline is in inference.",)
+    asked = {
+        "replicated_optimizer_state_sharding": optimizer_state_sharding,
+        "offload_weight_update_variables": bool(weight_update_variables),
+    }
+    return tuple(
+        f"{name} will have no effect since this pipeline is in inference." for name, given in asked.items() if given
+    )
+
+
+def no_effect_without_replicas(
+    offload: Offload, optimizer_state_sharding: bool, weight_sharding: bool | None, offload_weights: bool | None
+) -> tuple[str, ...]:
+    """Return warnings about storage that replicas would share, where there is one, or weights that none share."""
+    asked = {
+        "replicated_optimizer_state_sharding": optimizer_state_sharding,
+        "replicated_weight_sharding": bool(weight_sharding),
+    }
+    notes = [
+        f"{name} will have no effect since there is one replica."
+        for name, given in asked.items()
+        if given and offload.replicas == 1
+    ]
+    if offload_weights and not offload.weights:
+        notes.append("offload_weights will have no effect since no weights are spread over replicas.")
+    return tuple(notes)

@@ -47,6 +47,7 @@ _NAMES: Final[dict[int, str]] = {
     SpanKind.OVERLAPPED_INFEED: "infeed",
     SpanKind.OVERLAPPED_OUTFEED: "outfeed",
     SpanKind.OVERLAPPED_WAIT: "host wait",
+    SpanKind.ALL_GATHER: "all-gather",
 }
 #: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
 #: the numbers out when it picks one, and this key unread).
@@ -69,6 +70,7 @@ _COLOURS: Final[dict[int, str]] = {
     SpanKind.OVERLAPPED_INFEED: "black",
     SpanKind.OVERLAPPED_OUTFEED: "black",
     SpanKind.OVERLAPPED_WAIT: "terrible",
+    SpanKind.ALL_GATHER: "rail_load",
 }
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
 _FEEDS: Final = ("infeed", "outfeed")

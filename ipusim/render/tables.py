@@ -64,6 +64,9 @@ def ipu_table(summary: Summary) -> Table:
     beside = any(use.overlapped_io_cycles for use in summary.pipeline_use)
     if beside:
         header += ("I/O tiles",)
+    gathers = any(use.all_gather_cycles for use in summary.pipeline_use)
+    if gathers:
+        header += ("all-gather",)
     streams = any(use.remote_cycles for use in summary.pipeline_use)
     if streams:
         header += ("Streaming Memory",)
@@ -82,6 +85,7 @@ def ipu_table(summary: Summary) -> Table:
             part(use.host_wait_cycles),
             part(use.sync_wait_cycles),
             *((part(use.overlapped_io_cycles),) if beside else ()),
+            *((part(use.all_gather_cycles),) if gathers else ()),
             *((part(use.remote_cycles),) if streams else ()),
         )
 

@@ -36,6 +36,7 @@ _IO_TILES: Final = "tests/oracles/test_io_tiles.py"
 _OUTFEED: Final = "tests/oracles/test_outfeed.py"
 _SERIAL: Final = "tests/oracles/test_batch_serialization.py"
 _STAGE_OPTIONS: Final = "tests/oracles/test_stage_options.py"
+_SHARDING: Final = "tests/oracles/test_sharding.py"
 _RESOLVE: Final = "tests/unit/test_scenario_resolve.py"
 
 #: Arguments of ``pipelining_ops.pipeline``.
@@ -132,7 +133,12 @@ ARGUMENTS: Final = (
         "optimizer state in Streaming Memory, loaded and stored around the weight update; absent: if there is any",
         f"{_OFFLOAD}::test_only_the_weight_update_becomes_longer",
     ),
-    Option("replicated_optimizer_state_sharding", "", _NOT_YET),
+    Option(
+        "replicated_optimizer_state_sharding",
+        "pipeline.replicated_optimizer_state_sharding",
+        "each replica stores its part of the offloaded optimizer's state; an all-gather before each weight update",
+        f"{_SHARDING}::test_a_sharded_update_loads_a_part_and_gathers_the_whole",
+    ),
     Option(
         "offload_activations",
         "pipeline.offload_activations",
@@ -145,8 +151,18 @@ ARGUMENTS: Final = (
         "accumulators in Streaming Memory, loaded and stored around every backward pass; absent: with serialization",
         f"{_OFFLOAD}::test_accumulators_come_and_go_with_every_backward_pass",
     ),
-    Option("replicated_weight_sharding", "", _NOT_YET),
-    Option("offload_weights", "", _NOT_YET),
+    Option(
+        "replicated_weight_sharding",
+        "pipeline.replicated_weight_sharding",
+        "each replica stores its part of the weights; an all-gather before each pass; absent: with serialization",
+        f"{_SHARDING}::test_sharded_weights_come_before_every_pass",
+    ),
+    Option(
+        "offload_weights",
+        "pipeline.offload_weights",
+        "true or absent: those parts lie in Streaming Memory; false is refused with sharding, as the compiler does",
+        f"{_SHARDING}::test_what_is_refused",
+    ),
     Option(
         "continuous_weight_updates",
         "pipeline.continuous_weight_updates",

@@ -12,7 +12,7 @@ from ipusim.model.feed import Feed
 from ipusim.model.network import Network
 from ipusim.model.stage import build_stages
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.pipeline.offload import Offload, no_effect_in_inference
+from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pipeline.rules import (
@@ -72,7 +72,7 @@ def resolve(scenario: Scenario, source: Source) -> Experiment:
     assert system is not None
     assert plan is not None
     assert io_tiles is not None
-    offload = resolve_offloads(scenario, system, training, findings)
+    offload = resolve_offloads(scenario, system, training, planned[0].name, findings)
     findings.raise_if_any()
     assert offload is not None
     parts = _Parts(planned, training, system, plan, offload, io_tiles)
@@ -103,8 +103,17 @@ class _Parts:
 
     def notes(self, scenario: Scenario) -> tuple[str, ...]:
         """Return Graphcore's warnings about what the scenario asks for."""
-        offloads = () if self.training else no_effect_in_inference(scenario.pipeline.offload_weight_update_variables)
-        return (*offloads, *([self.unplaced] if self.unplaced else []))
+        pipeline = scenario.pipeline
+        offloads = no_effect_in_inference(
+            pipeline.offload_weight_update_variables, pipeline.replicated_optimizer_state_sharding
+        )
+        sharding = no_effect_without_replicas(
+            self.offload,
+            pipeline.replicated_optimizer_state_sharding and self.training,
+            pipeline.replicated_weight_sharding,
+            pipeline.offload_weights,
+        )
+        return (*(() if self.training else offloads), *sharding, *([self.unplaced] if self.unplaced else []))
 
     def settled(
         self, scenario: Scenario, program: PipelineProgram, findings: Findings

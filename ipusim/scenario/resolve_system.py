@@ -10,7 +10,7 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.pipeline.offload import Offload, resolve_offload
+from ipusim.pipeline.offload import Offload, resolve_offload, resolve_sharding
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
@@ -87,8 +87,46 @@ def resolve_io_tiles(scenario: Scenario, findings: Findings) -> IoTiles | None:
     return None
 
 
-def resolve_offloads(scenario: Scenario, system: System, training: bool, findings: Findings) -> Offload | None:
-    """Return what lies in Streaming Memory, nothing in inference; None after noting why it cannot."""
+def resolve_offloads(
+    scenario: Scenario, system: System, training: bool, stage: str, findings: Findings
+) -> Offload | None:
+    """Return what lies in Streaming Memory and what replicas share; None after noting why it cannot.
+
+    ``stage`` is the name of one that has weights, for messages.
+    """
+    offload = _resolve_offload(scenario, system, training, findings)
+    if offload is None:
+        return None
+    pipeline = scenario.pipeline
+    there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
+    asked = {
+        "replicated_weight_sharding": (False, pipeline.replicated_weight_sharding),
+        "replicated_optimizer_state_sharding": (
+            pipeline.replicated_optimizer_state_sharding and training,
+            pipeline.replicated_weight_sharding,
+        ),
+    }
+    found = None
+    for name, (state, weights) in asked.items():
+        found = None
+        with findings.at(("pipeline", name)):
+            found = resolve_sharding(
+                offload,
+                state,
+                weights,
+                pipeline.offload_weights,
+                replicas=system.replicas,
+                remote_memory=there,
+                serialized=serialized,
+                stage=stage,
+            )
+        if found is None:
+            return None
+    return found
+
+
+def _resolve_offload(scenario: Scenario, system: System, training: bool, findings: Findings) -> Offload | None:
+    """Return what each replica keeps in Streaming Memory; None after noting why it cannot."""
     pipeline = scenario.pipeline
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
     with findings.at(("pipeline", "offload_activations")):

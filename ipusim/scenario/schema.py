@@ -218,6 +218,21 @@ class PipelineSpec(Node, title="pipeline"):
         description="whether activations lie in Streaming Memory, with batch serialization only; default: if there is "
         "any",
     )
+    replicated_optimizer_state_sharding: bool = Field(
+        default=False,
+        description="whether each replica stores a part of the offloaded optimizer's state, and all of them together "
+        "the whole",
+    )
+    replicated_weight_sharding: bool | None = Field(
+        default=None,
+        description="whether each replica stores a part of the weights; default: if batches are serialized and there "
+        "is Streaming Memory",
+    )
+    offload_weights: bool | None = Field(
+        default=None,
+        description="whether weights of which replicas store parts lie in Streaming Memory; default: they do, and "
+        "false is refused with them",
+    )
     continuous_weight_updates: bool = Field(
         default=False, description="updates while the pipeline is full, which Graphcore does not support: only false"
     )

@@ -16,6 +16,7 @@ from ipusim.machine.cross_replica import average_gradients
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.reduction import gradient_sum
+from ipusim.machine.shards import Shards
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
@@ -63,7 +64,7 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     check(plan)
     memory = _memory(experiment, plan)
     executor = _Executor(experiment, experiment.workload) if experiment.workload else None
-    replicas = _replicas(executor, experiment, plan) if executor else None
+    replicas = executor.together(plan) if executor else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
@@ -112,19 +113,6 @@ def _check_streaming_memory(system: System, held: Footprint) -> None:
         )
 
 
-def _replicas(first: _Executor, experiment: Experiment, plan: Plan) -> Replicas:
-    """Return the executors of all replicas, and how they sum up their gradients."""
-    program, system = experiment.program, experiment.system
-    total = gradient_sum(plan, program, system)
-    executors = (first, *first.others)
-
-    def reduce() -> None:
-        if total is not None:
-            average_gradients(executors, plan.ipus, system, total.algorithm)
-
-    return Replicas(executors, reduce)
-
-
 class _Executor(NumpyExecutor):
     """The arithmetic of the first replica, which also evaluates between steps when the scenario asks for it.
 
@@ -140,14 +128,38 @@ class _Executor(NumpyExecutor):
             NumpyExecutor(shape, workload, replica, replicas, outfeed) for replica in range(1, replicas)
         )
         self._experiment = experiment
+        self._shards: Shards | None = None
         self._evaluations: list[tuple[int, Evaluation]] = []
+
+    def together(self, plan: Plan) -> Replicas:
+        """Return the executors of all replicas, and what they do together."""
+        program, system = self._experiment.program, self._experiment.system
+        total = gradient_sum(plan, program, system)
+        executors = (self, *self.others)
+
+        def reduce() -> None:
+            if total is not None:
+                average_gradients(executors, plan.ipus, system, total.algorithm)
+
+        if not (program.offload.sharded_state or program.offload.weights):
+            return Replicas(executors, reduce)
+        self._shards = Shards(executors, plan.ipus, system, program.offload)
+        return Replicas(executors, reduce, self._shards.gather, self._shards.let_go)
 
     def begin(self, execution: int) -> None:
         step, within = divmod(execution, self._experiment.program.repeat_count)
         held_out = self._experiment.held_out
         if held_out is not None and held_out.every and step and not within and not step % held_out.every:
+            self._gather()
             self._evaluate(step)
+            if self._shards is not None:
+                self._shards.let_go_of_all()
         super().begin(execution)
+
+    def _gather(self) -> None:
+        """Put together what the replicas store parts of, as the host does when it reads weights."""
+        if self._shards is not None:
+            self._shards.gather_all()
 
     def _evaluate(self, step: int) -> None:
         held_out = self._experiment.held_out
@@ -163,6 +175,7 @@ class _Executor(NumpyExecutor):
 
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
+        self._gather()
         self._evaluate(self._experiment.steps)
         losses, outputs = received(self._experiment.program, [self.results, *(other.results for other in self.others)])
         return Learning(

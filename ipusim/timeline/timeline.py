@@ -58,6 +58,8 @@ class SpanKind(IntEnum):
     OVERLAPPED_INFEED = 15
     OVERLAPPED_OUTFEED = 16
     OVERLAPPED_WAIT = 17
+    #: An IPU and its likes in the other replicas put together what each stores a part of: sync and every round.
+    ALL_GATHER = 18
 
 
 #: Kinds on the I/O tiles of an IPU, which work beside its other tiles.

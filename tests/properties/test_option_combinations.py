@@ -129,6 +129,9 @@ def scenarios(draw):
             scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
             pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
             pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
+            if pipeline["offload_weight_update_variables"] is not False:
+                pipeline["replicated_optimizer_state_sharding"] = draw(st.booleans())
+            pipeline["replicated_weight_sharding"] = draw(st.sampled_from([None, True, False]))
         kind = draw(st.sampled_from(["sgd", "momentum"]))
         scenario["optimizer"] = {"type": kind, "learning_rate": 0.05}
         if kind == "momentum":

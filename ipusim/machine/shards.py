@@ -1,0 +1,83 @@
+"""Variables that each replica stores a part of: put together by an all-gather, and let go of again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.run import run
+from ipusim.hardware.system import System
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.pipeline.offload import Offload
+
+Array = npt.NDArray[Any]
+
+
+class Shards:
+    """The parts of all replicas' variables.
+
+    Between uses a replica keeps its own part alone: the rest of each array is not a
+    number, so that a pass without its all-gather gives no number either.
+    """
+
+    def __init__(
+        self, executors: Sequence[NumpyExecutor], places: Iterable[int], system: System, offload: Offload
+    ) -> None:
+        """Let go of all but each replica's own part of what ``offload`` spreads over them."""
+        self._executors = tuple(executors)
+        self._places = tuple(places)
+        self._system = system
+        self._offload = offload
+        for place in self._places:
+            for replica in range(len(self._executors)):
+                self.let_go(replica, place, None)
+
+    def gather(self, place: int, stage: int | None, algorithm: str) -> None:
+        """Put together the weights of ``stage`` on ``place``, or (None) all that its weight update needs."""
+        held = [self._arrays(executor, place, stage) for executor in self._executors]
+        for arrays in zip(*held, strict=True):
+            plan = self._plan(place, arrays[0], algorithm)
+            parts = [array.ravel()[plan.shard(rank)] for rank, array in enumerate(arrays)]
+            for array, whole in zip(arrays, run(plan, parts), strict=True):
+                array[...] = whole.reshape(array.shape)
+
+    def let_go(self, replica: int, place: int, stage: int | None) -> None:
+        """Keep the part of one replica alone."""
+        for array in self._arrays(self._executors[replica], place, stage):
+            own = self._plan(place, array, "ring").shard(replica)
+            kept = array.ravel()[own].copy()
+            array[...] = np.nan
+            array.reshape(-1)[own] = kept
+
+    def gather_all(self) -> None:
+        """Put everything together, outside of simulated time."""
+        for place in self._places:
+            self.gather(place, None, "ring")
+
+    def let_go_of_all(self) -> None:
+        """Keep each replica's own parts alone."""
+        for place in self._places:
+            for replica in range(len(self._executors)):
+                self.let_go(replica, place, None)
+
+    def _plan(self, place: int, array: Array, algorithm: str) -> CollectivePlan:
+        group = range(place, self._system.count, self._system.shards)
+        return ALGORITHMS["all_gather"][algorithm](self._system, group, array.size, array.itemsize)
+
+    def _arrays(self, executor: NumpyExecutor, place: int, stage: int | None) -> list[Array]:
+        """Return what is spread over the replicas of a stage's weights, or (None) of a place's weights and state."""
+        if stage is not None:
+            return list(executor.variables(place, stage).values())
+        found = []
+        for each in executor.stages_of(place):
+            if self._offload.weights:
+                found += list(executor.variables(place, each).values())
+            if self._offload.sharded_state:
+                state = executor.state(place, each).values()
+                found += [array for array in state if array.ndim and array.nbytes >= self._offload.least_bytes]
+        return found
