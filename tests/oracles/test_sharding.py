@@ -68,7 +68,7 @@ def moving(size):
 
 
 def gathering(system, size):
-    """Return the cycles of the fastest all-gather of ``size`` bytes over four IPUs; its closed form is held elsewhere."""
+    """Return the cycles of the fastest all-gather of ``size`` bytes over four IPUs."""
     plans = (make(system, range(4), size, 1) for make in ALGORITHMS["all_gather"].values())
     return min(collective_cost(system, plan).total_cycles for plan in plans)
 
