@@ -11,9 +11,24 @@ import numpy.typing as npt
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
+from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.reduction import gradient_sum
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
 
 Array = npt.NDArray[Any]
+
+
+def replicas_of(executors: Sequence[NumpyExecutor], plan: Plan, program: PipelineProgram, system: System) -> Replicas:
+    """Return the executors of all replicas, in order, with the way in which they average their gradients."""
+    total = gradient_sum(plan, program, system)
+
+    def reduce() -> None:
+        if total is not None:
+            average_gradients(executors, plan.ipus, system, total.algorithm)
+
+    return Replicas(tuple(executors), reduce)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:

@@ -12,10 +12,8 @@ from ipusim.analysis.summary import Summary, summarise
 from ipusim.errors import IpusimError, ModelError, OutOfMemoryError
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
-from ipusim.machine.cross_replica import average_gradients
-from ipusim.machine.executor import Replicas
+from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.reduction import gradient_sum
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
@@ -63,7 +61,7 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     check(plan)
     memory = _memory(experiment, plan)
     executor = _Executor(experiment, experiment.workload) if experiment.workload else None
-    replicas = _replicas(executor, experiment, plan) if executor else None
+    replicas = replicas_of((executor, *executor.others), plan, program, system) if executor else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
@@ -110,19 +108,6 @@ def _check_streaming_memory(system: System, held: Footprint) -> None:
             f"{format_bytes(size)} of {format_bytes(system.streaming.capacity_bytes)}. Offload less, or cut the model "
             "into more stages on more machines. With memory: report it is run all the same."
         )
-
-
-def _replicas(first: _Executor, experiment: Experiment, plan: Plan) -> Replicas:
-    """Return the executors of all replicas, and how they sum up their gradients."""
-    program, system = experiment.program, experiment.system
-    total = gradient_sum(plan, program, system)
-    executors = (first, *first.others)
-
-    def reduce() -> None:
-        if total is not None:
-            average_gradients(executors, plan.ipus, system, total.algorithm)
-
-    return Replicas(executors, reduce)
 
 
 class _Executor(NumpyExecutor):
