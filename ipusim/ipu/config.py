@@ -9,9 +9,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.hardware.build import build_system
-from ipusim.hardware.machines import MACHINES
+from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.hardware.build import build_system, replication_factor, shards_of
+from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION, IoTiles
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
@@ -192,18 +192,30 @@ def default_system(config: IPUConfig | None, mapping: Sequence[int], pipelined: 
 
 
 def _build(config: IPUConfig, mapping: Sequence[int], pipelined: bool, count: int | None, device: int | None) -> System:
-    needed = count or 1 << max(mapping, default=0).bit_length()
+    needed = count or shards_of(mapping)
     fitting = [name for name in _USUAL_MACHINES if MACHINES[name].count >= needed]
-    return build_system(
-        config.machine or (fitting or _USUAL_MACHINES[-1:])[0],
-        mapping=mapping,
-        ipus=count,
-        select=device,
-        selection_order=config.selection_order.value,
-        pipelined=pipelined,
-        remote_buffers=config.device_connection.enable_remote_buffers,
-        io_tiles=config.io_tiles.num_io_tiles,
-    )
+    machine = find_machine(config.machine or (fitting or _USUAL_MACHINES[-1:])[0])
+    if count is not None and count not in machine.sizes:
+        raise DeviceError(
+            f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs for the "
+            "TensorFlow virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations."
+        )
+
+    def found(stages: Sequence[int]) -> System:
+        return build_system(
+            machine.name,
+            mapping=stages,
+            ipus=count,
+            select=device,
+            selection_order=config.selection_order.value,
+            pipelined=pipelined,
+            remote_buffers=config.device_connection.enable_remote_buffers,
+            io_tiles=config.io_tiles.num_io_tiles,
+        )
+
+    if count is not None or device is not None:  # attached to first, and then compiled for
+        replication_factor(found((0,)).count, shards_of(mapping))
+    return found(mapping)
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:
