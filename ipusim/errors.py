@@ -31,6 +31,14 @@ class UnsupportedProgramError(ProgramError, NotImplementedError):
     """A pipeline that Graphcore calls not implemented; the text is Graphcore's."""
 
 
+class ProgramTypeError(ProgramError, TypeError):
+    """An argument of a type that Graphcore refuses; the text is Graphcore's."""
+
+
+class ProgramStateError(ProgramError, RuntimeError):
+    """Something asked for when it cannot be had, which Graphcore answers so; the text is Graphcore's."""
+
+
 class RemoteMemoryError(ProgramError):
     """A pipeline that offloads to remote memory that its IPUs do not have; the text is Graphcore's."""
 

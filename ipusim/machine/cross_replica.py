@@ -11,9 +11,31 @@ import numpy.typing as npt
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
+from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.reduction import gradient_sum
+from ipusim.machine.shards import Shards
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
 
 Array = npt.NDArray[Any]
+
+
+def replicas_of(executors: Sequence[NumpyExecutor], plan: Plan, program: PipelineProgram, system: System) -> Replicas:
+    """Return the executors of all replicas, in order, with what they do together.
+
+    They average their gradients, and put variables together of which each stores a part.
+    """
+    total = gradient_sum(plan, program, system)
+
+    def reduce() -> None:
+        if total is not None:
+            average_gradients(executors, plan.ipus, system, total.algorithm)
+
+    if not (program.offload.sharded_state or program.offload.weights):
+        return Replicas(tuple(executors), reduce)
+    shards = Shards(executors, plan.ipus, system, program.offload)
+    return Replicas(tuple(executors), reduce, shards.gather, shards.let_go, shards.gather_all, shards.let_go_of_all)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:

@@ -72,9 +72,13 @@ class Replicas:
         gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
             of the algorithm, when the replicas have put together the variables that it needs.
         let_go: called with a replica, a place and a stage or None when it needs them no more.
+        gather_all, let_go_of_all: the same for all variables, outside of simulated time: before and after
+            the host reads them.
     """
 
     executors: tuple[Executor, ...]
     reduce: Callable[[], object] = lambda: None
     gather: Callable[[int, int | None, str], object] = lambda place, stage, algorithm: None  # noqa: ARG005
     let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
+    gather_all: Callable[[], object] = lambda: None
+    let_go_of_all: Callable[[], object] = lambda: None

@@ -8,7 +8,7 @@ the run because a tensor is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,15 +34,32 @@ _PLAIN_OUTFEED: Final = Outfeed()
 
 
 class StageMemory:
-    """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators."""
+    """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators.
 
-    def __init__(self, workload: Workload, stage: int, count: int) -> None:
-        """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated."""
+    A parameter of the same name in an earlier stage of the IPU is the same parameter, with one accumulator.
+    """
+
+    def __init__(self, workload: Workload, stage: int, count: int, earlier: Iterable[StageMemory] = ()) -> None:
+        """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated.
+
+        ``earlier`` are the earlier stages on the same IPU, whose parameters this one may share.
+        """
         optimizer = workload.optimizer
-        self.parameters = workload.initial_parameters(stage)
+        drawn: dict[str, Array] = workload.initial_parameters(stage)
+        shared = [(name, other) for other in earlier for name in drawn.keys() & other.parameters.keys()]
+        held = {name: other.parameters[name] for name, other in shared}
+        self.parameters: dict[str, Array] = drawn | held
+        #: The parameters that the weight update changes here, and not with an earlier stage.
+        self.own = {name: array for name, array in drawn.items() if name not in held}
         self.bound = workload.stages[stage].bind(self.parameters)
-        self.state = optimizer.initial_state(self.parameters) if optimizer else {}
-        self.accumulators = workload.accumulators(self.parameters)
+        self.state = optimizer.initial_state(self.own) if optimizer else {}
+        self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
+            name: other.accumulators[name] for name, other in shared
+        }
+        #: Of each parameter that a later stage shares, the last such stage: the first to run a backward pass.
+        self._leaders: dict[str, StageMemory] = {}
+        for name, other in shared:
+            other._leaders[name] = self
         self._map = optimizer.gradient_map if optimizer else None
         self._running = workload.reduction == "RUNNING_MEAN"
         self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
@@ -58,11 +75,16 @@ class StageMemory:
 
         MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
         gradient / (n + 1) with n the micro-batches before; both scale in the gradient's own dtype.
+        A shared parameter's accumulator decays with the stage that comes first in the backward
+        pass alone, and the others' gradients are divided by the micro-batches that it has done:
+        each then decays as that stage's own, to gradient / count in the end.
         """
         if self._map is not None:
             gradient = self._map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
-        if self._running:
+        if self._running and name in self._leaders:
+            gradient = gradient * gradient.dtype.type(1 / self._leaders[name].accumulated)
+        elif self._running:
             np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
             gradient = gradient * gradient.dtype.type(1 / (self.accumulated + 1))
         elif self._scale is not None:
@@ -135,7 +157,8 @@ class NumpyExecutor:
         self._total: tuple[Array, ...] | None = None
         self.results: list[tuple[Array, ...]] = []
         for stage, ipu in enumerate(shape.mapping):
-            self._memories[ipu].stages[stage] = StageMemory(workload, stage, shape.count)
+            here = self._memories[ipu].stages
+            here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
 
     def stage_parameters(self) -> list[dict[str, Array]]:
         """Return the parameters of each place in the pipeline, keyed ``layer/W``, as they are now."""
@@ -161,7 +184,7 @@ class NumpyExecutor:
     def accumulators(self, ipu: int) -> list[Array]:
         """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""
         stages = self._memories[ipu].stages
-        return [array for stage in sorted(stages) for array in stages[stage].accumulators.values()]
+        return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own]
 
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
@@ -265,7 +288,7 @@ class NumpyExecutor:
         """Apply the accumulated gradients of every stage on ``ipu``."""
         if self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
-                self._optimizer.apply(stage.parameters, stage.accumulators, stage.state)
+                self._optimizer.apply(stage.own, stage.accumulators, stage.state)
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch

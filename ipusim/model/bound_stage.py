@@ -8,13 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic, Protocol
 
 from ipusim.errors import ModelError
 from ipusim.model.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Saved
 
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
+
+
+class Passes(Protocol):
+    """What the machine's executor runs of a stage; what travels between stages is the stages' own affair."""
+
+    def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
+        """Return the stage's output for one micro-batch, several results as a tuple, and what backward needs."""
+        ...
+
+    def backward(
+        self,
+        saved: Saved,
+        grad: Any,
+        need_input_gradient: bool,
+        receive: Receiver,
+        totals: Parameters | None = None,
+    ) -> Any:
+        """Hand the parameters' gradients to ``receive`` and return that of the input, where it is needed."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from autograd.core import VJPNode
 from autograd.tracer import Node, getval, new_box, notrace_primitives, register_notrace, trace_stack
 
 from ipusim.errors import ModelError
-from ipusim.model.gradient import pullback
+from ipusim.model.gradient import pullback, pullback_of_several
 from ipusim.model.layer import ELEMENTARY_FLOPS, Array
 
 
@@ -148,3 +148,24 @@ def count_passes(
         y = np.asarray(getval(result))
         pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both)))
     return forward, both - forward, y
+
+
+def count_several(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Array], wanted: Sequence[int], pulled: Sequence[int]
+) -> tuple[Tally, Tally]:
+    """Do as :func:`count_passes` for a function of several results; return the counts alone.
+
+    ``pulled`` are the places of the results whose gradients come back. Arrays that are not
+    floating-point are passed on as they are, and calls on them alone are not counted.
+    """
+    both = Tally()
+    with trace_stack.new_trace() as trace:
+
+        def counted(array: Any) -> Any:
+            return new_box(array, trace, CountingNode.new_root(both)) if array.dtype.kind == "f" else array
+
+        pull, results = pullback_of_several(function, [counted(array) for array in arrays], wanted)
+        forward = copy(both)
+        ones = [np.ones_like(np.asarray(getval(result))) for result in results]
+        pull([counted(one) if place in pulled else None for place, one in enumerate(ones)])
+    return forward, both - forward

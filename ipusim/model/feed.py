@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.datasets import Dataset
 from ipusim.model.layer import Array
+
+
+class MicroBatches(Protocol):
+    """Whatever hands out micro-batches by their number."""
+
+    def element(self, index: int) -> tuple[Any, Array | None]:
+        """Return what the first stage takes of micro-batch ``index``, and the labels beside it, if any."""
+        ...
 
 
 class Feed:

@@ -44,3 +44,44 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequen
         ]
 
     return pull, value
+
+
+class _Ends:
+    """What several results hang on, as one node to begin the walk back from."""
+
+    def __init__(self, parents: list[Any]) -> None:
+        self.parents = parents
+
+
+def pullback_of_several(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+) -> tuple[Pullback, tuple[Any, ...]]:
+    """Do as :func:`pullback` for a function of several results.
+
+    What is returned takes a gradient for each result, or None for one that nothing depends on.
+    It keeps none of the arguments alive that no gradient needs.
+    """
+    roots = {index: VJPNode.new_root() for index in wanted}
+    with trace_stack.new_trace() as trace:
+        results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
+    traced = [isbox(result) and result._trace == trace for result in results]
+    ends = [result._node if found else None for result, found in zip(results, traced, strict=True)]
+    values = tuple(result._value if found else result for result, found in zip(results, traced, strict=True))
+    forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
+
+    def pull(grads: Any) -> list[Any]:
+        pending: dict[Any, Any] = {}
+        for end, grad in zip(ends, grads, strict=True):
+            if end is not None and grad is not None:
+                pending[end] = add_outgrads(pending.get(end), grad)
+        for node in list(toposort(_Ends(list(pending))))[1:]:
+            if node.parents:
+                arriving, _ = pending.pop(node)
+                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
+                    pending[parent] = add_outgrads(pending.get(parent), part)
+        return [
+            pending[root][0] if root in pending else np.zeros(shape, dtype)
+            for root, (shape, dtype) in zip(roots.values(), forms, strict=True)
+        ]
+
+    return pull, values

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.bound_stage import Bound, BoundStage
+from ipusim.model.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
@@ -38,7 +38,7 @@ class Stage(Protocol):
         """Draw the parameters; every split of one network draws the same ones."""
         ...
 
-    def bind(self, parameters: Parameters) -> BoundStage:
+    def bind(self, parameters: Parameters) -> Passes:
         """Return what runs the stage's passes on these parameters, which may then be updated in place only."""
         ...
 

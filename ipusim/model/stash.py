@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.embedding import Embedding
-from ipusim.model.layer import Array, Described, Loss, Shape, parameter_count
+from ipusim.model.layer import Array, Described, Loss, Parameters, Shape, parameter_count
 from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError
 from ipusim.model.profile import StageProfile
@@ -106,13 +106,18 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
         _, saved = stage.bind(parameters).forward(x, labels)
     lowest = stage.first_trained if stage.first_position == 0 else 0
-    kept = {id(root): root for root in map(_root, _arrays(saved[lowest:]))}
-    for parameter in parameters.values():
-        kept.pop(id(parameter), None)
     return sum(
         array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
-        for array in kept.values()
+        for array in kept_arrays(saved[lowest:], parameters)
     )
+
+
+def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
+    """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
+    kept = {id(root): root for root in map(_root, _arrays(saved))}
+    for parameter in parameters.values():
+        kept.pop(id(_root(parameter)), None)
+    return list(kept.values())
 
 
 def _named_loss(stage: LayerStage) -> Iterable[Any]:

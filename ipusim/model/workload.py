@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.feed import Feed
+from ipusim.model.feed import Feed, MicroBatches
 from ipusim.model.layer import Array, Parameters
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.stage import Stage
@@ -36,7 +36,7 @@ class Workload:
     """
 
     stages: tuple[Stage, ...]
-    feed: Feed
+    feed: MicroBatches
     optimizer: Optimizer | None = None
     reduction: Reduction = "SUM"
     dtype: np.dtype[np.floating] = field(default_factory=lambda: np.dtype(np.float32))
@@ -49,6 +49,8 @@ class Workload:
             raise ModelError("a workload needs at least one stage, got none")
         if self.dtype.kind != "f":
             raise ModelError(f"expected a floating-point dtype such as float32, got {self.dtype}")
+        if not isinstance(self.feed, Feed):
+            return
         data = self.feed.dataset.x.dtype
         if data.kind == "f" and data != self.dtype:
             raise ModelError(f"the dataset is {data} but the workload computes in {self.dtype}: convert with astype")

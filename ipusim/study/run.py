@@ -12,11 +12,9 @@ from ipusim.analysis.summary import Summary, summarise
 from ipusim.errors import IpusimError, ModelError, OutOfMemoryError
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
-from ipusim.machine.cross_replica import average_gradients
+from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.reduction import gradient_sum
-from ipusim.machine.shards import Shards
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
@@ -128,38 +126,23 @@ class _Executor(NumpyExecutor):
             NumpyExecutor(shape, workload, replica, replicas, outfeed) for replica in range(1, replicas)
         )
         self._experiment = experiment
-        self._shards: Shards | None = None
+        self._together = Replicas((self, *self.others))
         self._evaluations: list[tuple[int, Evaluation]] = []
 
     def together(self, plan: Plan) -> Replicas:
         """Return the executors of all replicas, and what they do together."""
-        program, system = self._experiment.program, self._experiment.system
-        total = gradient_sum(plan, program, system)
-        executors = (self, *self.others)
-
-        def reduce() -> None:
-            if total is not None:
-                average_gradients(executors, plan.ipus, system, total.algorithm)
-
-        if not (program.offload.sharded_state or program.offload.weights):
-            return Replicas(executors, reduce)
-        self._shards = Shards(executors, plan.ipus, system, program.offload)
-        return Replicas(executors, reduce, self._shards.gather, self._shards.let_go)
+        experiment = self._experiment
+        self._together = replicas_of((self, *self.others), plan, experiment.program, experiment.system)
+        return self._together
 
     def begin(self, execution: int) -> None:
         step, within = divmod(execution, self._experiment.program.repeat_count)
         held_out = self._experiment.held_out
         if held_out is not None and held_out.every and step and not within and not step % held_out.every:
-            self._gather()
+            self._together.gather_all()
             self._evaluate(step)
-            if self._shards is not None:
-                self._shards.let_go_of_all()
+            self._together.let_go_of_all()
         super().begin(execution)
-
-    def _gather(self) -> None:
-        """Put together what the replicas store parts of, as the host does when it reads weights."""
-        if self._shards is not None:
-            self._shards.gather_all()
 
     def _evaluate(self, step: int) -> None:
         held_out = self._experiment.held_out
@@ -175,7 +158,7 @@ class _Executor(NumpyExecutor):
 
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
-        self._gather()
+        self._together.gather_all()
         self._evaluate(self._experiment.steps)
         losses, outputs = received(self._experiment.program, [self.results, *(other.results for other in self.others)])
         return Learning(

@@ -1,0 +1,242 @@
+"""The arguments of ``pipelining_ops.pipeline``: Graphcore's own rules, in Graphcore's order and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.stage_options import check_stage_options, check_update_options, refuse_given
+from ipusim.model.function_stage import as_results
+from ipusim.pipeline.offload import no_effect_in_inference
+from ipusim.pipeline.rules import check_count_range, check_weight_updates
+
+#: Arguments that choose what is not simulated, and the values of each that ask for nothing.
+_NOT_SIMULATED: Mapping[str, tuple[Any, ...]] = {
+    "batch_serialization_iterations": (1,),
+    "replicated_optimizer_state_sharding": (None, False),
+    "offload_activations": (None, False),
+    "replicated_weight_sharding": (None, False),
+    "offload_weights": (None, False),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """What a pipeline was asked for, checked and with the defaults filled in.
+
+    Attributes:
+        stages: the functions of the computational stages.
+        count: gradient accumulation count.
+        gradient_accumulation_dtype: of the accumulators, or a function from a variable to it; None for its own.
+        repeat_count: executions of the pipeline in one run.
+        inputs: arrays that the first stage gets before an element of the infeed.
+        infeed, outfeed: the queues.
+        optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
+        mapping: the IPU of each stage.
+        schedule, recomputation_mode, reduction_method: as named.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers: True, False, or None for the default.
+        outfeed_loss, outfeed_mask, accumulate_outfeed, accumulate_outfeed_dtype: what the outfeed carries.
+        name: the pipeline's.
+        notes: Graphcore's warnings.
+    """
+
+    stages: tuple[Callable[..., Any], ...]
+    count: int
+    gradient_accumulation_dtype: Any
+    repeat_count: int
+    inputs: tuple[Any, ...]
+    infeed: IPUInfeedQueue | None
+    outfeed: IPUOutfeedQueue | None
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
+    mapping: tuple[int, ...]
+    schedule: PipelineSchedule
+    recomputation_mode: RecomputationMode
+    reduction_method: GradientAccumulationReductionMethod
+    offload_weight_update_variables: bool | None
+    offload_gradient_accumulation_buffers: bool | None
+    outfeed_loss: bool
+    outfeed_mask: tuple[bool, ...] | None
+    accumulate_outfeed: bool
+    accumulate_outfeed_dtype: Any
+    name: str
+    notes: tuple[str, ...]
+
+    @property
+    def training(self) -> bool:
+        """Whether there is an optimizer."""
+        return self.optimizer_function is not None
+
+
+def check_arguments(given: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of ``pipeline``, by their names, as an Arguments.
+
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words: they are a
+    ValueError, a TypeError and a NotImplementedError.
+    """
+    count, training = _count(given["gradient_accumulation_count"]), given["optimizer_function"] is not None
+    method = given["reduction_method"]
+    if training:
+        method = GradientAccumulationReductionMethod.parse(method)
+    batch_iterations = given["batch_serialization_iterations"]
+    if method != GradientAccumulationReductionMethod.SUM and batch_iterations != 1:
+        raise ProgramError(
+            "batch_serialization_iterations != 1 is only supported when reduction_method is "
+            "GradientAccumulationReductionMethod.SUM"
+        )
+    check_weight_updates(given["continuous_weight_updates"])
+    schedule, mode = _modes(given, batch_iterations)
+    mapping = _placement(given, schedule, batch_iterations)
+    stages = given["computational_stages"]
+    options = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
+    for name in options if training else options[:1]:
+        check_stage_options(given[name], len(stages), name)
+    if training:
+        check_update_options(given["weight_update_poplar_options"])
+    _check_outfeed(given, training)
+    _check_concurrent_stages(stages, mapping)
+    ignored = no_effect_in_inference(
+        given["offload_weight_update_variables"], bool(given["replicated_optimizer_state_sharding"])
+    )
+    notes = () if training else ignored
+    mask = given["outfeed_mask"]
+    return Arguments(
+        stages=tuple(stages),
+        count=count,
+        gradient_accumulation_dtype=given["gradient_accumulation_dtype"],
+        repeat_count=given["repeat_count"],
+        inputs=as_results(given["inputs"]),
+        infeed=given["infeed_queue"],
+        outfeed=given["outfeed_queue"],
+        optimizer_function=given["optimizer_function"],
+        mapping=tuple(mapping),
+        schedule=schedule,
+        recomputation_mode=mode,
+        reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
+        offload_weight_update_variables=given["offload_weight_update_variables"],
+        offload_gradient_accumulation_buffers=given["offload_gradient_accumulation_buffers"],
+        outfeed_loss=bool(given["outfeed_loss"]),
+        outfeed_mask=tuple(map(bool, mask)) if mask else None,
+        accumulate_outfeed=bool(given["accumulate_outfeed"]),
+        accumulate_outfeed_dtype=given["accumulate_outfeed_dtype"],
+        name=given["name"] or "pipeline",
+        notes=notes,
+    )
+
+
+def _count(count: Any) -> int:
+    if count is None:
+        raise CountError("gradient_accumulation_count must be specified.")
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        raise UnsupportedProgramError(f"gradient_accumulation_count: expected a whole number, got {count!r}")
+    check_count_range(int(count))
+    return int(count)
+
+
+def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
+    schedule, mode = given["pipeline_schedule"], given["recomputation_mode"]
+    if schedule is None:
+        schedule = PipelineSchedule.Sequential if batch_iterations > 1 else PipelineSchedule.Grouped
+    if not isinstance(schedule, PipelineSchedule):
+        raise ProgramTypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
+    if batch_iterations > 1 and schedule is not PipelineSchedule.Sequential:
+        raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
+    mode = RecomputationMode.Auto if mode is None else mode
+    if not isinstance(mode, RecomputationMode):
+        raise ProgramTypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
+    return schedule, mode
+
+
+def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
+    """Check stages, queues and mapping; return the mapping."""
+    stages, mapping = given["computational_stages"], given["device_mapping"]
+    if not isinstance(stages, list | tuple):
+        raise ProgramTypeError("computational_stages argument needs to be a list or a tuple.")
+    if mapping is None:
+        mapping = [0] * len(stages) if batch_iterations > 1 else list(range(len(stages)))
+    if given["infeed_queue"] is not None and not isinstance(given["infeed_queue"], IPUInfeedQueue):
+        raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    if given["outfeed_queue"] is not None and not isinstance(given["outfeed_queue"], IPUOutfeedQueue):
+        raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
+    if len(stages) < 2:
+        raise ProgramError("Pipeline requires at least two computational stages.")
+    if not isinstance(mapping, list | tuple):
+        raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
+    if len(mapping) != len(stages):
+        raise ProgramError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {len(stages)} stages")
+    flat = [ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
+    interleaved = schedule is PipelineSchedule.Interleaved
+    if interleaved and given["optimizer_function"] is not None and len(flat) != len(set(flat)):
+        raise UnsupportedProgramError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            "device for training graphs. Please use a different pipeline schedule."
+        )
+    if batch_iterations > 1 and len(set(flat)) != 1:
+        raise UnsupportedProgramError(
+            "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
+        )
+    return mapping
+
+
+def _check_outfeed(given: Mapping[str, Any], training: bool) -> None:
+    if given["outfeed_mask"] and not training:
+        raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
+    if given["outfeed_loss"] and not training:
+        raise ProgramError("An optimizer_function must be provided when outfeed_loss is True.")
+    if given["outfeed_loss"] and given["outfeed_mask"]:
+        raise ProgramError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
+    if given["accumulate_outfeed"]:
+        queue: IPUOutfeedQueue | None = given["outfeed_queue"]
+        if queue is None:
+            raise ProgramError("An outfeed_queue must be provided when accumulate_outfeed is True.")
+        if queue.outfeed_mode is not IPUOutfeedMode.ALL:
+            raise ProgramError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL.")
+
+
+def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> None:
+    for stage, device in zip(stages, mapping, strict=True):
+        if not isinstance(stage, list | tuple):
+            continue
+        if not isinstance(device, list | tuple):
+            raise ProgramError(
+                "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
+            )
+        if len(stage) != len(device):
+            raise ProgramError("Pipeline stage list and device_id list must be the same length.")
+        if any(isinstance(function, list | tuple) for function in stage):
+            raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
+    if any(isinstance(stage, list | tuple) for stage in stages):
+        raise UnsupportedProgramError("computational_stages: concurrent stages are not simulated here")
+    for stage in stages:
+        if not callable(stage):
+            raise ProgramTypeError(f"computational_stages: expected functions, got {stage!r}")
+
+
+def refuse_what_is_not_simulated(given: Mapping[str, Any]) -> None:
+    """Refuse what Graphcore takes and this simulator does not, naming the argument.
+
+    Raises UnsupportedProgramError; ProgramError in Graphcore's words for optimizer state that is
+    sharded and not offloaded.
+    """
+    if given["replicated_optimizer_state_sharding"] and given["offload_weight_update_variables"] is False:
+        raise ProgramError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )
+    for name, harmless in _NOT_SIMULATED.items():
+        if given[name] not in harmless:
+            raise UnsupportedProgramError(f"{name}: not simulated, expected {harmless[-1]}, got {given[name]!r}")
+    for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
+        refuse_given(given[name] or (), name)
+    refuse_given([given["weight_update_poplar_options"]], "weight_update_poplar_options")
+    chosen = given["accumulate_outfeed_dtype"]
+    if callable(chosen) and not isinstance(chosen, type):
+        raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

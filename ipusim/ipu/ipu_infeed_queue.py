@@ -1,0 +1,160 @@
+"""The infeed queue: a stream of micro-batches from the host, read once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ModelError, ProgramError
+from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.model.layer import Array
+from ipusim.pipeline.rules import check_prefetch_depth
+
+#: Elements that the host keeps ready, unless another number is given.
+_PREFETCH_DEPTH: Final = 3
+#: What messages of the compiler call the queue.
+_FEED: Final = "infeed"
+
+Arrays = tuple[Array, ...]
+
+
+def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
+    """Yield the elements of ``dataset`` over and over, as ``tf.data.Dataset.repeat`` does.
+
+    The dataset must allow to be iterated over again, as a list does. Raises ModelError for one without elements.
+    """
+    while True:
+        empty = True
+        for element in dataset:
+            empty = False
+            yield element
+        if empty:
+            raise ModelError("expected a dataset with elements to repeat, got none")
+
+
+class IPUInfeedQueue:
+    """Feeds the first stage of a pipeline, one element for each micro-batch and replica.
+
+    Arguments:
+        dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
+            names of the first stage's arguments. All elements have the shapes of the first.
+        device_ordinal: number of the device; a simulation has one.
+        prefetch_depth: elements that the host keeps ready; 3 by default, as in Graphcore's software.
+        optimise_latency: accepted, and without effect on what is simulated.
+
+    Raises ProgramError (a ValueError) in Graphcore's words for what is out of range, and for a
+    dataset whose elements are nested. The elements are read when they are needed; the first is
+    read at once, for its shapes.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        device_ordinal: int | None = None,
+        prefetch_depth: int | None = None,
+        optimise_latency: bool = False,
+    ) -> None:
+        """Check the arguments and read the first element."""
+        check_device_ordinal(device_ordinal)
+        self.prefetch_depth = prefetch_depth or _PREFETCH_DEPTH
+        check_prefetch_depth(self.prefetch_depth)
+        self.optimise_latency = optimise_latency
+        self._elements = iter(dataset)
+        self._waiting: dict[int, Arrays] = {}
+        self._read = 0
+        self._replicas: int | None = None
+        self._initialized = False
+        first = next(self._elements, None)
+        if first is None:
+            raise ModelError("expected a dataset with elements, got none")
+        #: Names of an element's arrays, where it is a dictionary.
+        self.keywords: tuple[str, ...] = tuple(map(str, first)) if isinstance(first, Mapping) else ()
+        self._first: Arrays | None = self._arrays(first)
+        self._forms = [(array.shape, array.dtype) for array in self._first]
+
+    @property
+    def initializer(self) -> None:
+        """Graphcore's operation that starts the queue: nothing here. Raises ProgramError the second time."""
+        if self._initialized:
+            raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
+        self._initialized = True
+
+    @property
+    def consumed(self) -> int:
+        """The elements that have been read, the first one's shapes not counted."""
+        return self._read
+
+    def get_next(self) -> None:
+        """Refuse, as Graphcore's queue does: a pipeline dequeues by itself. Raises ProgramError."""
+        raise ProgramError(
+            "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop."
+        )
+
+    def example(self) -> Arrays:
+        """Return arrays of an element's shapes and dtypes: the first element, or zeros when it is used up."""
+        if self._first is not None:
+            return self._first
+        return tuple(np.zeros(shape, dtype) for shape, dtype in self._forms)
+
+    def connect(self, replicas: int) -> None:
+        """Note the replication factor of a program that reads the queue; raises ProgramError for another one."""
+        if self._replicas not in {None, replicas}:
+            raise ProgramError(
+                f"Iterator for feed {_FEED} has already been setup with a replication factor of {self._replicas} when "
+                f"it should have {replicas}.Infeeds can not be shared across graphs with different replication "
+                "factors. Please create a new InfeedQueue."
+            )
+        self._replicas = replicas
+
+    def take(self, index: int) -> Arrays:
+        """Return element ``index`` of the stream, counted from 0, for good.
+
+        Raises ModelError when the dataset has no more, ProgramError for an element of another shape.
+        """
+        while self._read <= index:
+            self._waiting[self._read] = self._next()
+            self._read += 1
+        return self._waiting.pop(index)
+
+    def _next(self) -> Arrays:
+        if self._first is not None:
+            found, self._first = self._first, None
+            return found
+        element = next(self._elements, None)
+        if element is None:
+            raise ModelError(
+                f"the infeed's dataset ended after {self._read} elements: give more, or wrap it in "
+                "ipu_infeed_queue.repeat"
+            )
+        arrays = self._arrays(element)
+        if len(arrays) != len(self._forms):
+            raise ModelError(f"expected {len(self._forms)} arrays in each element of the infeed, got {len(arrays)}")
+        for array, (shape, dtype) in zip(arrays, self._forms, strict=True):
+            if array.shape != shape:
+                raise ProgramError(
+                    f"Output shape {_common(array.shape, shape)} is not fully defined. If using tf.Dataset.batch, set "
+                    "`drop_remainder=True`."
+                )
+            if array.dtype != dtype:
+                raise ModelError(f"expected {dtype} in each element of the infeed, got {array.dtype}")
+        return arrays
+
+    def _arrays(self, element: Any) -> Arrays:
+        values = element
+        if isinstance(element, Mapping):
+            values = tuple(element[name] for name in self.keywords)
+        elif not isinstance(element, tuple | list):
+            values = (element,)
+        if any(isinstance(value, tuple | list | Mapping) for value in values):
+            raise ProgramError("Nested list/tuple input shapes are not supported")
+        return tuple(np.asarray(value) for value in values)
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """Return the shape that both have as TensorFlow prints it; axes that differ are not known."""
+    if len(one) != len(other):
+        return "<unknown>"
+    axes = [str(a) if a == b else "None" for a, b in zip(one, other, strict=True)]
+    return f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"

@@ -1,0 +1,137 @@
+"""The outfeed queue: what a pipeline sends to the host, stacked in the order in which it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.model.layer import Array
+from ipusim.pipeline.program import OutfeedMode
+from ipusim.pipeline.rules import check_buffer_depth
+
+#: Elements that the host's buffer holds, unless another number is given.
+_BUFFER_DEPTH: Final = 3
+
+
+class IPUOutfeedMode(Enum):
+    """ALL keeps every element, LAST only the last one; the value is the core's name."""
+
+    ALL = "ALL"
+    LAST = "LAST"
+
+
+class IPUOutfeedQueue:
+    """Takes the results of one pipeline to the host.
+
+    Arguments:
+        outfeed_mode: which elements are kept; ALL by default.
+        device_ordinal: number of the device; a simulation has one.
+        buffer_depth: elements that the host's buffer holds.
+        optimise_latency: accepted, and without effect on what is simulated.
+
+    Raises ProgramError (a ValueError) in Graphcore's words for what is out of range.
+    """
+
+    def __init__(
+        self,
+        outfeed_mode: IPUOutfeedMode | None = None,
+        device_ordinal: int | None = None,
+        buffer_depth: int = _BUFFER_DEPTH,
+        optimise_latency: bool = False,
+    ) -> None:
+        """Check the arguments; nothing is connected yet."""
+        mode = outfeed_mode or IPUOutfeedMode.ALL
+        if not isinstance(mode, IPUOutfeedMode):
+            raise ProgramError(
+                "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
+                f"{type(outfeed_mode)}."
+            )
+        check_device_ordinal(device_ordinal)
+        check_buffer_depth(buffer_depth)
+        self.outfeed_mode = mode
+        self.buffer_depth = buffer_depth
+        self.optimise_latency = optimise_latency
+        self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
+        self._singular = False
+        self._elements: list[tuple[Array, ...]] = []
+        self._executed = False
+
+    @property
+    def mode(self) -> OutfeedMode:
+        """The core's name of the mode."""
+        return self.outfeed_mode.value
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether a pipeline sends its results here."""
+        return self._forms is not None
+
+    def check_free(self) -> None:
+        """Refuse a second pipeline; raises ProgramError."""
+        if self.enqueued:
+            raise ProgramError("An outfeed can only be enqueued once.")
+
+    def connect(self, forms: Sequence[tuple[tuple[int, ...], Any]], singular: bool) -> None:
+        """Note shape and dtype of each array of an element, and whether it is one array by itself.
+
+        Raises ProgramError when a pipeline sends its results here already.
+        """
+        self.check_free()
+        self._forms, self._singular = tuple(forms), singular
+
+    def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
+        """Take the elements that a run of the pipeline has sent."""
+        self._elements.extend(elements)
+        if self.outfeed_mode is IPUOutfeedMode.LAST:
+            del self._elements[:-1]
+        self._executed = True
+
+    def dequeue(self, wait_for_completion: bool = False) -> Any:
+        """Return what has come since the last call, one array for each result: [elements, (replicas), ...].
+
+        Without the axis of elements in the mode LAST, which returns the last element again and
+        again. The axis of replicas is there when there are several. The arrays are in a list, unless
+        the pipeline sends its loss alone. ``wait_for_completion`` has no effect: a simulated
+        pipeline is complete. Raises ProgramError before a pipeline uses the queue, and in the mode
+        LAST ProgramStateError when it has sent nothing.
+        """
+        if self._forms is None:
+            raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
+        if self.outfeed_mode is IPUOutfeedMode.LAST:
+            if not self._executed:
+                raise ProgramStateError(
+                    "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
+                    "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
+                )
+            return self._packed(list(self._elements[-1]))
+        arrays = [
+            np.stack([element[place] for element in self._elements]) if self._elements else np.empty((0, *shape), dtype)
+            for place, (shape, dtype) in enumerate(self._forms)
+        ]
+        self._elements.clear()
+        return self._packed(arrays)
+
+    def __len__(self) -> int:
+        """The elements that wait to be dequeued."""
+        return len(self._elements)
+
+    def __bool__(self) -> bool:
+        """A queue is there, also when nothing waits in it."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Dequeue element by element. Raises ProgramStateError in the mode LAST."""
+        if self.outfeed_mode is not IPUOutfeedMode.ALL:
+            raise ProgramStateError(
+                "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
+            )
+        elements, self._elements = self._elements, []
+        return iter([self._packed(list(element)) for element in elements])
+
+    def _packed(self, arrays: list[Array]) -> Any:
+        return arrays[0] if self._singular else arrays

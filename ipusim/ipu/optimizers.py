@@ -1,0 +1,244 @@
+"""Optimizers in TensorFlow's and Graphcore's names: what they compute is the core's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.model import optimizers as core
+from ipusim.model.gradient_map import GradientMap
+from ipusim.model.layer import Array, Parameters
+from ipusim.model.optimizers import State
+from ipusim.model.profile import Work
+
+__all__ = [
+    "CrossReplicaOptimizer",
+    "GradientAccumulationReductionMethod",
+    "GradientDescentOptimizer",
+    "MapGradientOptimizer",
+    "MomentumOptimizer",
+    "Optimizer",
+    "Variable",
+    "WeightUpdate",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A variable as an optimizer sees it in a weight update.
+
+    Attributes:
+        name: as in get_variable.
+        array: its value, which may be changed in place.
+        state: the optimizer's arrays for the variables of one stage.
+    """
+
+    name: str
+    array: Array
+    state: State
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The variable's shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The variable's dtype."""
+        return self.array.dtype
+
+    def numpy(self) -> Array:
+        """Return a copy of the value."""
+        return self.array.copy()
+
+    def assign(self, value: npt.ArrayLike) -> None:
+        """Set the value."""
+        self.array[...] = value
+
+    def assign_add(self, delta: npt.ArrayLike) -> None:
+        """Add to the value."""
+        self.array[...] = self.array + delta
+
+    def assign_sub(self, delta: npt.ArrayLike) -> None:
+        """Subtract from the value."""
+        self.array[...] = self.array - delta
+
+
+#: What a weight update is given: gradients as they were accumulated, each with its variable.
+GradientsAndVariables = Iterable[tuple[Array, Variable]]
+#: From a micro-batch's gradient of a variable, and the variable's value, to the gradient to accumulate.
+GradientFunction = Callable[[Array, Array], Any]
+
+
+class Optimizer:
+    """Base of all optimizers. A subclass may change what :meth:`apply_gradients` does."""
+
+    def __init__(self, rule: core.Optimizer, name: str = "Optimizer") -> None:
+        """Apply gradients by ``rule``."""
+        self._rule = rule
+        self.name = name
+
+    @property
+    def rule(self) -> core.Optimizer:
+        """The core's rule of the weight update."""
+        return self._rule
+
+    @property
+    def gradient_functions(self) -> tuple[GradientFunction, ...]:
+        """What is done to each micro-batch's gradients before they are accumulated, in order."""
+        return ()
+
+    @property
+    def cross_replica(self) -> bool:
+        """Whether gradients are averaged over replicas."""
+        return False
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> None:
+        """Update the variables; called once for each execution of the pipeline, stage and replica."""
+        pairs = list(grads_and_vars)
+        for state in {id(variable.state): variable.state for _, variable in pairs}.values():
+            here = [(gradient, variable) for gradient, variable in pairs if variable.state is state]
+            self.rule.apply(
+                {variable.name: variable.array for _, variable in here},
+                {variable.name: gradient for gradient, variable in here},
+                state,
+            )
+
+
+class GradientDescentOptimizer(Optimizer):
+    """TensorFlow's gradient descent: variable -= learning_rate * gradient."""
+
+    def __init__(self, learning_rate: float, use_locking: bool = False, name: str = "GradientDescent") -> None:
+        """Take the step size. Raises ModelError for one below 0."""
+        super().__init__(core.SGD(learning_rate), name)
+
+
+class MomentumOptimizer(Optimizer):
+    """TensorFlow 1's momentum, without Nesterov: a = momentum * a + gradient; variable -= learning_rate * a."""
+
+    def __init__(
+        self, learning_rate: float, momentum: float, use_locking: bool = False, name: str = "Momentum"
+    ) -> None:
+        """Take the step size and the decay of a. Raises ModelError for one below 0."""
+        super().__init__(core.Momentum(learning_rate, momentum), name)
+
+
+class _Wrapper(Optimizer):
+    """Leaves everything to another optimizer."""
+
+    def __init__(self, opt: Optimizer, name: str) -> None:
+        super().__init__(opt.rule, name)
+        self._opt = opt
+
+    @property
+    def gradient_functions(self) -> tuple[GradientFunction, ...]:
+        return self._opt.gradient_functions
+
+    @property
+    def cross_replica(self) -> bool:
+        return self._opt.cross_replica
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> None:
+        self._opt.apply_gradients(grads_and_vars, global_step, name)
+
+
+class CrossReplicaOptimizer(_Wrapper):
+    """Averages the accumulated gradients over all replicas before the wrapped optimizer applies them."""
+
+    def __init__(self, opt: Optimizer, name: str = "CrossReplicaOptimizer") -> None:
+        """Wrap ``opt``."""
+        super().__init__(opt, name)
+
+    @property
+    def cross_replica(self) -> bool:
+        """True."""
+        return True
+
+
+class MapGradientOptimizer(_Wrapper):
+    """Maps each micro-batch's gradient of each variable before it is accumulated."""
+
+    def __init__(
+        self,
+        wrapped_optimizer: Optimizer,
+        gradient_mapping_function: GradientFunction,
+        name: str = "MapGradientOptimizer",
+    ) -> None:
+        """Wrap an optimizer; the function takes a gradient and the variable's value, and returns a gradient."""
+        super().__init__(wrapped_optimizer, name)
+        self._function = gradient_mapping_function
+
+    @property
+    def gradient_functions(self) -> tuple[GradientFunction, ...]:
+        """The wrapped optimizer's functions, and then this one."""
+        return (*self._opt.gradient_functions, self._function)
+
+
+@dataclass(frozen=True)
+class MappedByFunctions(GradientMap):
+    """Python functions as the core's gradient map; each costs one operation an element (assumed)."""
+
+    functions: tuple[GradientFunction, ...] = ()
+
+    def __call__(self, gradient: Array, variable: Array) -> Array:
+        """Return the gradient to accumulate, in the dtype of the one that came."""
+        found: Any = gradient
+        for function in self.functions:
+            found = function(found, variable)
+        return np.asarray(found, gradient.dtype)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
+        return Work(
+            flops=parameter_count * len(self.functions),
+            sram_bytes=3 * parameter_count * itemsize,
+            itemsize=itemsize,
+            supersteps=len(self.functions),
+        )
+
+
+@dataclass(frozen=True)
+class WeightUpdate:
+    """An optimizer of this module as the core's: the machine applies it with this.
+
+    Attributes:
+        optimizer: whose apply_gradients is called.
+        args, kwargs: what it is called with beside the gradients.
+    """
+
+    optimizer: Optimizer
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+
+    @property
+    def gradient_map(self) -> GradientMap | None:
+        """The optimizer's functions of each micro-batch's gradients, if any."""
+        functions = self.optimizer.gradient_functions
+        return MappedByFunctions(functions=functions) if functions else None
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return the rule's state before the first update."""
+        return self.optimizer.rule.initial_state(parameters)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Let the optimizer update the variables of a stage that has any."""
+        if parameters:
+            pairs = [(gradients[name], Variable(name, array, state)) for name, array in parameters.items()]
+            self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the rule's work."""
+        return self.optimizer.rule.work(parameter_count, itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the rule's slots."""
+        return self.optimizer.rule.state_bytes(parameter_count, itemsize)

@@ -1,0 +1,107 @@
+"""Pipelines in Graphcore's names: ``pipelining_ops.pipeline`` lays one out, checks it, and runs it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipusim.ipu.arguments import check_arguments, refuse_what_is_not_simulated
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.program import build
+from ipusim.ipu.run import Pipeline
+from ipusim.ipu.stage_options import PipelineStageOptions
+from ipusim.ipu.traced import trace
+
+__all__ = [
+    "OptimizerFunctionOutput",
+    "Pipeline",
+    "PipelineSchedule",
+    "PipelineStageOptions",
+    "RecomputationMode",
+    "pipeline",
+]
+
+
+def pipeline(
+    computational_stages: Sequence[Callable[..., Any]],
+    gradient_accumulation_count: int | None = None,
+    gradient_accumulation_dtype: Any = None,
+    gradient_accumulation_for_captured_grads: bool = True,
+    repeat_count: int = 1,
+    batch_serialization_iterations: int = 1,
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    outfeed_queue: IPUOutfeedQueue | None = None,
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    device_mapping: Sequence[int] | None = None,
+    pipeline_schedule: PipelineSchedule | None = None,
+    recomputation_mode: RecomputationMode | None = None,
+    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    weight_update_poplar_options: PipelineStageOptions | None = None,
+    offload_weight_update_variables: bool | None = None,
+    replicated_optimizer_state_sharding: bool | None = False,
+    offload_activations: bool | None = None,
+    offload_gradient_accumulation_buffers: bool | None = None,
+    replicated_weight_sharding: bool | None = None,
+    offload_weights: bool | None = None,
+    continuous_weight_updates: bool = False,
+    outfeed_loss: bool = False,
+    accumulate_outfeed: bool = False,
+    accumulate_outfeed_dtype: Any = None,
+    outfeed_mask: Sequence[bool] | None = None,
+    reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
+    name: str | None = None,
+    *,
+    config: IPUConfig | None = None,
+) -> Pipeline:
+    """Run a pipeline of computational stages, each a Python function, and return what happened.
+
+    The results are in ``outfeed_queue``. All arguments but ``config`` are Graphcore's, with
+    Graphcore's defaults.
+
+    Arguments:
+        computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
+        gradient_accumulation_count: micro-batches of one execution of the pipeline.
+        gradient_accumulation_dtype: of the gradient accumulators, or a function from a variable to it.
+        gradient_accumulation_for_captured_grads: without effect, as gradients are not captured here.
+        repeat_count: executions of the pipeline, each followed by a weight update.
+        batch_serialization_iterations: only 1 is simulated.
+        inputs: arrays that the first stage takes before an element of the infeed.
+        infeed_queue: gives the first stage an element for each micro-batch.
+        outfeed_queue: takes the last stage's results.
+        optimizer_function: from the last stage's outputs to an OptimizerFunctionOutput; none: inference.
+        device_mapping: the IPU of each stage; by default one stage on each IPU.
+        pipeline_schedule: Grouped by default.
+        recomputation_mode: Auto by default; it counts where ``config.allow_recompute`` is set.
+        forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options,
+            weight_update_poplar_options: only empty ones are simulated.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers: whether optimizer state and
+            accumulators lie in Streaming Memory.
+        replicated_optimizer_state_sharding, offload_activations, replicated_weight_sharding, offload_weights:
+            not simulated.
+        continuous_weight_updates: refused, as by Graphcore.
+        outfeed_loss: whether the loss is sent instead of the outputs.
+        accumulate_outfeed, accumulate_outfeed_dtype: whether an execution's results are summed up, in which dtype.
+        outfeed_mask: true for each output that is not sent.
+        reduction_method: how gradients are accumulated.
+        name: of the pipeline, in files and charts.
+        config: the device; by default the smallest for the mapping.
+
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError (a ValueError, TypeError and
+    NotImplementedError) in Graphcore's words, in Graphcore's order; UnsupportedProgramError naming the argument
+    for what is not simulated; ModelError for a stage that fails; DeviceError, RemoteMemoryError and
+    OutOfMemoryError for what the device does not have.
+    """
+    given = dict(locals())
+    arguments = check_arguments(given)
+    traced = trace(arguments)
+    refuse_what_is_not_simulated(given)
+    found = Pipeline(arguments, traced, build(arguments, traced, config))
+    found.run()
+    return found

@@ -1,0 +1,169 @@
+"""From traced stages and a configuration to what the machine runs: a program, its Plan and its System."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.analysis.fit import Fit, fit
+from ipusim.errors import UnsupportedProgramError
+from ipusim.hardware.system import System
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.config import IPUConfig, default_system
+from ipusim.ipu.optimizers import Variable
+from ipusim.ipu.traced import Traced
+from ipusim.model.function_profile import Summed, profile
+from ipusim.model.layer import Array
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.check import check
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.offload import Offload, resolve_offload
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
+from ipusim.schedules.registry import find
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """What runs, where, and what its IPUs hold; ``notes`` are warnings."""
+
+    program: PipelineProgram
+    plan: Plan
+    system: System
+    memory: Fit
+    notes: tuple[str, ...]
+
+
+def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Built:
+    """Lay the pipeline out.
+
+    Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for a device
+    that there is not, RemoteMemoryError for offloads without Streaming Memory, and OutOfMemoryError for
+    a pipeline that does not fit its IPUs.
+    """
+    chosen = IPUConfig() if config is None else config
+    chosen.check()
+    tiles = chosen.wanted_io_tiles()
+    schedule = find(arguments.schedule.value)
+    mode = recomputation(arguments.recomputation_mode.value, schedule.recomputation_modes, schedule.name)
+    again = mode if chosen.allow_recompute and arguments.training else None
+    shape = PlanShape(
+        arguments.mapping,
+        arguments.count,
+        arguments.training,
+        again == THEN_BACKPROPAGATE,
+        again == INTERLEAVED,
+        tiles.place_ops,
+    )
+    plan = schedule.plan(shape)
+    system = default_system(config, arguments.mapping, schedule.pipelined)
+    if arguments.training and system.replicas > 1 and traced.optimizer and not traced.optimizer.optimizer.cross_replica:
+        raise UnsupportedProgramError(
+            f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
+            f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
+            f"{system.shards} IPUs"
+        )
+    outfeed = _outfeed(arguments, traced)
+    first = traced.stages[0].inputs[len(arguments.inputs) :]
+    program = PipelineProgram(
+        stages=_profiles(arguments, traced, outfeed),
+        shape=shape,
+        schedule=schedule.name,
+        repeat_count=arguments.repeat_count,
+        reduction=arguments.reduction_method.reduction,
+        infeed=Infeed(_bytes(first), arguments.infeed.prefetch_depth) if arguments.infeed else Infeed(),
+        outfeed=outfeed,
+        micro_batch_size=_samples(first or traced.stages[0].inputs),
+        name=arguments.name,
+        offload=_offload(arguments, chosen, system),
+    )
+    notes = arguments.notes
+    if tiles.place_ops and (why := tiles.why_not_placed(program, system.ipu.sram_bytes_per_tile)):
+        program = replace(program, shape=replace(shape, overlapped_io=False))
+        plan, system, notes = schedule.plan(program.shape), system.without_io_tiles(), (*notes, why)
+    check(plan)
+    memory = fit(plan, footprint(plan, program), None if system.free else system.ipu.sram_bytes)
+    memory.check()
+    return Built(program, plan, system, memory, notes)
+
+
+def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dtype[Any]:
+    """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own."""
+    asked: Any = arguments.gradient_accumulation_dtype
+    if callable(asked) and not isinstance(asked, type):
+        asked = asked(Variable(name, variable, {}))
+    return variable.dtype if asked is None else np.dtype(asked)
+
+
+def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[StageProfile, ...]:
+    last = len(traced.stages) - 1
+
+    def accumulator(name: str, variable: Array) -> np.dtype[Any]:
+        return accumulator_dtype(arguments, name, variable)
+
+    return tuple(
+        profile(
+            each.stage,
+            each.inputs,
+            each.outputs,
+            is_last=number == last,
+            optimizer=traced.optimizer,
+            owned=each.owned,
+            accumulator=accumulator,
+            summed=_summed(outfeed, each.outputs) if number == last and outfeed.accumulate else None,
+        )
+        for number, each in enumerate(traced.stages)
+    )
+
+
+def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
+    """Return which of the last stage's results are sent, and how."""
+    outputs = traced.stages[-1].outputs
+    names = ("loss",) if arguments.outfeed_loss else tuple(f"output {place}" for place in range(len(outputs)))
+    if arguments.outfeed is None:
+        return Outfeed(names=names, mask=(True,) * len(names))
+    dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
+    found = Outfeed(
+        mode=arguments.outfeed.mode,
+        buffer_depth=arguments.outfeed.buffer_depth,
+        accumulate=arguments.accumulate_outfeed,
+        names=names,
+        mask=arguments.outfeed_mask or (),
+        accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
+    )
+    widths = [outputs[place].size * sent_dtype(found, outputs[place]).itemsize for place in found.kept]
+    return replace(found, element_bytes=sum(widths))
+
+
+def sent_dtype(outfeed: Outfeed, output: Array) -> np.dtype[Any]:
+    """Return the dtype in which an output is sent."""
+    return np.dtype(outfeed.accumulate_dtype or output.dtype)
+
+
+def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
+    kept = [outputs[place] for place in outfeed.kept]
+    width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
+    return Summed(sum(output.size for output in kept), width)
+
+
+def _offload(arguments: Arguments, config: IPUConfig, system: System) -> Offload:
+    if not arguments.training:
+        return Offload()
+    return resolve_offload(
+        arguments.offload_weight_update_variables,
+        arguments.offload_gradient_accumulation_buffers,
+        remote_memory=system.streaming is not None,
+        minimum_bytes=config.optimizations.minimum_remote_tensor_size,
+    )
+
+
+def _samples(arrays: tuple[Array, ...]) -> int:
+    """Return the samples of a micro-batch: by convention the length of the first array's first axis."""
+    return arrays[0].shape[0] if arrays and arrays[0].ndim and arrays[0].shape[0] else 1
+
+
+def _bytes(arrays: tuple[Array, ...]) -> int:
+    return sum(array.nbytes for array in arrays)

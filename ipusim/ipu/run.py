@@ -1,0 +1,124 @@
+"""A pipeline that has run, and can run on from where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ipusim.analysis.summary import Summary, summarise
+from ipusim.errors import ProgramStateError
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.program import Built, accumulator_dtype, sent_dtype
+from ipusim.ipu.traced import Traced, as_tensor
+from ipusim.machine.cross_replica import replicas_of
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.simulate import simulate
+from ipusim.model.layer import Array
+from ipusim.model.workload import Workload
+from ipusim.timeline.timeline import Timeline
+
+
+class _Feed:
+    """Micro-batches of the pipeline's inputs and the infeed's elements, which go on from run to run.
+
+    Attributes:
+        start: elements of the infeed that earlier runs have taken.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._inputs = tuple(map(as_tensor, arguments.inputs))
+        self._queue = arguments.infeed
+        self.start = 0
+
+    def element(self, index: int) -> tuple[tuple[Array, ...], None]:
+        """Return the first stage's inputs of micro-batch ``index`` of this run."""
+        if self._queue is None:
+            return self._inputs, None
+        return (*self._inputs, *self._queue.take(self.start + index)), None
+
+    def go_on(self) -> None:
+        """Begin a run where the queue is."""
+        self.start = 0 if self._queue is None else self._queue.consumed
+
+
+class Pipeline:
+    """What ``pipelining_ops.pipeline`` returns.
+
+    Attributes:
+        program, plan, system, memory, notes: what ran, in which order, where, what its IPUs hold, and warnings.
+    """
+
+    def __init__(self, arguments: Arguments, traced: Traced, built: Built) -> None:
+        """Place the variables on their IPUs and connect the queues.
+
+        Raises ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
+        """
+        self.program, self.plan, self.system = built.program, built.plan, built.system
+        self.memory, self.notes = built.memory, built.notes
+        replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
+        self._outfeed = arguments.outfeed
+        if arguments.infeed is not None:
+            arguments.infeed.connect(replicas)
+        if self._outfeed is not None:
+            axis = (replicas,) if replicas > 1 else ()
+            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
+            self._outfeed.connect(forms, arguments.outfeed_loss)
+        self._feed = _Feed(arguments)
+        variables = traced.variables
+
+        def dtype_of(name: str) -> np.dtype[Any]:
+            return accumulator_dtype(arguments, name, variables[name])
+
+        workload = Workload(
+            stages=tuple(each.stage for each in traced.stages),
+            feed=self._feed,
+            optimizer=traced.optimizer,
+            reduction=arguments.reduction_method.reduction,
+            accumulation_dtype=dtype_of,
+        )
+        self._executors = [
+            NumpyExecutor(self.program.shape, workload, replica, replicas, outfeed) for replica in range(replicas)
+        ]
+        self._timeline: Timeline | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """The Timeline of the last run. Raises ProgramStateError before the first."""
+        if self._timeline is None:
+            raise ProgramStateError("the pipeline has not run")
+        return self._timeline
+
+    @property
+    def summary(self) -> Summary:
+        """The Summary of the last run."""
+        return summarise(self.timeline)
+
+    @property
+    def variables(self) -> dict[str, Array]:
+        """Copies of all variables as they are now, by name."""
+        return {name: array.copy() for name, array in self._executors[0].weights().items()}
+
+    def run(self) -> Timeline:
+        """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
+
+        The results go to the outfeed queue.
+        """
+        self._feed.go_on()
+        for executor in self._executors:
+            executor.results.clear()
+        together = replicas_of(self._executors, self.plan, self.program, self.system)
+        # As for scenarios: the same bits on any number of cores, and a training that diverges is a result.
+        with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
+            self._timeline = simulate(self.plan, self.program, self.system, executor=together)
+        if self._outfeed is not None:
+            self._outfeed.receive(self._sent())
+        return self._timeline
+
+    def _sent(self) -> list[tuple[Any, ...]]:
+        """Return what reached the host, element by element; with an axis of replicas where there are several."""
+        if len(self._executors) == 1:
+            return list(self._executors[0].results)
+        every = [executor.results for executor in self._executors]
+        return [tuple(map(np.stack, zip(*elements, strict=True))) for elements in zip(*every, strict=True)]

@@ -1,0 +1,167 @@
+"""A stage that is one Python function of any number of arrays, with variables that it asks for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import IpusimError, ModelError
+from ipusim.model.bound_stage import Receiver
+from ipusim.model.layer import Array, Key, Parameters, Saved
+from ipusim.model.variables import looking_up
+
+#: What travels between such stages: a tuple of arrays.
+Arrays = tuple[Array, ...]
+
+
+def as_results(value: Any) -> tuple[Any, ...]:
+    """Return what a stage's function returned as a tuple: one value as a tuple of one, None as an empty one."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+@dataclass(frozen=True)
+class FunctionStage:
+    """A computational stage ``outputs = function(*inputs)``, written with ``autograd.numpy``.
+
+    Attributes:
+        name: the stage's name.
+        function: takes the outputs of the stage before, one argument each, and returns an array or several.
+        variables: initial value of each variable that the function asks for, by name.
+        is_first: whether no stage comes before, so that nothing needs the gradient of the inputs.
+        has_loss: whether the first of the results is the loss, which stays with the stage.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    variables: Mapping[str, Array] = field(default_factory=dict, hash=False)
+    is_first: bool = False
+    has_loss: bool = False
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The stage itself: a function has no layers."""
+        return (self.name,)
+
+    def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
+        """Return copies of the variables' initial values, each in its own dtype."""
+        return {name: array.copy() for name, array in self.variables.items()}
+
+    def bind(self, parameters: Parameters) -> BoundFunction:
+        """Return what runs the passes on ``parameters``."""
+        return BoundFunction(self, parameters)
+
+    def call(self, *arrays: Any) -> tuple[Any, ...]:
+        """Run the function on the values of the variables, in their order, and then its inputs.
+
+        Raises ModelError for a variable that the function did not ask for when it was first tried.
+        """
+        count = len(self.variables)
+        values = dict(zip(self.variables, arrays[:count], strict=True))
+
+        def lookup(name: str, _: Array) -> Any:
+            if name not in values:
+                raise ModelError(
+                    f"stage {self.name!r} asked for variable {name!r}, but not when it was tried on the first "
+                    "micro-batch: ask for all variables in every call"
+                )
+            return values[name]
+
+        with looking_up(lookup):
+            return as_results(self.function(*arrays[count:]))
+
+    def wanted(self, inputs: Sequence[Array]) -> list[int]:
+        """Return the places of the arguments of :meth:`call` that get a gradient: variables, then such inputs."""
+        count = len(self.variables)
+        taken = [] if self.is_first else [count + at for at, x in enumerate(inputs) if x.dtype.kind == "f"]
+        return [*range(count), *taken]
+
+
+class BoundFunction:
+    """Runs the passes of a function on variables that are updated in place."""
+
+    def __init__(self, stage: FunctionStage, parameters: Parameters) -> None:
+        """Take the variables in the order of the stage's own."""
+        self._stage = stage
+        self._parameters = {name: parameters[name] for name in stage.variables}
+
+    def forward(self, x: Arrays, labels: Array | None, key: Key | None = None) -> tuple[Arrays, Saved]:
+        """Evaluate the function; under a trace in training, which a ``key`` tells."""
+        stage, arrays = self._stage, [*self._parameters.values(), *x]
+        if key is None:
+            pull, results = None, stage.call(*arrays)
+        else:
+            from ipusim.model.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
+
+            pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
+        outputs = tuple(np.asarray(result) for result in results)
+        forms = tuple((array.shape, array.dtype) for array in outputs)
+        takers = tuple(array.dtype for array in x)
+        return outputs[1:] if stage.has_loss else outputs, (pull, forms, takers)
+
+    def backward(
+        self,
+        saved: Saved,
+        grad: Arrays | None,
+        need_input_gradient: bool,
+        receive: Receiver,
+        totals: Parameters | None = None,
+    ) -> tuple[Array | None, ...] | None:
+        """Pull the gradients of the outputs, or of the loss, back; inputs that are whole numbers get None.
+
+        A loss of several elements counts as their sum, as in TensorFlow.
+        """
+        pull, forms, takers = saved
+        if self._stage.has_loss:
+            shape, dtype = forms[0]
+            grads: list[Any] = [np.ones(shape, dtype), *[None] * (len(forms) - 1)]
+        else:
+            grads = list(grad or ())
+        with np.errstate(over="ignore"):  # as in python_layer: autograd's tanh divides by what may overflow
+            found = pull(grads)
+        for (name, parameter), gradient in zip(self._parameters.items(), found, strict=False):
+            receive(name, np.asarray(gradient, parameter.dtype))
+        if not need_input_gradient:
+            return None
+        rest = iter(found[len(self._parameters) :])
+        return tuple(np.asarray(next(rest), dtype) if dtype.kind == "f" else None for dtype in takers)
+
+
+def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[dict[str, Array], Arrays]:
+    """Run a function once; return the initial values of the variables that it asks for, and its outputs.
+
+    Raises ModelError when it fails, or returns what is no array, and for one variable asked for in two shapes.
+    """
+    variables: dict[str, Array] = {}
+
+    def lookup(variable: str, initial: Array) -> Array:
+        found = variables.setdefault(variable, initial)
+        check_same(variable, found, initial)
+        return found
+
+    try:
+        with looking_up(lookup), np.errstate(all="ignore"):
+            outputs = tuple(np.asarray(result) for result in as_results(function(*inputs)))
+    except IpusimError:
+        raise
+    except (Exception, SystemExit) as error:
+        shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs) or "nothing"
+        raise ModelError(f"stage {name!r} failed on {shapes}: {type(error).__name__}: {error}") from error
+    for place, output in enumerate(outputs):
+        if output.dtype.kind not in "biuf":
+            raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
+    return variables, outputs
+
+
+def check_same(name: str, one: Array, other: Array) -> None:
+    """Refuse one variable asked for in two shapes or dtypes; raises ModelError."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise ModelError(
+            f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
+            "one name is one variable"
+        )

@@ -1,0 +1,53 @@
+"""Variables that a stage's function asks for by name while it runs.
+
+The function calls :func:`get_variable`; who runs it says, for as long as the call
+lasts, what such a name stands for. Outside of a stage there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError
+from ipusim.model.layer import Array
+
+#: From a variable's name and initial value to what the function computes with.
+Lookup = Callable[[str, Array], Any]
+
+_LOOKUP: Final[ContextVar[Lookup | None]] = ContextVar("lookup", default=None)
+
+
+@contextmanager
+def looking_up(lookup: Lookup) -> Iterator[None]:
+    """Answer :func:`get_variable` with ``lookup`` inside the block."""
+    token = _LOOKUP.set(lookup)
+    try:
+        yield
+    finally:
+        _LOOKUP.reset(token)
+
+
+def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:
+    """Return the variable called ``name`` of the pipeline whose stage is running.
+
+    Arguments:
+        name: the same name in several stages is one variable, which is legal only on one IPU.
+        initial: its value before the first execution of the pipeline; the first stage that asks decides.
+        dtype: its type: by default that of ``initial``, and float32 for Python's own numbers, as in TensorFlow.
+
+    Raises ModelError outside of a stage, and for a type that is not floating-point.
+    """
+    lookup = _LOOKUP.get()
+    if lookup is None:
+        raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
+    own = isinstance(initial, np.ndarray | np.generic)
+    value = np.array(initial, dtype=dtype if dtype is not None or own else np.float32)
+    if value.dtype.kind != "f":
+        raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {value.dtype}")
+    return lookup(name, value)
