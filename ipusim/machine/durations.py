@@ -89,8 +89,9 @@ def durations(
     for stage, profile in enumerate(program.stages):
         passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(profile.forward, system.ipu)
         passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, system.ipu)
-        if shape.recompute_inline and shape.recomputes(stage):
-            passes[Pass.BACKWARD, stage] += passes[Pass.RECOMPUTE, stage]
+        if program.recomputes_inside(stage):
+            again = profile.forward if profile.recompute is None else profile.recompute
+            passes[Pass.BACKWARD, stage] += pass_cycles(again, system.ipu)
         if not system.free:
             update[shape.mapping[stage]] += pass_cycles(profile.update, system.ipu)
     sets, copy_of = _edge_sets(plan)

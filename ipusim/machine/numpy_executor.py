@@ -139,7 +139,9 @@ class NumpyExecutor:
         """
         self._shape = shape
         self._last = shape.stages - 1
-        self._recomputes = [shape.recomputes(stage) for stage in range(shape.stages)]
+        self._recomputes = [
+            shape.recomputes(stage) and not workload.stages[stage].recomputes_itself for stage in range(shape.stages)
+        ]
         #: The IPUs of each step of a micro-batch's life: several for concurrent stages.
         self._ipus_of_step = [
             [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)

@@ -48,6 +48,11 @@ class FunctionStage:
         """The stage itself: a function has no layers."""
         return (self.name,)
 
+    @property
+    def recomputes_itself(self) -> bool:
+        """Never: a function is differentiated as a whole."""
+        return False
+
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the variables' initial values, each in its own dtype."""
         return {name: array.copy() for name, array in self.variables.items()}

@@ -60,6 +60,9 @@ class StageProfile:
         weight_gradient_bytes: bytes of the largest layer's gradients of its weights, alive until they
             are added to their accumulators.
         code_bytes: bytes of the stage's code and vertices, where they are known.
+        recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
+        kept_again_bytes: what the forward pass keeps then; None: the input.
+        cluster_bytes: what is alive of that at a time; None: the stash.
         forward_temporary_bytes, backward_temporary_bytes, update_temporary_bytes: the most that an operation of
             the pass takes for itself, where options limit it; else it is not counted.
     """
@@ -81,6 +84,9 @@ class StageProfile:
     weight_gradient_bytes: int = 0
     code_bytes: int = 0
     label_bytes: int = 0
+    recompute: PassCost | None = None
+    kept_again_bytes: int | None = None
+    cluster_bytes: int | None = None
     forward_temporary_bytes: int = 0
     backward_temporary_bytes: int = 0
     update_temporary_bytes: int = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -13,12 +14,13 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.bound_stage import Bound, BoundStage, Passes
+from ipusim.model.checkpoints import CheckpointedStage
 from ipusim.model.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.parallel import Parallel
 from ipusim.model.profile import StageProfile, Work
-from ipusim.model.stash import with_memory
+from ipusim.model.stash import stash_bytes, with_memory
 
 
 class Stage(Protocol):
@@ -32,6 +34,11 @@ class Stage(Protocol):
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of its layers, the loss included."""
+        ...
+
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes activations again from what its forward pass keeps."""
         ...
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
@@ -56,6 +63,8 @@ class LayerStage:
         is_last: whether no stage follows.
         labels_travel_on: whether the loss stands in a later stage, so that labels pass through this one.
         gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
+        checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
+            compute activations again (:mod:`ipusim.model.checkpoints`); none computes nothing again by itself.
     """
 
     name: str
@@ -66,6 +75,7 @@ class LayerStage:
     is_last: bool
     labels_travel_on: bool
     gives_predictions: bool = False
+    checkpoints: tuple[int, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -87,6 +97,15 @@ class LayerStage:
         ]
         return trained[0] if trained else len(self.named_layers)
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the stage's parameters, ``layer/W``."""
+        return tuple(
+            f"{named.name}/{name}"
+            for named, shape in zip(self._described, self.shapes, strict=False)
+            for name in named.layer.parameter_shapes(shape)
+        )
+
     @cached_property
     def parameter_count(self) -> int:
         """The number of trainable elements of the stage."""
@@ -101,8 +120,46 @@ class LayerStage:
             parameters.update((f"{named.name}/{name}", array) for name, array in own.items())
         return parameters
 
-    def bind(self, parameters: Parameters) -> BoundStage:
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes activations again from checkpoints."""
+        return bool(self.checkpoints)
+
+    @cached_property
+    def clusters(self) -> tuple[LayerStage, ...]:
+        """The layers between checkpoints, as stages; the stage itself without any."""
+        if not self.checkpoints:
+            return (self,)
+        ends = (*self.checkpoints, len(self.named_layers))
+        return tuple(
+            replace(
+                self,
+                named_layers=self.named_layers[start:end],
+                loss=self.loss if number == len(self.checkpoints) else None,
+                shapes=self.shapes[start : end + 1],
+                first_position=self.first_position + start,
+                checkpoints=(),
+            )
+            for number, (start, end) in enumerate(pairwise((0, *ends)))
+        )
+
+    @cached_property
+    def first_needed(self) -> int:
+        """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
+        return next((number for number, each in enumerate(self.clusters) if each.parameter_count), 0)
+
+    def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
+        if self.checkpoints:
+            return CheckpointedStage(
+                [cluster.bound(parameters) for cluster in self.clusters],
+                keeps_tail=self.is_last,
+                first_needed=self.first_needed,
+            )
+        return self.bound(parameters)
+
+    def bound(self, parameters: Parameters) -> BoundStage:
+        """Return what runs the passes of all layers in one, as evaluation does."""
         layers = [
             _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
@@ -123,7 +180,7 @@ class LayerStage:
         label_bytes: int = 0,
         training: bool = True,
         optimizer: Optimizer | None = None,
-        accumulator_itemsize: int | None = None,
+        accumulator_itemsize: int | Callable[[str], int] | None = None,
     ) -> StageProfile:
         """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
 
@@ -132,12 +189,13 @@ class LayerStage:
         pass ends with what the optimizer's gradient map does, and with adding the
         gradients to their accumulators: a sum for each parameter, which reads the gradient,
         and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
-        default the parameters' own). The weight update reads those. The last stage sends
-        nothing on: see :meth:`result_bytes`.
+        default the parameters' own; or a function of the parameter's name, ``layer/W``).
+        The weight update reads those. The last stage sends nothing on: see :meth:`result_bytes`.
         """
         first = self.first_position == 0
         lowest = self.first_trained if first else 0
-        held = accumulator_itemsize or itemsize
+        held = self._accumulators(accumulator_itemsize or itemsize)
+        held_bytes, widest = sum(size * each for size, each in held), max((each for _, each in held), default=itemsize)
         forward: list[Work] = []
         backward: list[Work] = []
         for index, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
@@ -151,11 +209,12 @@ class LayerStage:
         count = self.parameter_count
         update: tuple[Work, ...] = ()
         if count:
-            added = Work(flops=count, sram_bytes=count * (itemsize + 2 * held), itemsize=max(itemsize, held))
+            traffic = count * itemsize + 2 * held_bytes
+            added = Work(flops=count, sram_bytes=traffic, itemsize=max(itemsize, widest))
             backward.insert(0, added)
             if optimizer is not None:
                 work = optimizer.work(count, itemsize)
-                update = (replace(work, sram_bytes=work.sram_bytes + count * (held - itemsize)),)
+                update = (replace(work, sram_bytes=work.sram_bytes + held_bytes - count * itemsize),)
                 if optimizer.gradient_map is not None:
                     backward.insert(1, optimizer.gradient_map.work(count, itemsize))
         passing_labels = label_bytes if self.labels_travel_on else 0
@@ -169,8 +228,35 @@ class LayerStage:
             parameter_bytes=count * itemsize,
             label_bytes=0 if self.is_last else passing_labels,
         )
-        profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
-        return replace(profile, accumulator_bytes=count * held if training else 0, accumulator_itemsize=held)
+        profile = with_memory(profile, replace(self, checkpoints=()), batch, itemsize, label_bytes, training, optimizer)
+        if self.checkpoints and training:
+            profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize)
+        narrowest = min((each for _, each in held), default=itemsize)
+        return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
+
+    def _accumulators(self, itemsize: int | Callable[[str], int]) -> list[tuple[int, int]]:
+        """Return the elements of each parameter, and the bytes of one element of its accumulator."""
+        return [
+            (math.prod(of), itemsize(f"{named.name}/{name}") if callable(itemsize) else itemsize)
+            for named, shape in zip(self._described, self.shapes, strict=False)
+            for name, of in named.layer.parameter_shapes(shape).items()
+        ]
+
+    def _with_checkpoints(
+        self, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int
+    ) -> StageProfile:
+        """Return the profile with what is computed again, what is kept for that, and what is alive at a time."""
+        starts = (0, *self.checkpoints)
+        first = self.first_needed if self.first_position == 0 else 0
+        again = self.clusters[first : -1 if self.is_last else None]
+        values = sum(batch * math.prod(self.shapes[at]) * itemsize for at in self.checkpoints)
+        tail = stash_bytes(self.clusters[-1], batch, itemsize) if self.is_last else 0
+        return replace(
+            profile,
+            recompute=forward[starts[first] : starts[-1] if self.is_last else None],
+            kept_again_bytes=profile.input_bytes + values + tail,
+            cluster_bytes=max((stash_bytes(cluster, batch, itemsize) for cluster in again), default=0),
+        )
 
     def result_elements(self, batch: int) -> tuple[int, ...]:
         """Return the elements of each of the stage's results of a micro-batch: activations, the loss, or both."""
@@ -195,12 +281,15 @@ def build_stages(
     groups: Sequence[Sequence[str]],
     names: Sequence[str] | None = None,
     concurrent: Collection[int] = (),
+    checkpoints: Collection[str] = (),
 ) -> tuple[LayerStage, ...]:
     """Make one stage of each group of layer names, as :func:`ipusim.model.network.split` gives them.
 
     ``names`` are the stages' names, by default ``stage 0`` and so on. Those whose numbers are in
     ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named
-    ``stage 1a``, ``stage 1b``. Raises ModelError unless the groups are the network's layers in
+    ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose outputs are checkpoints of recomputation
+    inside the backward pass; that of a stage's last layer leaves the stage anyway, and is none.
+    Raises ModelError unless the groups are the network's layers in
     order, none empty.
     """
     listed = [name for group in groups for name in group]
@@ -227,6 +316,7 @@ def build_stages(
                 first_position=start,
                 is_last=index == len(groups) - 1,
                 labels_travel_on=network.loss is not None and not has_loss,
+                checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
             )
         )
         start = end

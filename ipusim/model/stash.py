@@ -104,7 +104,7 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     labels = None if stage.loss is None else _labels(stage.loss.layer, stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        _, saved = stage.bind(parameters).forward(x, labels)
+        _, saved = stage.bound(parameters).forward(x, labels)
     lowest = stage.first_trained if stage.first_position == 0 else 0
     return sum(
         array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes

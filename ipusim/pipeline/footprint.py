@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PipelineProgram
 
@@ -148,8 +149,8 @@ def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int
 
 def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
-    again = shape.recomputes(stage)
-    inline = again and shape.recompute_inline
+    inline = program.recomputes_inside(stage)
+    again = shape.recomputes(stage) or inline
     recomputes = again and not inline
     kept = program.kept_bytes(stage)
     # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
@@ -172,12 +173,17 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         + max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
         + sums
-        + (profile.stash_bytes if inline else 0),
+        + (_recomputed_inside(profile) if inline else 0),
         recomputes=recomputes,
         training=shape.training,
         again=weights,
         update=weights + offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
     )
+
+
+def _recomputed_inside(profile: StageProfile) -> int:
+    """Return what a backward pass has alive of the activations that it computes again."""
+    return profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
 
 
 def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootprint) -> Iterator[tuple[Holder, int]]:

@@ -211,11 +211,19 @@ class PipelineProgram:
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
 
+    def recomputes_inside(self, stage: int) -> bool:
+        """Whether the backward pass of ``stage`` computes activations again; in the last stage up to a checkpoint."""
+        shape = self.shape
+        by_itself = shape.training and self.stages[stage].recompute is not None
+        return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
+
     def kept_bytes(self, stage: int) -> int:
         """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass; 0 in inference."""
         profile = self.stages[stage]
         if not self.shape.training:
             return 0
+        if self.recomputes_inside(stage) and profile.kept_again_bytes is not None:
+            return profile.kept_again_bytes
         return profile.input_bytes if self.shape.recomputes(stage) else profile.stash_bytes
 
     def sent_bytes(self, source: int, target: int) -> int:

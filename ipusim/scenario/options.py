@@ -57,7 +57,7 @@ ARGUMENTS: Final = (
     Option(
         "gradient_accumulation_dtype",
         "pipeline.gradient_accumulation_dtype",
-        "type of the accumulators, their bytes and the time of adding; one for all variables",
+        "type of the accumulators, their bytes and the time of adding; of all, or by layer or variable",
         "tests/oracles/test_accumulation.py::test_float32_accumulators_keep_small_addends_that_float16_loses",
     ),
     Option(
@@ -106,7 +106,8 @@ ARGUMENTS: Final = (
     Option(
         "recomputation_mode",
         "pipeline.recomputation_mode",
-        "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows",
+        "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows; "
+        "recomputation_checkpoint is `pipeline.recomputation_checkpoints`",
         "tests/unit/test_schedules.py::test_recomputation_modes_that_a_schedule_has_not",
     ),
     Option(

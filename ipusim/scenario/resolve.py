@@ -29,6 +29,8 @@ from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.limits import check_cycles, check_network
 from ipusim.scenario.load import load_source
+from ipusim.scenario.problems import KeyPath, did_you_mean
+from ipusim.scenario.resolve_accumulation import check_accumulators
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.scenario.resolve_network import is_loss, resolve_network
@@ -113,7 +115,18 @@ class _Parts:
             pipeline.replicated_weight_sharding,
             pipeline.offload_weights,
         )
-        return (*(() if self.training else offloads), *sharding, *([self.unplaced] if self.unplaced else []))
+        checkpoints = []
+        if pipeline.recomputation_checkpoints and not self.plan.shape.recompute_inline:
+            checkpoints.append(
+                "recomputation_checkpoints will have no effect since activations are not computed again inside the "
+                "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
+            )
+        return (
+            *checkpoints,
+            *(() if self.training else offloads),
+            *sharding,
+            *([self.unplaced] if self.unplaced else []),
+        )
 
     def settled(
         self, scenario: Scenario, program: PipelineProgram, findings: Findings
@@ -145,7 +158,9 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     layers = [[layer.spec.name for layer in stage.layers] for stage in parts.planned]
     names, shape = [stage.name for stage in parts.planned], parts.plan.shape
     places = [place for place, each in enumerate(shape.parts) if len(each) > 1]
-    stages = build_stages(network, layers, names, places)
+    checkpoints = scenario.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
+    stages = build_stages(network, layers, names, places, checkpoints)
+    check_accumulators(scenario, stages, findings)
     if scenario.pipeline.outfeed_mask is not None:
         stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
     shuffle = scenario.data is None or scenario.data.shuffle
@@ -206,6 +221,7 @@ def _check_sections(
     _check_outfeed(scenario, planned, training, findings)
     counted = not planned[0].costs and scenario.pipeline.cycles is None
     check_options(scenario, len(planned), counted, findings)
+    _check_checkpoints(scenario, planned, counted, findings)
     if planned[0].costs:
         if scenario.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
@@ -247,6 +263,22 @@ def _check_outfeed(scenario: Scenario, planned: tuple[PlannedStage, ...], traini
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
         text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
+
+
+def _check_checkpoints(
+    scenario: Scenario, planned: tuple[PlannedStage, ...], counted: bool, findings: Findings
+) -> None:
+    """Refuse checkpoints that are no layers, or in stages whose cycles are given."""
+    key: KeyPath = ("pipeline", "recomputation_checkpoints")
+    if scenario.pipeline.recomputation_checkpoints and not counted:
+        findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
+        return
+    names = [layer.spec.name for stage in planned for layer in stage.layers if not is_loss(layer)]
+    for index, name in enumerate(scenario.pipeline.recomputation_checkpoints):
+        if name not in names:
+            near = did_you_mean(name, names)
+            text = f"expected the name of a layer, got {name!r}{near} (the layers are {', '.join(names)})"
+            findings.add((*key, index), text)
 
 
 def _place(

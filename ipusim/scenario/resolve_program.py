@@ -19,6 +19,7 @@ from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.model_spec import TimedStageSpec
 from ipusim.scenario.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
+from ipusim.scenario.resolve_accumulation import accumulator_dtype
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.stages import PlannedStage
 
@@ -59,10 +60,14 @@ def counted_profiles(
     """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
     batch, itemsize = scenario.pipeline.micro_batch_size, np.dtype(scenario.precision).itemsize
     optimizer = _optimizer(scenario) if training else None
+    dtype_of = accumulator_dtype(scenario)
     profiles = []
+
+    def held(name: str) -> int:
+        return dtype_of(name).itemsize
+
     for stage in stages:
         with findings.at(("model",)):
-            held = np.dtype(scenario.pipeline.gradient_accumulation_dtype or scenario.precision).itemsize
             profiles.append(stage.profile(batch, itemsize, feed.label_bytes, training, optimizer, held))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(scenario, stages), stages[-1].result_elements(batch)
@@ -164,5 +169,5 @@ def build_workload(scenario: Scenario, stages: tuple[LayerStage, ...], feed: Fee
         reduction=scenario.pipeline.reduction_method,
         dtype=np.dtype(scenario.precision),
         seed=scenario.seed,
-        accumulation_dtype=scenario.pipeline.gradient_accumulation_dtype,
+        accumulation_dtype=accumulator_dtype(scenario),
     )

@@ -17,7 +17,7 @@ from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.scenario.data_spec import DataSpec
-from ipusim.scenario.fields import Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed
+from ipusim.scenario.fields import Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
 from ipusim.scenario.model_spec import ModelSpec, StageCyclesSpec, StageSpec
 from ipusim.scenario.optimizer_spec import OptimizerSpec
 from ipusim.schedules import registry
@@ -44,6 +44,26 @@ _Device = Annotated[
     Annotated[_Ipu, Field(title="ipu"), Tag("<ipu>")]
     | Annotated[tuple[_Ipu, ...], Strict(False), Field(title="ipus", min_length=1, max_length=16), Tag("<ipus>")],
     Discriminator(_device_kind),
+]
+
+
+def _dtype_kind(value: object) -> str:
+    # A choice has no title: one of its names tells it apart (see the messages).
+    return "<each>" if isinstance(value, dict) else "<float32>"
+
+
+_DTypeName = Annotated[DType, Choice(get_args(DType))]
+_ParameterName = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9_/-]{1,200})?$",
+        json_schema_extra=expects("a layer, or a parameter of one, such as dense/W"),
+    ),
+]
+_AccumulationDType = Annotated[
+    Annotated[_DTypeName, Tag("<float32>")]
+    | Annotated[dict[_ParameterName, _DTypeName], Field(title="each", max_length=1024), Tag("<each>")],
+    Discriminator(_dtype_kind),
 ]
 
 
@@ -204,6 +224,12 @@ class PipelineSpec(Node, title="pipeline"):
     recomputation_mode: Annotated[str, Choice(("Auto", THEN_BACKPROPAGATE, INTERLEAVED))] = Field(
         default="Auto", description="when they are computed again; Auto: the schedule's own way"
     )
+    recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] = Field(
+        default=(),
+        max_length=1024,
+        description="layers whose outputs are kept, so that a backward pass computes the layers between them again one "
+        "part after another (RecomputeAndBackpropagateInterleaved)",
+    )
     offload_weight_update_variables: bool | None = Field(
         default=None,
         description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program",
@@ -262,8 +288,10 @@ class PipelineSpec(Node, title="pipeline"):
     accumulate_outfeed_dtype: Annotated[DType, Choice(get_args(DType))] | None = Field(
         default=None, description="floating-point type of that sum; default: that of the results"
     )
-    gradient_accumulation_dtype: Annotated[DType, Choice(get_args(DType))] | None = Field(
-        default=None, description="floating-point type of the accumulators; default: the weights' own"
+    gradient_accumulation_dtype: _AccumulationDType | None = Field(
+        default=None,
+        description="floating-point type of the accumulators, of all or by layer or parameter (layer/W); default: the "
+        "weights' own",
     )
 
 

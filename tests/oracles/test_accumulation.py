@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,10 @@ from ipusim.model.python_layer import PythonLayer, PythonLoss
 from ipusim.model.stage import build_stages
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.scenario import load_experiment
+from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
+from ipusim.study.run import execute
 
 
 def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float64, optimizer=None, **accumulation):
@@ -168,3 +173,71 @@ def test_a_function_that_fails_late_is_named():
             build_system("m2000", mapping=(0, 1)),
             executor=NumpyExecutor(shape, workload),
         )
+
+
+PER_VARIABLE = """
+system: {name: m2000}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96}
+model:
+  layers:
+    - {name: a, type: dense, units: 5, activation: tanh}
+    - {name: b, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  splits: [b]
+  micro_batch_size: 4
+  gradient_accumulation_count: 8
+  gradient_accumulation_dtype: {a: float32, a/b: float64, b/W: float32}
+optimizer: {type: sgd, learning_rate: 0.1}
+precision: float16
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    def load(*overrides):
+        path = tmp_path / "dtypes.yaml"
+        path.write_text(PER_VARIABLE)
+        return load_experiment(path, overrides)
+
+    return load
+
+
+def test_each_variable_has_its_own_accumulator(scenario):
+    experiment = scenario()
+    workload, stages = experiment.workload, experiment.program.stages
+    held = [workload.accumulators(workload.initial_parameters(stage)) for stage in range(2)]
+    assert {name: array.dtype.name for each in held for name, array in each.items()} == {
+        "a/W": "float32",
+        "a/b": "float64",
+        "b/W": "float32",
+        "b/b": "float16",
+    }
+    assert [each.accumulator_bytes for each in stages] == [30 * 4 + 5 * 8, 15 * 4 + 3 * 2]
+    added = [each.backward[-1] for each in stages]
+    assert [work.sram_bytes for work in added] == [35 * 2 + 2 * (30 * 4 + 5 * 8), 18 * 2 + 2 * (15 * 4 + 3 * 2)]
+    assert [work.itemsize for work in added] == [8, 4]
+    assert math.isfinite(execute(experiment).learning.losses[-1].loss)
+
+
+def test_one_type_for_all_is_one_type_for_each(scenario):
+    everywhere = scenario("pipeline.gradient_accumulation_dtype=float32")
+    each = scenario("pipeline.gradient_accumulation_dtype={a: float32, b: float32}")
+    assert everywhere.program == each.program
+    assert execute(everywhere).learning.losses == execute(each).learning.losses
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c", "expected a layer with parameters, or one of these, got 'c'"),
+        ("a/w", "expected a layer with parameters, or one of these, got 'a/w'; did you mean a/W?"),
+        ("cel", "expected a layer with parameters, or one of these, got 'cel'"),
+    ],
+)
+def test_a_type_for_what_is_no_variable(scenario, name, text):
+    with pytest.raises(ScenarioError) as caught:
+        scenario(f"pipeline.gradient_accumulation_dtype={{{name}: float32}}")
+    (problem,) = caught.value.problems
+    assert problem.text == text
+    assert problem.key == f"pipeline.gradient_accumulation_dtype.{name}"

@@ -75,8 +75,7 @@ def scenarios(draw):
         "repeat_count": draw(st.integers(1, 2)),
     }
     if training:
-        pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
-        pipeline["gradient_accumulation_dtype"] = "float64"
+        accumulate(draw, pipeline, names)
         pipeline["allow_recompute"] = draw(st.booleans())
         pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
     if schedule != "single" and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
@@ -137,6 +136,13 @@ def scenarios(draw):
         if kind == "momentum":
             scenario["optimizer"]["momentum"] = MOMENTUM
     return scenario
+
+
+def accumulate(draw, pipeline, names):
+    """Say how gradients are accumulated, and where activations are computed again from."""
+    pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
+    pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
+    pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
 
 
 def serialize(draw, scenario, stages):

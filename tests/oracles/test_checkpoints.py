@@ -1,0 +1,186 @@
+"""Recomputation from checkpoints inside the backward pass: the same numbers, less alive at a time, and its cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.model.bound_stage import BoundStage
+from ipusim.model.cost import pass_cycles
+from ipusim.scenario import load_experiment
+from ipusim.scenario.problems import ScenarioError
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+ONE_MICRO_BATCH = (
+    "pipeline.schedule=sequential",
+    "pipeline.repeat_count=1",
+    "steps=1",
+    "pipeline.gradient_accumulation_count=1",
+)
+INLINE = "pipeline.allow_recompute=true", "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"
+SCENARIO = """
+system: {name: m2000}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96, hold_out: 16}
+model:
+  layers:
+    - {name: first, type: activation, activation: tanh}
+    - {name: a, type: dense, units: 40, activation: tanh}
+    - {name: drop, type: dropout, rate: 0.3}
+    - {name: b, type: dense, units: 30, activation: relu}
+    - {name: c, type: dense, units: 20, activation: sigmoid}
+    - {name: d, type: dense, units: 10, activation: tanh}
+    - {name: e, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [d], micro_batch_size: 4, gradient_accumulation_count: 8, repeat_count: 2}
+optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.5}
+precision: float64
+evaluate: {every: 1}
+steps: 2
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(*overrides, text=SCENARIO):
+        path = tmp_path / "checkpoints.yaml"
+        path.write_text(text)
+        return load_experiment(path, overrides)
+
+    return of
+
+
+def at(*layers):
+    return f"pipeline.recomputation_checkpoints=[{', '.join(layers)}]"
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "sequential", "sharded"])
+@pytest.mark.parametrize("layers", [("a",), ("first", "drop", "b"), ("a", "drop", "b", "c"), ("b", "d"), ("d", "e")])
+def test_nothing_is_learnt_otherwise(load, schedule, layers):
+    change = f"pipeline.schedule={schedule}"
+    plain, again = execute(load(change)), execute(load(change, *INLINE, at(*layers)))
+    assert plain.learning.losses == again.learning.losses
+    assert plain.learning.evaluations == again.learning.evaluations
+    for name, array in plain.learning.weights.items():
+        np.testing.assert_array_equal(array, again.learning.weights[name])
+
+
+@pytest.fixture
+def forwards(monkeypatch):
+    """The layers that forward passes run, in order, stage by stage."""
+    seen = []
+    plain = BoundStage.forward
+
+    def forward(self, x, labels, key=None):
+        seen.append([bound.name for bound in self._layers] + ([self._loss.name] if self._loss else []))
+        return plain(self, x, labels, key)
+
+    monkeypatch.setattr(BoundStage, "forward", forward)
+    return seen
+
+
+def test_clusters_run_again_from_the_last_to_the_first(load, forwards):
+    experiment = load(*ONE_MICRO_BATCH, *INLINE, at("drop", "b", "d"))
+    forwards.clear()  # of measuring the stash
+    execute(experiment)
+    assert forwards == [
+        *(["first", "a", "drop"], ["b"], ["c"], ["d"], ["e", "cel"]),  # forward
+        ["d"],  # the last stage keeps what is behind its checkpoint
+        *(["c"], ["b"], ["first", "a", "drop"]),
+    ]
+
+
+def test_what_runs_again_is_paid_for(load):
+    plain = load("pipeline.schedule=sequential").program.stages
+    experiment = load("pipeline.schedule=sequential", *INLINE, at("drop", "b", "d"))
+    timeline, ipu = execute(experiment).timeline, experiment.system.ipu
+    added = [pass_cycles(plain[0].forward, ipu), pass_cycles(plain[1].forward[:1], ipu)]
+    for stage in range(2):
+        rows = (timeline.kind == SpanKind.BACKWARD) & (timeline.stage == stage)
+        (length,) = set((timeline.end[rows] - timeline.start[rows]).tolist())
+        assert length == pass_cycles(plain[stage].backward, ipu) + added[stage]
+    assert not len(timeline.rows(SpanKind.RECOMPUTE))
+
+
+def test_clusters_before_the_first_parameters_are_not_computed_again(load, forwards):
+    experiment = load(*ONE_MICRO_BATCH, *INLINE, at("first"))
+    forwards.clear()
+    execute(experiment)
+    assert forwards == [["first"], ["a", "drop", "b", "c"], ["d", "e", "cel"], ["a", "drop", "b", "c"]]
+    plain = load("pipeline.schedule=sequential").program.stages[0].forward
+    assert experiment.program.stages[0].recompute == plain[1:]
+
+
+def test_what_is_kept_and_what_is_alive(load):
+    """4 samples of float64: the input of 6 and the values of 40 and 30 are kept, besides labels on their way."""
+    profile = load(*INLINE, at("drop", "b")).program.stages[0]
+    labels = 4 * 4
+    assert profile.input_bytes == 4 * 6 * 8 + labels
+    assert profile.kept_again_bytes == profile.input_bytes + 4 * (40 + 30) * 8
+    assert profile.cluster_bytes < profile.stash_bytes
+    without = execute(load(*INLINE)).memory.footprint.stages[0]
+    with_them = execute(load(*INLINE, at("drop", "b"))).memory.footprint.stages[0]
+    assert with_them.kept - without.kept == 4 * 70 * 8
+    assert without.backward - with_them.backward == profile.stash_bytes - profile.cluster_bytes
+
+
+def test_the_last_stage_keeps_what_is_behind_its_last_checkpoint(load):
+    """Its input of 20, the value of 10, and the stash of e and the loss: their input of 10, and the shares of 3."""
+    experiment = load(*INLINE, at("d"))
+    profile = experiment.program.stages[1]
+    labels = 4 * 4
+    tail = profile.kept_again_bytes - (4 * 20 * 8 + labels) - 4 * 10 * 8
+    assert tail >= 4 * (10 + 3) * 8
+    held = execute(experiment).memory.footprint.stages[1]
+    assert held.kept == profile.kept_again_bytes
+    none = execute(load(*INLINE)).memory.footprint.stages[1]
+    assert none.kept == load().program.stages[1].stash_bytes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("pipeline.allow_recompute=true",),
+        ("pipeline.allow_recompute=true", "pipeline.recomputation_mode=RecomputeThenBackpropagate"),
+        ("pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved",),
+    ],
+)
+def test_in_the_other_mode_they_have_no_effect(load, changes):
+    plain, with_them = load(*changes), load(*changes, at("b"))
+    assert plain.program == with_them.program
+    (note,) = with_them.notes
+    assert note.startswith("recomputation_checkpoints will have no effect since activations are not computed again")
+    assert not plain.notes
+
+
+@pytest.mark.parametrize("layers", [("c",), ("e",)])
+def test_the_output_of_a_stage_is_no_checkpoint(load, layers):
+    """c's output leaves its stage; e's is followed by the loss in its own."""
+    with_them = load(*INLINE, at(*layers)).program
+    assert (with_them == load(*INLINE).program) is (layers == ("c",))
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        (
+            "dropp",
+            "expected the name of a layer, got 'dropp'; did you mean drop? (the layers are first, a, drop, b, c, d, e)",
+        ),
+        ("cel", "expected the name of a layer, got 'cel' (the layers are first, a, drop, b, c, d, e)"),
+    ],
+)
+def test_what_is_no_layer(load, layer, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(at("a", layer))
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.recomputation_checkpoints.1"
+    assert problem.text.startswith(text)
+
+
+def test_given_cycles_have_no_clusters(load):
+    with pytest.raises(ScenarioError) as caught:
+        load("pipeline.cycles=[{forward: 10}, {forward: 10}]", at("a"))
+    (problem,) = caught.value.problems
+    assert problem.text.startswith("expected no checkpoints in stages whose cycles are given, got some")
