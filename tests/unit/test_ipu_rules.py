@@ -232,6 +232,30 @@ ARGUMENT_RULES = [
         "The number of iterations of the pipeline must be at least 2, but it is 0." + ALSO_CALLED,
     ),
     (
+        {"offload_activations": True},
+        NotImplementedError,
+        "Activation offloading is only supported with the `Sequential` schedule and when "
+        "`batch_serialization_iterations > 1`.",
+    ),
+    (
+        {"offload_activations": True, "batch_serialization_iterations": 2},
+        ValueError,
+        "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
+        "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to stop "
+        "seeing this message.",
+    ),
+    (
+        {"replicated_weight_sharding": True},
+        NotImplementedError,
+        "Requested replicated weight sharding for pipeline_stage_0 without offloading. This is currently not "
+        "supported.",
+    ),
+    (
+        {FORWARD: options(2, matmul_options={"availableMemoryProportion": "two"})},
+        ValueError,
+        f"{FORWARD}: expected an availableMemoryProportion above 0 and at most 1, got 'two'",
+    ),
+    (
         {"offload_weight_update_variables": True, "optimizer_function": learn},
         ValueError,
         "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
@@ -282,12 +306,8 @@ def test_the_first_broken_rule_speaks(first, run):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"batch_serialization_iterations": 2},
-        {"offload_activations": True},
-        {"replicated_optimizer_state_sharding": True},
-        {"replicated_weight_sharding": True},
-        {"offload_weights": True},
-        {FORWARD: options(2, matmul_options={"availableMemoryProportion": "0.2"})},
+        {FORWARD: options(2, matmul_options={"partialsType": "half"})},
+        {FORWARD: options(2, slice_options={"availableMemoryProportion": "0.2"})},
         {BACKWARD: options(2, convolution_options={"a": "b"}), "optimizer_function": learn},
         {"weight_update_poplar_options": PipelineStageOptions(slice_options={"a": "b"}), "optimizer_function": learn},
         {"accumulate_outfeed_dtype": lambda output: np.float32, "accumulate_outfeed": True},
