@@ -174,7 +174,7 @@ def _check_users(
                 f"The PipelineStage with ID {place} is trying to use an input ({name}) which is already used by the "
                 f"PipelineStage with ID {earlier[first].place}. This violates the dataflow constraints because an "
                 "input can only be used by pipeline stages on the same IPU.\nIf the model requires for multiple "
-                "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the same IPU using the "
-                "`device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
+                "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the "
+                "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
             )
     return tuple(name for name in stage.variables if users[name] == number)

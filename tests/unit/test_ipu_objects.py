@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import math
+
+import autograd.numpy as anp
 import numpy as np
 import pytest
 
@@ -163,3 +167,14 @@ def test_the_package_shows_its_modules():
     assert ipu.get_variable is get_variable
     assert {"config", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops"} < set(dir(ipu))
     assert CrossReplicaOptimizer(GradientDescentOptimizer(0.1)).cross_replica
+
+
+def test_the_example_of_the_package_runs():
+    assert doctest.testmod(ipu).failed == 0
+
+
+def test_a_stage_that_cannot_be_counted_or_traced_is_named(run):
+    with pytest.raises(ModelError, match="stage 'pipeline_stage_1': the work of 'inv' cannot be counted"):
+        run(computational_stages=[times_w, lambda x: anp.linalg.inv(anp.outer(x, x) + anp.eye(2))])
+    with pytest.raises(ModelError, match="stage 'pipeline_stage_1': it cannot be traced: "):
+        run(computational_stages=[times_w, lambda x: x * math.sqrt(x[0])], optimizer_function=learn)

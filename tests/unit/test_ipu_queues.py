@@ -7,8 +7,10 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
 
 ONES = np.ones(2, np.float32)
 
@@ -130,3 +132,28 @@ def test_outfeed_in_mode_last(refused):
         "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'.",
         lambda: iter(queue),
     )
+
+
+def test_infeed_of_what_cannot_be_iterated_over_or_is_empty(refused):
+    text = "dataset: expected elements to iterate over, such as a list of arrays, got int"
+    refused(TypeError, text, lambda: IPUInfeedQueue(3))
+    with pytest.raises(ModelError, match="expected a dataset with elements, got none"):
+        IPUInfeedQueue([])
+    with pytest.raises(ModelError, match="expected a dataset with elements to repeat, got none"):
+        IPUInfeedQueue(repeat([]))
+
+
+def test_infeed_of_a_dataset_is_its_feed():
+    dataset = Dataset(np.arange(10.0).reshape(5, 2), np.arange(5, dtype=np.int32), 5)
+    queue, feed = IPUInfeedQueue(micro_batches(dataset, 2, seed=3)), Feed(dataset, 2, 3)
+    for index in range(7):
+        for taken, expected in zip(queue.take(index), feed.element(index), strict=True):
+            assert taken.tolist() == expected.tolist()
+
+
+def test_infeed_elements_differ_in_number_or_type():
+    for other in ((ONES,), (ONES, np.ones(2))):
+        queue = IPUInfeedQueue([(ONES, ONES), other])
+        queue.take(0)
+        with pytest.raises(ModelError, match="in each element of the infeed, got"):
+            queue.take(1)
