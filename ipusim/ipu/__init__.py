@@ -1,4 +1,37 @@
-"""Pipelines written in Python, in Graphcore's own names: ``from ipusim import ipu``."""
+"""Pipelines written in Python, in Graphcore's own names: ``from ipusim import ipu``.
+
+A stage is a function written with ``autograd.numpy``; it takes what the stage before
+returns, and asks for its variables by name. Two stages learn to triple a number:
+
+>>> import numpy as np
+>>> from ipusim.ipu import get_variable, optimizers, pipelining_ops
+>>> from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+>>> from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+>>> def scale(x):
+...     return x * get_variable("w", 1.0), x
+>>> def loss(y, x):
+...     return (y - 3 * x) ** 2
+>>> def learn(loss):
+...     return pipelining_ops.OptimizerFunctionOutput(optimizers.GradientDescentOptimizer(0.05), loss)
+>>> outfeed = IPUOutfeedQueue()
+>>> done = pipelining_ops.pipeline(
+...     [scale, loss],
+...     gradient_accumulation_count=4,
+...     repeat_count=20,
+...     infeed_queue=IPUInfeedQueue(repeat([np.float32(1)])),
+...     outfeed_queue=outfeed,
+...     optimizer_function=learn,
+... )
+>>> (losses,) = outfeed.dequeue()
+>>> losses.shape
+(80,)
+>>> round(float(done.variables["w"]), 3)
+3.0
+>>> done.summary.schedule, done.summary.time_steps
+('grouped', 8)
+
+The pipeline has run when ``pipeline`` returns; its ``run`` goes on from there.
+"""
 
 from __future__ import annotations
 

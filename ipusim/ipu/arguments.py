@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,19 +14,10 @@ from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.stage_options import check_stage_options, check_update_options, refuse_given
+from ipusim.ipu.stage_options import PipelineStageOptions, check_stage_options, check_update_options
 from ipusim.model.function_stage import as_results
 from ipusim.pipeline.offload import no_effect_in_inference
-from ipusim.pipeline.rules import check_count_range, check_weight_updates
-
-#: Arguments that choose what is not simulated, and the values of each that ask for nothing.
-_NOT_SIMULATED: Mapping[str, tuple[Any, ...]] = {
-    "batch_serialization_iterations": (1,),
-    "replicated_optimizer_state_sharding": (None, False),
-    "offload_activations": (None, False),
-    "replicated_weight_sharding": (None, False),
-    "offload_weights": (None, False),
-}
+from ipusim.pipeline.rules import check_count_range, check_serialization, check_weight_updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +25,29 @@ class Arguments:
     """What a pipeline was asked for, checked and with the defaults filled in.
 
     Attributes:
-        stages: the functions of the computational stages.
+        stages: the functions of each computational stage: one, or several of concurrent stages.
         count: gradient accumulation count.
+        batch_serialization_iterations: micro-batches that a stage runs in a row.
         gradient_accumulation_dtype: of the accumulators, or a function from a variable to it; None for its own.
         repeat_count: executions of the pipeline in one run.
         inputs: arrays that the first stage gets before an element of the infeed.
         infeed, outfeed: the queues.
         optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
-        mapping: the IPU of each stage.
+        mapping: the IPU of each function, in order.
         schedule, recomputation_mode, reduction_method: as named.
-        offload_weight_update_variables, offload_gradient_accumulation_buffers: True, False, or None for the default.
+        forward_options, backward_options: of each computational stage.
+        update_options: of the weight update.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations,
+            offload_weights, replicated_weight_sharding: True, False, or None for the default.
+        replicated_optimizer_state_sharding: whether each replica stores a part of the optimizer's state.
         outfeed_loss, outfeed_mask, accumulate_outfeed, accumulate_outfeed_dtype: what the outfeed carries.
         name: the pipeline's.
         notes: Graphcore's warnings.
     """
 
-    stages: tuple[Callable[..., Any], ...]
+    stages: tuple[tuple[Callable[..., Any], ...], ...]
     count: int
+    batch_serialization_iterations: int
     gradient_accumulation_dtype: Any
     repeat_count: int
     inputs: tuple[Any, ...]
@@ -63,6 +60,13 @@ class Arguments:
     reduction_method: GradientAccumulationReductionMethod
     offload_weight_update_variables: bool | None
     offload_gradient_accumulation_buffers: bool | None
+    offload_activations: bool | None
+    offload_weights: bool | None
+    replicated_weight_sharding: bool | None
+    replicated_optimizer_state_sharding: bool
+    forward_options: tuple[PipelineStageOptions, ...]
+    backward_options: tuple[PipelineStageOptions, ...]
+    update_options: PipelineStageOptions
     outfeed_loss: bool
     outfeed_mask: tuple[bool, ...] | None
     accumulate_outfeed: bool
@@ -76,6 +80,12 @@ class Arguments:
         return self.optimizer_function is not None
 
 
+#: Arguments with the options of stages and of the weight update.
+FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
+BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
+UPDATE_OPTIONS: Final = "weight_update_poplar_options"
+
+
 def check_arguments(given: Mapping[str, Any]) -> Arguments:
     """Return the arguments of ``pipeline``, by their names, as an Arguments.
 
@@ -87,20 +97,16 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
     batch_iterations = given["batch_serialization_iterations"]
-    if method != GradientAccumulationReductionMethod.SUM and batch_iterations != 1:
-        raise ProgramError(
-            "batch_serialization_iterations != 1 is only supported when reduction_method is "
-            "GradientAccumulationReductionMethod.SUM"
-        )
+    check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
     check_weight_updates(given["continuous_weight_updates"])
     schedule, mode = _modes(given, batch_iterations)
     mapping = _placement(given, schedule, batch_iterations)
     stages = given["computational_stages"]
-    options = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
-    for name in options if training else options[:1]:
-        check_stage_options(given[name], len(stages), name)
-    if training:
-        check_update_options(given["weight_update_poplar_options"])
+    forward, backward = (
+        check_stage_options(given[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
+        for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
+    )
+    update = check_update_options(given[UPDATE_OPTIONS] if training else None)
     _check_outfeed(given, training)
     _check_concurrent_stages(stages, mapping)
     ignored = no_effect_in_inference(
@@ -109,20 +115,28 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     notes = () if training else ignored
     mask = given["outfeed_mask"]
     return Arguments(
-        stages=tuple(stages),
+        stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
         count=count,
+        batch_serialization_iterations=batch_iterations,
         gradient_accumulation_dtype=given["gradient_accumulation_dtype"],
         repeat_count=given["repeat_count"],
         inputs=as_results(given["inputs"]),
         infeed=given["infeed_queue"],
         outfeed=given["outfeed_queue"],
         optimizer_function=given["optimizer_function"],
-        mapping=tuple(mapping),
+        mapping=tuple(_flat(mapping)),
         schedule=schedule,
         recomputation_mode=mode,
         reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
         offload_weight_update_variables=given["offload_weight_update_variables"],
         offload_gradient_accumulation_buffers=given["offload_gradient_accumulation_buffers"],
+        offload_activations=given["offload_activations"],
+        offload_weights=given["offload_weights"],
+        replicated_weight_sharding=given["replicated_weight_sharding"],
+        replicated_optimizer_state_sharding=bool(given["replicated_optimizer_state_sharding"]),
+        forward_options=tuple(forward),
+        backward_options=tuple(backward),
+        update_options=update,
         outfeed_loss=bool(given["outfeed_loss"]),
         outfeed_mask=tuple(map(bool, mask)) if mask else None,
         accumulate_outfeed=bool(given["accumulate_outfeed"]),
@@ -172,7 +186,7 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
         raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
     if len(mapping) != len(stages):
         raise ProgramError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {len(stages)} stages")
-    flat = [ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
+    flat = _flat(mapping)
     interleaved = schedule is PipelineSchedule.Interleaved
     if interleaved and given["optimizer_function"] is not None and len(flat) != len(set(flat)):
         raise UnsupportedProgramError(
@@ -184,6 +198,11 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
             "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
         )
     return mapping
+
+
+def _flat(mapping: Sequence[Any]) -> list[int]:
+    """Return the IPUs of all functions, those of concurrent stages one after another."""
+    return [ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _check_outfeed(given: Mapping[str, Any], training: bool) -> None:
@@ -213,30 +232,18 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
             raise ProgramError("Pipeline stage list and device_id list must be the same length.")
         if any(isinstance(function, list | tuple) for function in stage):
             raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
-    if any(isinstance(stage, list | tuple) for stage in stages):
-        raise UnsupportedProgramError("computational_stages: concurrent stages are not simulated here")
     for stage in stages:
-        if not callable(stage):
-            raise ProgramTypeError(f"computational_stages: expected functions, got {stage!r}")
+        for function in stage if isinstance(stage, list | tuple) else [stage]:
+            if not callable(function):
+                raise ProgramTypeError(f"computational_stages: expected functions, got {function!r}")
 
 
-def refuse_what_is_not_simulated(given: Mapping[str, Any]) -> None:
-    """Refuse what Graphcore takes and this simulator does not, naming the argument.
-
-    Raises UnsupportedProgramError; ProgramError in Graphcore's words for optimizer state that is
-    sharded and not offloaded.
-    """
-    if given["replicated_optimizer_state_sharding"] and given["offload_weight_update_variables"] is False:
-        raise ProgramError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-            "offload_weight_update_variables."
+def refuse_what_is_not_simulated(arguments: Arguments) -> None:
+    """Refuse what Graphcore takes and this simulator does not; raises UnsupportedProgramError naming the argument."""
+    if len(arguments.stages[0]) > 1 or len(arguments.stages[-1]) > 1:
+        raise UnsupportedProgramError(
+            "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"
         )
-    for name, harmless in _NOT_SIMULATED.items():
-        if given[name] not in harmless:
-            raise UnsupportedProgramError(f"{name}: not simulated, expected {harmless[-1]}, got {given[name]!r}")
-    for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
-        refuse_given(given[name] or (), name)
-    refuse_given([given["weight_update_poplar_options"]], "weight_update_poplar_options")
-    chosen = given["accumulate_outfeed_dtype"]
+    chosen = arguments.accumulate_outfeed_dtype
     if callable(chosen) and not isinstance(chosen, type):
         raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

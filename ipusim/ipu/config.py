@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -13,6 +14,8 @@ from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramT
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
+from ipusim.ipu.stage_options import proportion
+from ipusim.model.stage_options import StageOptions
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION, IoTiles
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 
@@ -75,13 +78,17 @@ def _devices() -> _Field:
     return _Field([], "Union[int, List[int], Tuple[int, ...]]", fits)
 
 
+def _options() -> _Field:
+    return _Field({}, "Dict[str, str]", lambda value: isinstance(value, dict))
+
+
 class _Category:
     """Attributes by name, some of them categories themselves; no others can be read or set."""
 
     def __init__(self, path: str, fields: dict[str, _Field | dict[str, Any]]) -> None:
         prefix = f"{path}." if path else ""
         values = {
-            name: _Category(prefix + name, each) if isinstance(each, dict) else each.default
+            name: _Category(prefix + name, each) if isinstance(each, dict) else copy(each.default)
             for name, each in fields.items()
         }
         self.__dict__.update(_path=prefix, _fields=fields, **values)
@@ -120,6 +127,7 @@ class IPUConfig(_Category):
         io_tiles: num_io_tiles, place_ops_on_io_tiles, available_memory_proportion.
         device_connection: enable_remote_buffers, type, version.
         optimizations: minimum_remote_tensor_size, in bytes.
+        matmuls, convolutions: poplar_options, of those whose stage gives none.
 
     And one of this simulator:
         machine: name of the machine, one of ``ipusim.hardware.machines.MACHINES``; when empty, the smallest
@@ -147,6 +155,8 @@ class IPUConfig(_Category):
                     "version": _text(),
                 },
                 "optimizations": {"minimum_remote_tensor_size": _whole(MINIMUM_REMOTE_TENSOR_SIZE)},
+                "matmuls": {"poplar_options": _options()},
+                "convolutions": {"poplar_options": _options()},
                 "machine": _text(),
             },
         )
@@ -156,6 +166,13 @@ class IPUConfig(_Category):
         asked = self.io_tiles
         share = Fraction(str(asked.available_memory_proportion))
         return IoTiles(asked.num_io_tiles, asked.place_ops_on_io_tiles, share)
+
+    def general_options(self) -> StageOptions:
+        """Return the options of operations whose stage gives none; raises UnsupportedProgramError as stages do."""
+        return StageOptions(
+            proportion(self.matmuls.poplar_options, "matmuls.poplar_options"),
+            proportion(self.convolutions.poplar_options, "convolutions.poplar_options"),
+        )
 
     def system(self, mapping: Sequence[int], pipelined: bool = True) -> System:
         """Return the device for stages on the IPUs of ``mapping``.

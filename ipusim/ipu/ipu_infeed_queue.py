@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError
+from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
 from ipusim.model.layer import Array
 from ipusim.pipeline.rules import check_prefetch_depth
 
@@ -32,6 +35,15 @@ def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
             yield element
         if empty:
             raise ModelError("expected a dataset with elements to repeat, got none")
+
+
+def micro_batches(dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> Iterator[Arrays]:
+    """Yield (inputs, labels) of ``batch_size`` samples of one of ipusim's own datasets, without end.
+
+    Every epoch is in a new order, drawn from ``seed``. Raises ModelError for a batch that is larger than the dataset.
+    """
+    feed = Feed(dataset, batch_size, seed, shuffle)
+    return (feed.element(index) for index in count())
 
 
 class IPUInfeedQueue:
@@ -61,7 +73,12 @@ class IPUInfeedQueue:
         self.prefetch_depth = prefetch_depth or _PREFETCH_DEPTH
         check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = optimise_latency
-        self._elements = iter(dataset)
+        try:
+            self._elements = iter(dataset)
+        except TypeError:
+            raise ProgramTypeError(
+                f"dataset: expected elements to iterate over, such as a list of arrays, got {type(dataset).__name__}"
+            ) from None
         self._waiting: dict[int, Arrays] = {}
         self._read = 0
         self._replicas: int | None = None

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def pipeline(
-    computational_stages: Sequence[Callable[..., Any]],
+    computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
     gradient_accumulation_count: int | None = None,
     gradient_accumulation_dtype: Any = None,
     gradient_accumulation_for_captured_grads: bool = True,
@@ -38,7 +38,7 @@ def pipeline(
     infeed_queue: IPUInfeedQueue | None = None,
     outfeed_queue: IPUOutfeedQueue | None = None,
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
-    device_mapping: Sequence[int] | None = None,
+    device_mapping: Sequence[int | Sequence[int]] | None = None,
     pipeline_schedule: PipelineSchedule | None = None,
     recomputation_mode: RecomputationMode | None = None,
     forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
@@ -67,11 +67,13 @@ def pipeline(
 
     Arguments:
         computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
+            A list of functions are concurrent stages: all take the same, and the next stage gets the outputs of all.
         gradient_accumulation_count: micro-batches of one execution of the pipeline.
         gradient_accumulation_dtype: of the gradient accumulators, or a function from a variable to it.
         gradient_accumulation_for_captured_grads: without effect, as gradients are not captured here.
         repeat_count: executions of the pipeline, each followed by a weight update.
-        batch_serialization_iterations: only 1 is simulated.
+        batch_serialization_iterations: micro-batches that a stage runs in a row, under Sequential on one IPU;
+            an execution then has as many times more micro-batches.
         inputs: arrays that the first stage takes before an element of the infeed.
         infeed_queue: gives the first stage an element for each micro-batch.
         outfeed_queue: takes the last stage's results.
@@ -80,11 +82,11 @@ def pipeline(
         pipeline_schedule: Grouped by default.
         recomputation_mode: Auto by default; it counts where ``config.allow_recompute`` is set.
         forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options,
-            weight_update_poplar_options: only empty ones are simulated.
-        offload_weight_update_variables, offload_gradient_accumulation_buffers: whether optimizer state and
-            accumulators lie in Streaming Memory.
-        replicated_optimizer_state_sharding, offload_activations, replicated_weight_sharding, offload_weights:
-            not simulated.
+            weight_update_poplar_options: availableMemoryProportion of matrix products and convolutions.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether
+            optimizer state, accumulators, and under batch serialization activations lie in Streaming Memory.
+        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether each
+            replica stores a part of the optimizer's state, or of the weights, alone.
         continuous_weight_updates: refused, as by Graphcore.
         outfeed_loss: whether the loss is sent instead of the outputs.
         accumulate_outfeed, accumulate_outfeed_dtype: whether an execution's results are summed up, in which dtype.
@@ -98,10 +100,9 @@ def pipeline(
     for what is not simulated; ModelError for a stage that fails; DeviceError, RemoteMemoryError and
     OutOfMemoryError for what the device does not have.
     """
-    given = dict(locals())
-    arguments = check_arguments(given)
+    arguments = check_arguments(dict(locals()))
+    refuse_what_is_not_simulated(arguments)
     traced = trace(arguments)
-    refuse_what_is_not_simulated(given)
     found = Pipeline(arguments, traced, build(arguments, traced, config))
     found.run()
     return found

@@ -10,16 +10,17 @@ import numpy as np
 from ipusim.analysis.fit import Fit, fit
 from ipusim.errors import UnsupportedProgramError
 from ipusim.hardware.system import System
-from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.config import IPUConfig, default_system
 from ipusim.ipu.optimizers import Variable
 from ipusim.ipu.traced import Traced
 from ipusim.model.function_profile import Summed, profile
 from ipusim.model.layer import Array
 from ipusim.model.profile import StageProfile
+from ipusim.model.stage_options import with_options
 from ipusim.pipeline.check import check
 from ipusim.pipeline.footprint import footprint
-from ipusim.pipeline.offload import Offload, resolve_offload
+from ipusim.pipeline.offload import Offload, no_effect_without_replicas, resolve_offload, resolve_sharding
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
@@ -50,13 +51,16 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
     schedule = find(arguments.schedule.value)
     mode = recomputation(arguments.recomputation_mode.value, schedule.recomputation_modes, schedule.name)
     again = mode if chosen.allow_recompute and arguments.training else None
+    sizes = tuple(map(len, arguments.stages))
     shape = PlanShape(
         arguments.mapping,
-        arguments.count,
+        arguments.count * arguments.batch_serialization_iterations,
         arguments.training,
         again == THEN_BACKPROPAGATE,
         again == INTERLEAVED,
         tiles.place_ops,
+        sizes if max(sizes) > 1 else (),
+        arguments.batch_serialization_iterations,
     )
     plan = schedule.plan(shape)
     system = default_system(config, arguments.mapping, schedule.pipelined)
@@ -69,7 +73,7 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
     outfeed = _outfeed(arguments, traced)
     first = traced.stages[0].inputs[len(arguments.inputs) :]
     program = PipelineProgram(
-        stages=_profiles(arguments, traced, outfeed),
+        stages=_with_options(arguments, _profiles(arguments, traced, outfeed), shape, chosen, system),
         shape=shape,
         schedule=schedule.name,
         repeat_count=arguments.repeat_count,
@@ -80,7 +84,8 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
         name=arguments.name,
         offload=_offload(arguments, chosen, system),
     )
-    notes = arguments.notes
+    notes = (*arguments.notes, *_without_effect(arguments, program.offload))
+    _refuse_shared_variables_in_parts(program.offload, traced)
     if tiles.place_ops and (why := tiles.why_not_placed(program, system.ipu.sram_bytes_per_tile)):
         program = replace(program, shape=replace(shape, overlapped_io=False))
         plan, system, notes = schedule.plan(program.shape), system.without_io_tiles(), (*notes, why)
@@ -150,13 +155,58 @@ def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
 
 
 def _offload(arguments: Arguments, config: IPUConfig, system: System) -> Offload:
-    if not arguments.training:
-        return Offload()
-    return resolve_offload(
-        arguments.offload_weight_update_variables,
-        arguments.offload_gradient_accumulation_buffers,
-        remote_memory=system.streaming is not None,
+    there, serialized = system.streaming is not None, arguments.batch_serialization_iterations > 1
+    training = arguments.training
+    found = resolve_offload(
+        arguments.offload_weight_update_variables if training else False,
+        arguments.offload_gradient_accumulation_buffers if training else False,
+        arguments.offload_activations,
+        remote_memory=there,
+        serialized=serialized,
         minimum_bytes=config.optimizations.minimum_remote_tensor_size,
+    )
+    return resolve_sharding(
+        found,
+        arguments.replicated_optimizer_state_sharding and training,
+        arguments.replicated_weight_sharding,
+        arguments.offload_weights,
+        replicas=system.replicas,
+        remote_memory=there,
+        serialized=serialized,
+        stage=f"{arguments.name}_stage_0",
+    )
+
+
+def _without_effect(arguments: Arguments, offload: Offload) -> tuple[str, ...]:
+    return no_effect_without_replicas(
+        offload,
+        arguments.replicated_optimizer_state_sharding and arguments.training,
+        arguments.replicated_weight_sharding,
+        arguments.offload_weights,
+    )
+
+
+def _refuse_shared_variables_in_parts(offload: Offload, traced: Traced) -> None:
+    """Refuse a variable of several stages whose parts replicas store; raises UnsupportedProgramError."""
+    for each in traced.stages:
+        shared = [name for name in each.stage.variables if name not in each.owned]
+        if offload.weights and shared:
+            raise UnsupportedProgramError(
+                f"replicated_weight_sharding: expected each variable in one stage, got {shared[0]!r} in several"
+            )
+
+
+def _with_options(
+    arguments: Arguments, profiles: tuple[StageProfile, ...], shape: PlanShape, config: IPUConfig, system: System
+) -> tuple[StageProfile, ...]:
+    """Return ``profiles`` with their operations in the parts that options ask for."""
+    general = config.general_options()
+    forward = [each.simulated(FORWARD_OPTIONS).over(general) for each in arguments.forward_options]
+    backward = [each.simulated(BACKWARD_OPTIONS).over(general) for each in arguments.backward_options]
+    update = arguments.update_options.simulated(UPDATE_OPTIONS).over(general)
+    return tuple(
+        with_options(profile, forward[place], backward[place], update, system.ipu)
+        for profile, place in zip(profiles, shape.position_of, strict=True)
     )
 
 

@@ -81,6 +81,7 @@ class Pipeline:
         self._executors = [
             NumpyExecutor(self.program.shape, workload, replica, replicas, outfeed) for replica in range(replicas)
         ]
+        self._together = replicas_of(self._executors, self.plan, self.program, self.system)
         self._timeline: Timeline | None = None
 
     @property
@@ -98,7 +99,10 @@ class Pipeline:
     @property
     def variables(self) -> dict[str, Array]:
         """Copies of all variables as they are now, by name."""
-        return {name: array.copy() for name, array in self._executors[0].weights().items()}
+        self._together.gather_all()
+        found = {name: array.copy() for name, array in self._executors[0].weights().items()}
+        self._together.let_go_of_all()
+        return found
 
     def run(self) -> Timeline:
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
@@ -108,10 +112,9 @@ class Pipeline:
         self._feed.go_on()
         for executor in self._executors:
             executor.results.clear()
-        together = replicas_of(self._executors, self.plan, self.program, self.system)
         # As for scenarios: the same bits on any number of cores, and a training that diverges is a result.
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
-            self._timeline = simulate(self.plan, self.program, self.system, executor=together)
+            self._timeline = simulate(self.plan, self.program, self.system, executor=self._together)
         if self._outfeed is not None:
             self._outfeed.receive(self._sent())
         return self._timeline

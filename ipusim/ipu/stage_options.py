@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.model.stage_options import StageOptions
+from ipusim.pipeline import rules
+
+#: The one of Poplar's options that is simulated.
+_PROPORTION: Final = "availableMemoryProportion"
 
 
 class PipelineStageOptions:
@@ -29,9 +35,33 @@ class PipelineStageOptions:
         self.matmul_options = matmul_options or {}
         self.slice_options = slice_options or {}
 
-    def __bool__(self) -> bool:
-        """Whether any option is given."""
-        return bool(self.convolution_options or self.matmul_options or self.slice_options)
+    def simulated(self, argument: str) -> StageOptions:
+        """Return what is simulated of the options; raises UnsupportedProgramError for another, naming ``argument``."""
+        if self.slice_options:
+            raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
+        return StageOptions(
+            proportion(self.matmul_options, argument),
+            proportion(self.convolution_options, argument),
+        )
+
+
+def proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
+    """Return the availableMemoryProportion of ``options``, a number or its text; None where it is not given.
+
+    Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1.
+    """
+    others = sorted(options.keys() - {_PROPORTION})
+    if others:
+        raise UnsupportedProgramError(f"{argument}: expected no option but {_PROPORTION}, got {', '.join(others)}")
+    if _PROPORTION not in options:
+        return None
+    try:
+        found = Fraction(str(options[_PROPORTION]))
+    except ValueError:
+        found = Fraction(0)
+    if not 0 < found <= 1:
+        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {options[_PROPORTION]!r}")
+    return found
 
 
 def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:
@@ -40,14 +70,10 @@ def check_stage_options(options: Any, stages: int, name: str) -> Sequence[Pipeli
     Raises ProgramTypeError and ProgramError in Graphcore's words.
     """
     if options is None:
-        return ()
+        return [PipelineStageOptions()] * stages
     if not isinstance(options, list | tuple):
         raise ProgramTypeError(f"{name} must be a list or a tuple of PipelineStageOptions objects.")
-    if len(options) != stages:
-        raise ProgramError(
-            f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
-            f"number of computational stages) but is {len(options)}."
-        )
+    rules.check_stage_options(name, len(options), stages)
     for each in options:
         if not isinstance(each, PipelineStageOptions):
             raise ProgramTypeError(
@@ -56,15 +82,12 @@ def check_stage_options(options: Any, stages: int, name: str) -> Sequence[Pipeli
     return options
 
 
-def check_update_options(options: Any) -> None:
-    """Refuse options of the weight update that are none; raises ProgramTypeError."""
-    if options is not None and not isinstance(options, PipelineStageOptions):
+def check_update_options(options: Any) -> PipelineStageOptions:
+    """Return the options of the weight update; raises ProgramTypeError for what is none."""
+    if options is None:
+        return PipelineStageOptions()
+    if not isinstance(options, PipelineStageOptions):
         raise ProgramTypeError(
             f"weight_update_poplar_options to be of type PipelineStageOptions, but got {options} instead."
         )
-
-
-def refuse_given(options: Sequence[PipelineStageOptions | None], name: str) -> None:
-    """Refuse any option at all, as operations are not planned here; raises UnsupportedProgramError."""
-    if any(options):
-        raise UnsupportedProgramError(f"{name}: options of operations are not simulated, expected empty ones")
+    return options

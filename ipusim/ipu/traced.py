@@ -22,11 +22,13 @@ class TracedStage:
 
     Attributes:
         stage: what runs.
+        place: its place in the pipeline, which concurrent stages share.
         inputs, outputs: of the first micro-batch, the loss left out.
         owned: the variables that no earlier stage has.
     """
 
     stage: FunctionStage
+    place: int
     inputs: Arrays
     outputs: Arrays
     owned: tuple[str, ...]
@@ -65,27 +67,27 @@ def trace(arguments: Arguments) -> Traced:
         arrays += arguments.infeed.example()
     found: list[TracedStage] = []
     users: dict[str, int] = {}
-    optimizer: WeightUpdate | None = None
-    for number, given in enumerate(arguments.stages):
-        name = f"{arguments.name}_stage_{number}"
-        keywords = arguments.infeed.keywords if number == 0 and arguments.infeed is not None else ()
-        function = _with_keywords(given, keywords)
-        finish = _Finish(function, arguments) if number == last and arguments.optimizer_function is not None else None
-        variables, results = try_stage(name, finish or function, arrays)
-        if finish is not None and finish.found is not None:
-            chosen = finish.found
-            optimizer = WeightUpdate(chosen.opt, chosen.apply_gradients_args, chosen.apply_gradients_kwargs)
-        stage = FunctionStage(name, finish or function, variables, number == 0, finish is not None)
-        outputs = results[1:] if finish else results
-        _check_users(arguments, found, users, stage, number)
-        owned = tuple(name for name in variables if users[name] == number)
-        found.append(TracedStage(stage, arrays, outputs, owned))
-        arrays = outputs
-    if arguments.optimizer_function is None:
+    finish: _Finish | None = None
+    for place, functions in enumerate(arguments.stages):
+        inputs, arrays = arrays, ()
+        for part, given in enumerate(functions):
+            name = f"{arguments.name}_stage_{place}" + (f"_{part}" if len(functions) > 1 else "")
+            keywords = arguments.infeed.keywords if place == 0 and arguments.infeed is not None else ()
+            function = _with_keywords(given, keywords)
+            if place == last and arguments.optimizer_function is not None:
+                function = finish = _Finish(function, arguments)
+            variables, results = try_stage(name, function, inputs)
+            stage = FunctionStage(name, function, variables, place == 0, finish is not None)
+            outputs = results[1:] if finish else results
+            owned = _check_users(arguments, found, users, stage, place)
+            found.append(TracedStage(stage, place, inputs, outputs, owned))
+            arrays += outputs
+    if finish is None:
         _check_has_queue(arguments, arrays)
-    elif not users:
+        return Traced(tuple(found), None)
+    if not users:
         raise ProgramError("No variables to optimize.")
-    return Traced(tuple(found), optimizer)
+    return Traced(tuple(found), finish.weight_update)
 
 
 class _Finish:
@@ -111,6 +113,12 @@ class _Finish:
             self._check(outputs)
             self.found = found
         return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
+
+    @property
+    def weight_update(self) -> WeightUpdate:
+        """The optimizer as the core applies it."""
+        assert self.found is not None
+        return WeightUpdate(self.found.opt, self.found.apply_gradients_args, self.found.apply_gradients_kwargs)
 
     def _check(self, outputs: tuple[Any, ...]) -> None:
         mask = self._arguments.outfeed_mask
@@ -149,9 +157,13 @@ def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
 
 
 def _check_users(
-    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, number: int
-) -> None:
-    """Note the first stage of each variable; refuse one that a stage on another IPU has."""
+    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, place: int
+) -> tuple[str, ...]:
+    """Note the first user of each variable, and return those first used here.
+
+    Raises UnsupportedProgramError for one that a stage on another IPU has.
+    """
+    number = len(earlier)
     for name, initial in stage.variables.items():
         first = users.setdefault(name, number)
         if first == number:
@@ -159,9 +171,10 @@ def _check_users(
         check_same(name, earlier[first].stage.variables[name], initial)
         if arguments.mapping[first] != arguments.mapping[number]:
             raise UnsupportedProgramError(
-                f"The PipelineStage with ID {number} is trying to use an input ({name}) which is already used by the "
-                f"PipelineStage with ID {first}. This violates the dataflow constraints because an input can only be "
-                "used by pipeline stages on the same IPU.\nIf the model requires for multiple pipeline stages to "
-                "access the same `tf.Variable` then these pipeline stages need to placed onto the same IPU using the "
-                "`device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
+                f"The PipelineStage with ID {place} is trying to use an input ({name}) which is already used by the "
+                f"PipelineStage with ID {earlier[first].place}. This violates the dataflow constraints because an "
+                "input can only be used by pipeline stages on the same IPU.\nIf the model requires for multiple "
+                "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the "
+                "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
             )
+    return tuple(name for name in stage.variables if users[name] == number)

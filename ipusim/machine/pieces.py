@@ -30,10 +30,16 @@ class Pieces:
         self._payloads[number] = payload
 
     def concatenated(self) -> tuple[Payload, tuple[int, ...]] | None:
-        """Return outputs side by side along their last axis, and their widths; None while one is missing."""
+        """Return outputs side by side along their last axis, and their widths; None while one is missing.
+
+        Of stages with several outputs each, all outputs in order, and the number of each stage's.
+        """
         found = [payload for payload in self._payloads if payload is not None]
         if len(found) < len(self._payloads):
             return None
+        if isinstance(found[0].tensor, tuple):
+            every = [payload.tensor for payload in found]
+            return Payload(sum(every, ()), found[0].labels), tuple(map(len, every))
         widths = tuple(payload.tensor.shape[-1] for payload in found)
         return Payload(np.concatenate([payload.tensor for payload in found], axis=-1), found[0].labels), widths
 
@@ -44,11 +50,19 @@ class Pieces:
             return None
         total = found[0].tensor
         for payload in found[1:]:
-            total = total + payload.tensor
+            if isinstance(total, tuple):  # None for inputs that have no gradient
+                total = tuple(
+                    a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
+                )
+            else:
+                total = total + payload.tensor
         return Payload(total)
 
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
     """Cut a gradient into what belongs to each of the concurrent stages, by the widths of their outputs."""
+    if isinstance(payload.tensor, tuple):
+        ends = np.cumsum(widths)
+        return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
     cuts = np.cumsum(widths)[:-1]
     return [Payload(np.ascontiguousarray(part)) for part in np.split(payload.tensor, cuts, axis=-1)]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipusim.errors import IpusimError, ModelError
 from ipusim.model.function_stage import Arrays, FunctionStage
 from ipusim.model.layer import Array
 from ipusim.model.optimizers import Optimizer
@@ -48,7 +49,7 @@ def profile(
         summed: what the outfeed adds up on the IPU, in the last stage.
 
     Every NumPy call is charged its own memory traffic, as without fusion. Raises ModelError for
-    functions whose work cannot be counted.
+    a function whose work cannot be counted, or that cannot be differentiated.
     """
     from ipusim.model.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
 
@@ -58,10 +59,14 @@ def profile(
     itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
     training = optimizer is not None
     pulled = [0] if stage.has_loss else range(len(outputs))
-    with np.errstate(all="ignore"):
-        wanted = stage.wanted(inputs) if training else ()
-        forward, backward = count_several(stage.call, arrays, wanted, pulled)
-        saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
+    try:
+        with np.errstate(all="ignore"):
+            wanted = stage.wanted(inputs) if training else ()
+            forward, backward = count_several(stage.call, arrays, wanted, pulled)
+            saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
+    except (Exception, SystemExit) as error:  # a user's function may do anything under a trace
+        what = "" if isinstance(error, IpusimError) else f"it cannot be traced: {type(error).__name__}: "
+        raise ModelError(f"stage {stage.name!r}: {what}{error}") from error
     given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     first = Work(forward.macs, forward.flops, forward.elements * itemsize, given, itemsize)

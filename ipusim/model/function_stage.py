@@ -25,7 +25,7 @@ def as_results(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FunctionStage:
     """A computational stage ``outputs = function(*inputs)``, written with ``autograd.numpy``.
 
@@ -39,7 +39,7 @@ class FunctionStage:
 
     name: str
     function: Callable[..., Any]
-    variables: Mapping[str, Array] = field(default_factory=dict, hash=False)
+    variables: Mapping[str, Array] = field(default_factory=dict)
     is_first: bool = False
     has_loss: bool = False
 

@@ -1,0 +1,159 @@
+"""Infeed and outfeed queues: Graphcore's rules with their exact texts, and what goes through."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.model.datasets import Dataset
+from ipusim.model.feed import Feed
+
+ONES = np.ones(2, np.float32)
+
+
+def identity(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"dataset": [((ONES, ONES), ONES)]}, "Nested list/tuple input shapes are not supported"),
+        ({"prefetch_depth": -1}, "prefetch_depth must be greater than zero, but it is -1"),
+        ({"prefetch_depth": 256}, "prefetch_depth must be less than 256, but it is 256"),
+        ({"device_ordinal": "0"}, "Device ordinal must be an integer"),
+        ({"device_ordinal": -1}, "Device ordinal must be >= 0"),
+    ],
+)
+def test_infeed_queue(arguments, text, refused):
+    refused(ValueError, text, lambda: IPUInfeedQueue(**({"dataset": [ONES]} | arguments)))
+
+
+def test_infeed_elements_of_another_shape(refused):
+    queue = IPUInfeedQueue([np.ones((4, 3)), np.ones((2, 3))])
+    text = "Output shape (None, 3) is not fully defined. If using tf.Dataset.batch, set `drop_remainder=True`."
+    refused(ValueError, text, lambda: [queue.take(0), queue.take(1)])
+
+
+def test_infeed_initializer_and_get_next(refused):
+    queue = IPUInfeedQueue([ONES])
+    assert queue.initializer is None
+    refused(
+        ValueError,
+        "The IPUInfeedQueue `initializer` function can only be accessed once.",
+        lambda: queue.initializer,
+    )
+    refused(
+        ValueError,
+        "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop.",
+        queue.get_next,
+    )
+
+
+def test_infeed_serves_one_replication_factor(run, refused):
+    queue = IPUInfeedQueue(repeat([ONES]))
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    run(infeed_queue=queue)
+    refused(
+        ValueError,
+        "Iterator for feed infeed has already been setup with a replication factor of 1 when it should have "
+        "2.Infeeds can not be shared across graphs with different replication factors. Please create a new "
+        "InfeedQueue.",
+        lambda: run(infeed_queue=queue, config=config),
+    )
+
+
+def test_infeed_ends(run):
+    with pytest.raises(ModelError, match="the infeed's dataset ended after 3 elements"):
+        run(infeed_queue=IPUInfeedQueue([ONES] * 3))
+
+
+def test_infeed_goes_on_from_run_to_run(run):
+    queue, outfeed = IPUInfeedQueue(np.float32(i) for i in range(16)), IPUOutfeedQueue()
+    found = run(infeed_queue=queue, outfeed_queue=outfeed)
+    found.run()
+    assert outfeed.dequeue()[0].tolist() == list(range(16))
+    assert outfeed.dequeue()[0].shape == (0,)
+
+
+def test_infeed_elements_by_name(run):
+    outfeed = IPUOutfeedQueue()
+    run(
+        computational_stages=[lambda scale, x, y: scale * (x - y), identity],
+        inputs=[2],
+        infeed_queue=IPUInfeedQueue(repeat([{"y": np.float32(1), "x": np.float32(4)}])),
+        outfeed_queue=outfeed,
+    )
+    assert outfeed.dequeue()[0].tolist() == [6.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"outfeed_mode": "ALL"},
+            "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>.",
+        ),
+        ({"device_ordinal": 0.0}, "Device ordinal must be an integer"),
+        ({"device_ordinal": -2}, "Device ordinal must be >= 0"),
+        ({"buffer_depth": 0}, "Outfeed buffer depth cannot be less than 1"),
+    ],
+)
+def test_outfeed_queue(arguments, text, refused):
+    refused(ValueError, text, lambda: IPUOutfeedQueue(**arguments))
+
+
+def test_outfeed_before_and_after_a_pipeline(run, refused):
+    queue = IPUOutfeedQueue()
+    refused(ValueError, "Trying to dequeue an outfeed which has not been enqueued.", queue.dequeue)
+    run(outfeed_queue=queue)
+    refused(ValueError, "An outfeed can only be enqueued once.", lambda: run(outfeed_queue=queue))
+    assert len(queue) == 8
+    assert [element[0].tolist() for element in queue] == [[1.0, 1.0]] * 8
+    assert len(queue) == 0
+
+
+def test_outfeed_in_mode_last(refused):
+    queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
+    queue.connect([((2,), np.dtype(np.float32))], False)
+    refused(
+        RuntimeError,
+        "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed dequeue "
+        "TensorFlow operation is executed after the enqueue to the outfeed has completed.",
+        queue.dequeue,
+    )
+    refused(
+        RuntimeError,
+        "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'.",
+        lambda: iter(queue),
+    )
+
+
+def test_infeed_of_what_cannot_be_iterated_over_or_is_empty(refused):
+    text = "dataset: expected elements to iterate over, such as a list of arrays, got int"
+    refused(TypeError, text, lambda: IPUInfeedQueue(3))
+    with pytest.raises(ModelError, match="expected a dataset with elements, got none"):
+        IPUInfeedQueue([])
+    with pytest.raises(ModelError, match="expected a dataset with elements to repeat, got none"):
+        IPUInfeedQueue(repeat([]))
+
+
+def test_infeed_of_a_dataset_is_its_feed():
+    dataset = Dataset(np.arange(10.0).reshape(5, 2), np.arange(5, dtype=np.int32), 5)
+    queue, feed = IPUInfeedQueue(micro_batches(dataset, 2, seed=3)), Feed(dataset, 2, 3)
+    for index in range(7):
+        for taken, expected in zip(queue.take(index), feed.element(index), strict=True):
+            assert taken.tolist() == expected.tolist()
+
+
+def test_infeed_elements_differ_in_number_or_type():
+    for other in ((ONES,), (ONES, np.ones(2))):
+        queue = IPUInfeedQueue([(ONES, ONES), other])
+        queue.take(0)
+        with pytest.raises(ModelError, match="in each element of the infeed, got"):
+            queue.take(1)
