@@ -68,8 +68,10 @@ def trace(arguments: Arguments) -> Traced:
     found: list[TracedStage] = []
     users: dict[str, int] = {}
     finish: _Finish | None = None
+    learned: tuple[bool, ...] = (False,) * len(arrays)
     for place, functions in enumerate(arguments.stages):
         inputs, arrays = arrays, ()
+        before, learned = learned, ()
         for part, given in enumerate(functions):
             name = f"{arguments.name}_stage_{place}" + (f"_{part}" if len(functions) > 1 else "")
             keywords = arguments.infeed.keywords if place == 0 and arguments.infeed is not None else ()
@@ -77,11 +79,13 @@ def trace(arguments: Arguments) -> Traced:
             if place == last and arguments.optimizer_function is not None:
                 function = finish = _Finish(function, arguments)
             variables, results = try_stage(name, function, inputs)
-            stage = FunctionStage(name, function, variables, place == 0, finish is not None)
+            stage = FunctionStage(name, function, variables, before, finish is not None)
             outputs = results[1:] if finish else results
             owned = _check_users(arguments, found, users, stage, place)
             found.append(TracedStage(stage, place, inputs, outputs, owned))
             arrays += outputs
+            if place < last and arguments.optimizer_function is not None:
+                learned += stage.teaches(inputs)
     if finish is None:
         _check_has_queue(arguments, arrays)
         return Traced(tuple(found), None)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ModelError
 from ipusim.model.function_stage import Arrays, FunctionStage
 from ipusim.model.layer import Array
 from ipusim.model.optimizers import Optimizer
@@ -59,14 +58,10 @@ def profile(
     itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
     training = optimizer is not None
     pulled = [0] if stage.has_loss else range(len(outputs))
-    try:
-        with np.errstate(all="ignore"):
-            wanted = stage.wanted(inputs) if training else ()
-            forward, backward = count_several(stage.call, arrays, wanted, pulled)
-            saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
-    except (Exception, SystemExit) as error:  # a user's function may do anything under a trace
-        what = "" if isinstance(error, IpusimError) else f"it cannot be traced: {type(error).__name__}: "
-        raise ModelError(f"stage {stage.name!r}: {what}{error}") from error
+    with stage.tracing():
+        wanted = stage.wanted(inputs) if training else []
+        forward, backward = count_several(stage.call, arrays, wanted, pulled)
+        saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
     given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     first = Work(forward.macs, forward.flops, forward.elements * itemsize, given, itemsize)
@@ -85,7 +80,8 @@ def profile(
     if optimizer is None:
         return found
     moved = backward.elements * itemsize
-    passes = [Work(backward.macs, backward.flops, moved, given + taken + _bytes(variables.values()), itemsize)]
+    whole = Work(backward.macs, backward.flops, moved, given + taken + _bytes(variables.values()), itemsize)
+    passes = [whole] if wanted else []  # nothing before this stage learns, nor does it
     updates = []
     for name, array in variables.items():
         held = widths[name]
@@ -104,7 +100,7 @@ def profile(
         found,
         backward=tuple(passes),
         update=tuple(updates),
-        gradient_bytes=0 if stage.is_first else _bytes([x for x in inputs if x.dtype.kind == "f"]),
+        gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=tuple(slots),
         accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),

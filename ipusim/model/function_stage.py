@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,14 +34,15 @@ class FunctionStage:
         name: the stage's name.
         function: takes the outputs of the stage before, one argument each, and returns an array or several.
         variables: initial value of each variable that the function asks for, by name.
-        is_first: whether no stage comes before, so that nothing needs the gradient of the inputs.
+        learned: for each input whether it depends on a variable of an earlier stage: the others need no
+            gradient, as TensorFlow takes gradients of the variables alone.
         has_loss: whether the first of the results is the loss, which stays with the stage.
     """
 
     name: str
     function: Callable[..., Any]
     variables: Mapping[str, Array] = field(default_factory=dict)
-    is_first: bool = False
+    learned: tuple[bool, ...] = ()
     has_loss: bool = False
 
     @property
@@ -83,8 +85,32 @@ class FunctionStage:
     def wanted(self, inputs: Sequence[Array]) -> list[int]:
         """Return the places of the arguments of :meth:`call` that get a gradient: variables, then such inputs."""
         count = len(self.variables)
-        taken = [] if self.is_first else [count + at for at, x in enumerate(inputs) if x.dtype.kind == "f"]
-        return [*range(count), *taken]
+        return [*range(count), *(count + at for at, needed in enumerate(self.needed(inputs)) if needed)]
+
+    def needed(self, inputs: Sequence[Array]) -> tuple[bool, ...]:
+        """Return for each input whether its gradient is needed; never that of whole numbers."""
+        learned = self.learned or (False,) * len(inputs)
+        return tuple(asked and x.dtype.kind == "f" for asked, x in zip(learned, inputs, strict=True))
+
+    def teaches(self, inputs: Arrays) -> tuple[bool, ...]:
+        """Return for each output whether it depends on a variable, of this stage or an earlier one.
+
+        Raises ModelError when the function cannot be traced.
+        """
+        from ipusim.model.gradient import dependent  # noqa: PLC0415 - autograd takes a while to import
+
+        with self.tracing():
+            return dependent(self.call, [*self.variables.values(), *inputs], self.wanted(inputs))
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Turn whatever a trace of the function raises into a ModelError that names the stage."""
+        try:
+            with np.errstate(all="ignore"):
+                yield
+        except (Exception, SystemExit) as error:  # a user's function may do anything under a trace
+            what = "" if isinstance(error, IpusimError) else f"it cannot be traced: {type(error).__name__}: "
+            raise ModelError(f"stage {self.name!r}: {what}{error}") from error
 
 
 class BoundFunction:
@@ -106,7 +132,7 @@ class BoundFunction:
             pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
         outputs = tuple(np.asarray(result) for result in results)
         forms = tuple((array.shape, array.dtype) for array in outputs)
-        takers = tuple(array.dtype for array in x)
+        takers = tuple(array.dtype if needed else None for array, needed in zip(x, stage.needed(x), strict=True))
         return outputs[1:] if stage.has_loss else outputs, (pull, forms, takers)
 
     def backward(
@@ -117,7 +143,7 @@ class BoundFunction:
         receive: Receiver,
         totals: Parameters | None = None,
     ) -> tuple[Array | None, ...] | None:
-        """Pull the gradients of the outputs, or of the loss, back; inputs that are whole numbers get None.
+        """Pull the gradients of the outputs, or of the loss, back; inputs that need none get None.
 
         A loss of several elements counts as their sum, as in TensorFlow.
         """
@@ -134,7 +160,7 @@ class BoundFunction:
         if not need_input_gradient:
             return None
         rest = iter(found[len(self._parameters) :])
-        return tuple(np.asarray(next(rest), dtype) if dtype.kind == "f" else None for dtype in takers)
+        return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers)
 
 
 def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[dict[str, Array], Arrays]:

@@ -61,10 +61,7 @@ def pullback_of_several(
     What is returned takes a gradient for each result, or None for one that nothing depends on.
     It keeps none of the arguments alive that no gradient needs.
     """
-    roots = {index: VJPNode.new_root() for index in wanted}
-    with trace_stack.new_trace() as trace:
-        results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
-    traced = [isbox(result) and result._trace == trace for result in results]
+    roots, results, traced = _traced(function, arrays, wanted)
     ends = [result._node if found else None for result, found in zip(results, traced, strict=True)]
     values = tuple(result._value if found else result for result, found in zip(results, traced, strict=True))
     forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
@@ -85,3 +82,18 @@ def pullback_of_several(
         ]
 
     return pull, values
+
+
+def dependent(function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[bool, ...]:
+    """Return for each result of ``function(*arrays)`` whether it depends on any of the ``wanted`` arguments."""
+    return tuple(_traced(function, arrays, wanted)[2])
+
+
+def _traced(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
+    """Evaluate under a trace; return the roots by argument, the results, and which of these hang on a root."""
+    roots = {index: VJPNode.new_root() for index in wanted}
+    with trace_stack.new_trace() as trace:
+        results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
+    return roots, results, [isbox(result) and result._trace == trace for result in results]

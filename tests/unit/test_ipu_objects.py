@@ -178,3 +178,17 @@ def test_a_stage_that_cannot_be_counted_or_traced_is_named(run):
         run(computational_stages=[times_w, lambda x: anp.linalg.inv(anp.outer(x, x) + anp.eye(2))])
     with pytest.raises(ModelError, match="stage 'pipeline_stage_1': it cannot be traced: "):
         run(computational_stages=[times_w, lambda x: x * math.sqrt(x[0])], optimizer_function=learn)
+
+
+def test_gradients_go_back_to_variables_alone(run):
+    """As TensorFlow takes gradients of the variables: labels on their way and stages before the first need none."""
+    found = run(
+        computational_stages=[lambda x: (x, x + 1), lambda x, y: (times_w(x), y), lambda x, y: anp.sum((x - y) ** 2)],
+        gradient_accumulation_count=12,
+        optimizer_function=learn,
+    )
+    assert [profile.gradient_bytes for profile in found.program.stages] == [0, 0, 8]
+    assert [profile.output_bytes for profile in found.program.stages] == [16, 16, 0]
+    assert [bool(profile.backward) for profile in found.program.stages] == [False, True, True]
+    # The sum of 2 (w - 2) over two elements and 12 micro-batches, at w = 1.
+    assert found.variables["w"] == pytest.approx(1 - 0.1 * 12 * 2 * 2 * (1 - 2))
