@@ -162,14 +162,10 @@ class NumpyExecutor:
             here = self._memories[ipu].stages
             here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
 
-    def stage_parameters(self) -> list[dict[str, Array]]:
-        """Return the parameters of each place in the pipeline, keyed ``layer/W``, as they are now."""
-        held = [self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping)]
-        return [{name: array for stage in parts for name, array in held[stage].items()} for parts in self._shape.parts]
-
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
-        return {name: array for parameters in self.stage_parameters() for name, array in parameters.items()}
+        held = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping))
+        return {name: array for parameters in held for name, array in parameters.items()}
 
     def stages_of(self, ipu: int) -> list[int]:
         """Return the stages on ``ipu``, in order."""

@@ -41,7 +41,7 @@ def evaluate(
         x, labels = dataset.x[start : start + batch_size], dataset.y[start : start + batch_size]
         count = len(x)
         for stage, own in zip(stages, parameters, strict=True):
-            x = stage.bound(own).predict(x)
+            x = stage.whole(own).predict(x)
         loss, _ = named_loss.layer.forward(loss_parameters, x, labels)
         total += float(loss) * count
         accuracy = named_loss.layer.accuracy(x, labels)

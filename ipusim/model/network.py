@@ -10,6 +10,7 @@ from typing import Generic
 
 from ipusim.errors import ModelError
 from ipusim.model.layer import DescribedT, Layer, Loss, Shape
+from ipusim.model.skips import Add
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,29 @@ class Network:
             raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
         shapes = chain_shapes(self.layers, self.input_shape)
         object.__setattr__(self, "shapes", shapes)
+        for place, named in enumerate(self.layers):
+            source = self.source_of(place)
+            if source is not None and shapes[source + 1] != shapes[place]:
+                raise ModelError(
+                    f"layer {named.name!r}: expected two values of one shape to add, got {shapes[place]} and "
+                    f"{shapes[source + 1]} of {self.layers[source].name!r}"
+                )
+
+    def source_of(self, place: int) -> int | None:
+        """Return the place of the earlier layer that the layer at ``place`` adds; None where it adds none.
+
+        Raises ModelError for a source that is no earlier layer.
+        """
+        named = self.layers[place]
+        if not isinstance(named.layer, Add):
+            return None
+        name = named.layer.source
+        earlier = [each.name for each in self.layers[:place]]
+        if name not in earlier:
+            raise ModelError(
+                f"layer {named.name!r}: expected an earlier layer to add, got {name!r} (these are {', '.join(earlier)})"
+            )
+        return earlier.index(name)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.parallel import Parallel
 from ipusim.model.profile import StageProfile, Work
+from ipusim.model.skips import Add, Piece, Routes, SkippingStage
 from ipusim.model.stash import stash_bytes, with_memory
 
 
@@ -65,6 +66,7 @@ class LayerStage:
         gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
         checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
             compute activations again (:mod:`ipusim.model.checkpoints`); none computes nothing again by itself.
+        routes: the values of skip connections that come in, go out, or are added; None where the network has none.
     """
 
     name: str
@@ -76,6 +78,7 @@ class LayerStage:
     labels_travel_on: bool
     gives_predictions: bool = False
     checkpoints: tuple[int, ...] = ()
+    routes: Routes | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -156,10 +159,39 @@ class LayerStage:
                 keeps_tail=self.is_last,
                 first_needed=self.first_needed,
             )
-        return self.bound(parameters)
+        return self.whole(parameters)
+
+    def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
+        """Return what runs the passes without computing anything again, as evaluation does."""
+        if self.routes is None:
+            return self.bound(parameters)
+        return SkippingStage(list(self._pieces(self.routes, parameters)), self.routes)
+
+    def _pieces(self, routes: Routes, parameters: Parameters) -> Iterator[Piece]:
+        """Yield the layers up to each that is added later or adds, and those behind the last."""
+        named_values = {*routes.used, *(name for name, _ in routes.leaving)}
+        start = 0
+        for index, named in enumerate(self.named_layers):
+            added = named.layer.source if isinstance(named.layer, Add) else ""
+            name = named.name if named.name in named_values else ""
+            if added or name:
+                yield self._piece(start, index if added else index + 1, parameters, added, name)
+                start = index + 1
+        yield self._piece(start, len(self.named_layers), parameters)
+
+    def _piece(self, start: int, end: int, parameters: Parameters, added: str = "", name: str = "") -> Piece:
+        layers = replace(
+            self,
+            named_layers=self.named_layers[start:end],
+            loss=self.loss if not (added or name) else None,
+            shapes=self.shapes[start : end + 1],
+            first_position=self.first_position + start,
+            routes=None,
+        )
+        return Piece(layers.bound(parameters), added, name, layers.parameter_count > 0)
 
     def bound(self, parameters: Parameters) -> BoundStage:
-        """Return what runs the passes of all layers in one, as evaluation does."""
+        """Return what runs the passes of all layers in one row."""
         layers = [
             _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
@@ -218,17 +250,21 @@ class LayerStage:
                 if optimizer.gradient_map is not None:
                     backward.insert(1, optimizer.gradient_map.work(count, itemsize))
         passing_labels = label_bytes if self.labels_travel_on else 0
+        routes = self.routes or Routes()
+        arriving, leaving = (batch * itemsize * routes.elements(each) for each in (routes.arriving, routes.leaving))
         profile = StageProfile(
             name=self.name,
             forward=tuple(forward),
             backward=tuple(reversed(backward)) if training else (),
             update=update if training else (),
-            output_bytes=0 if self.is_last else self.result_bytes(batch, itemsize) + passing_labels,
-            gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize,
+            output_bytes=0 if self.is_last else self.result_bytes(batch, itemsize) + leaving + passing_labels,
+            gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize + arriving,
             parameter_bytes=count * itemsize,
             label_bytes=0 if self.is_last else passing_labels,
         )
         profile = with_memory(profile, replace(self, checkpoints=()), batch, itemsize, label_bytes, training, optimizer)
+        used = batch * itemsize * routes.elements(routes.arriving, routes.used)
+        profile = replace(profile, input_bytes=profile.input_bytes + used)
         if self.checkpoints and training:
             profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize)
         narrowest = min((each for _, each in held), default=itemsize)
@@ -299,10 +335,17 @@ def build_stages(
         raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
     names = [f"stage {index}" for index in range(len(groups))] if names is None else names
     stages: list[LayerStage] = []
+    routes = _routes(network, groups)
     start = 0
     for index, (name, group) in enumerate(zip(names, groups, strict=True)):
         end = min(start + len(group), len(network.layers))
         if index in concurrent:
+            crossing = routes[index]
+            if crossing is not None and (crossing.arriving or crossing.leaving):
+                over = crossing.arriving or crossing.leaving
+                raise ModelError(
+                    f"stage {name!r}: expected no skip connection over concurrent stages, got {over[0][0]!r}"
+                )
             stages += _parts(network, name, start, group)
             start = end
             continue
@@ -317,10 +360,41 @@ def build_stages(
                 is_last=index == len(groups) - 1,
                 labels_travel_on=network.loss is not None and not has_loss,
                 checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
+                routes=routes[index],
             )
         )
         start = end
     return tuple(stages)
+
+
+def _routes(network: Network, groups: Sequence[Sequence[str]]) -> list[Routes | None]:
+    """Return what each stage has to do with skip connections; None for all where the network has none."""
+    adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
+    if not adds:
+        return [None] * len(groups)
+    last_use = {source: place for place, source in adds}  # adds come in order, so the last one stays
+    ends = list(accumulate(len(group) for group in groups))
+    found: list[Routes | None] = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        crossing_in = [source for source in sorted(last_use) if source < start <= last_use[source]]
+        crossing_out = [source for source in sorted(last_use) if source < end <= last_use[source]]
+
+        def values(sources: Sequence[int], edge: int) -> tuple[tuple[str, Shape], ...]:
+            # what the layer right before an edge makes crosses it anyway
+            return tuple(
+                (network.layers[source].name, network.shapes[source + 1]) for source in sources if source != edge - 1
+            )
+
+        own = [source for place, source in adds if start <= place < end]
+        found.append(
+            Routes(
+                network.layers[start - 1].name if start - 1 in crossing_in else "",
+                values(crossing_in, start),
+                values(crossing_out, end),
+                tuple(network.layers[source].name for source in sorted(set(own))),
+            )
+        )
+    return found
 
 
 def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:

@@ -104,8 +104,11 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     labels = None if stage.loss is None else _labels(stage.loss.layer, stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        _, saved = stage.bound(parameters).forward(x, labels)
-    lowest = stage.first_trained if stage.first_position == 0 else 0
+        arriving = [np.zeros((samples, *shape), dtype) for _, shape in stage.routes.arriving] if stage.routes else []
+        given: Any = (x, *arriving) if arriving else x
+        _, saved = stage.whole(parameters).forward(given, labels)
+    # With skip connections what is kept is not sorted by layers, and all of it counts.
+    lowest = stage.first_trained if stage.first_position == 0 and stage.routes is None else 0
     return sum(
         array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
         for array in kept_arrays(saved[lowest:], parameters)

@@ -21,6 +21,7 @@ from ipusim.model.parallel import Parallel
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.python_file import load_function
 from ipusim.model.residual import Residual
+from ipusim.model.skips import Add
 from ipusim.scenario import layer_spec as spec_of
 from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
@@ -45,6 +46,7 @@ MADE_BY: Final[dict[type[Node], type[Any]]] = {
     spec_of.LstmSpec: LSTM,
     spec_of.GruSpec: GRU,
     spec_of.MultiHeadAttentionSpec: MultiHeadAttention,
+    spec_of.AddSpec: Add,
 }
 
 

@@ -276,6 +276,13 @@ class ParallelSpec(_LayerSpec, title="parallel"):
     ] = Field(min_length=2, max_length=16, description="the layers in order, of each branch")
 
 
+class AddSpec(_LayerSpec, title="add"):
+    """Adds the output of an earlier layer, of the same shape: a skip connection."""
+
+    type: Literal["add"]
+    source: Name = Field(alias="from", description="the earlier layer")
+
+
 #: One layer of a model: any of these, and those that only stand in a model itself.
 LayerSpec = Annotated[
     Annotated[FlattenSpec, Tag("<flatten>")]
@@ -295,6 +302,7 @@ LayerSpec = Annotated[
     | Annotated[EmbeddingSpec, Tag("<embedding>")]
     | Annotated[ResidualSpec, Tag("<residual>")]
     | Annotated[ParallelSpec, Tag("<parallel>")]
+    | Annotated[AddSpec, Tag("<add>")]
     | Annotated[SoftmaxCrossEntropySpec, Tag("<softmax_cross_entropy>")]
     | Annotated[MeanSquaredErrorSpec, Tag("<mean_squared_error>")]
     | Annotated[PythonSpec, Tag("<python>")],

@@ -10,7 +10,7 @@ from ipusim.hardware.system import System
 from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
-from ipusim.model.stage import build_stages
+from ipusim.model.stage import LayerStage, build_stages
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
@@ -27,6 +27,7 @@ from ipusim.pipeline.rules import (
 )
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
+from ipusim.scenario.layer_spec import AddSpec
 from ipusim.scenario.limits import check_cycles, check_network
 from ipusim.scenario.load import load_source
 from ipusim.scenario.problems import KeyPath, did_you_mean
@@ -159,7 +160,10 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     names, shape = [stage.name for stage in parts.planned], parts.plan.shape
     places = [place for place, each in enumerate(shape.parts) if len(each) > 1]
     checkpoints = scenario.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
-    stages = build_stages(network, layers, names, places, checkpoints)
+    stages: tuple[LayerStage, ...] = ()
+    with findings.at(MAPPING):
+        stages = build_stages(network, layers, names, places, checkpoints)
+    findings.raise_if_any()
     check_accumulators(scenario, stages, findings)
     if scenario.pipeline.outfeed_mask is not None:
         stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
@@ -178,7 +182,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
         return experiment
     held_out = None
     if data.held_out is not None and network.loss is not None:
-        whole = build_stages(network, layers, names)  # an evaluation runs on one IPU
+        whole = build_stages(network, [[name for group in layers for name in group]])  # an evaluation is no pipeline
         held_out = HeldOut(data.held_out, whole, scenario.evaluate.every if scenario.evaluate else None)
     return replace(
         experiment,
@@ -273,7 +277,10 @@ def _check_checkpoints(
     if scenario.pipeline.recomputation_checkpoints and not counted:
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
-    names = [layer.spec.name for stage in planned for layer in stage.layers if not is_loss(layer)]
+    layers = [layer for stage in planned for layer in stage.layers]
+    if scenario.pipeline.recomputation_checkpoints and any(isinstance(layer.spec, AddSpec) for layer in layers):
+        findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
+    names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(scenario.pipeline.recomputation_checkpoints):
         if name not in names:
             near = did_you_mean(name, names)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ipusim.errors import ModelError
 from ipusim.model.datasets import Dataset
 from ipusim.model.embedding import Embedding
-from ipusim.model.layer import Layer, Loss
+from ipusim.model.layer import Layer, Loss, Shape
 from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
+from ipusim.model.skips import Add
 from ipusim.scenario.build_layer import build_layer, python_arguments
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
+from ipusim.scenario.problems import did_you_mean
 from ipusim.scenario.stages import PlacedLayer
 
 
@@ -41,13 +43,16 @@ def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path,
     shape = dataset.sample_shape
     tokens = dataset.x.dtype.kind in "iu"
     named: list[NamedLayer[Layer]] = []
+    shapes: dict[str, Shape] = {}
     for layer in body:
         if len(findings) > before:
             return None
         with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
-            if (built := build_layer(layer.spec, layer.path, base, findings)) is not None:
+            if (built := build_layer(layer.spec, layer.path, base, findings)) is not None and _adds(
+                built, layer, shape, shapes, findings
+            ):
                 tokens = _check_tokens(built, tokens, dataset)
-                shape = built.output_shape(shape)
+                shape = shapes[layer.spec.name] = built.output_shape(shape)
                 named.append(NamedLayer(layer.spec.name, built))
     loss = None
     if last and len(findings) == before:
@@ -56,6 +61,23 @@ def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path,
                 built_loss.check_labels(shape, dataset.y)
                 loss = NamedLayer(last.spec.name, built_loss)
     return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
+
+
+def _adds(layer: Layer, placed: PlacedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings) -> bool:
+    """Tell whether a sum with an earlier layer can be made, and note why it cannot; true of any other layer."""
+    if not isinstance(layer, Add):
+        return True
+    path = (*placed.path, "from")
+    if layer.source not in shapes:
+        near = did_you_mean(layer.source, list(shapes))
+        text = f"expected an earlier layer, got {layer.source!r}{near} (these are {', '.join(shapes) or 'none'})"
+        findings.add(path, text)
+    elif shapes[layer.source] != shape:
+        text = f"expected a layer whose output has the shape {list(shape)}, got that of {layer.source} with "
+        findings.add(path, f"{text}{list(shapes[layer.source])}")
+    else:
+        return True
+    return False
 
 
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:

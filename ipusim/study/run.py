@@ -149,7 +149,7 @@ class _Executor(NumpyExecutor):
         if held_out is None:
             return
         try:
-            found = evaluate(held_out.stages, self.stage_parameters(), held_out.dataset)
+            found = evaluate(held_out.stages, [self.weights()], held_out.dataset)
         except IpusimError:
             raise
         except (Exception, SystemExit) as error:  # a user's own function may do anything on other samples

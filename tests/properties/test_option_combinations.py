@@ -44,6 +44,13 @@ def layers(draw):
             layer = {"type": "activation"}
         found.append({"name": f"layer{index}", **layer, "activation": activation})
     if draw(st.booleans()):
+        found.append({"name": "before", "type": "activation", "activation": "tanh"})
+        found += [
+            {"name": f"again{index}", "type": "activation", "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
+            for index in range(draw(st.integers(0, 2)))
+        ]
+        found.append({"name": "sum", "type": "add", "from": "before"})
+    if draw(st.booleans()):
         branches = [
             [{"name": f"branch{index}", "type": "dense", "units": units, "activation": "tanh"}]
             for index, units in enumerate(draw(st.lists(st.integers(1, 3), min_size=2, max_size=3)))
@@ -142,7 +149,8 @@ def accumulate(draw, pipeline, names):
     """Say how gradients are accumulated, and where activations are computed again from."""
     pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
-    pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
+    if "sum" not in names:
+        pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
 
 
 def serialize(draw, scenario, stages):
@@ -163,9 +171,12 @@ def shards_of(mapping):
 
 def loss_of(weights, scenario, x, y):
     """Return the mean cross entropy of the unsplit model on one micro-batch."""
-    h = anp.reshape(x, (len(x), -1))
+    h, made = anp.reshape(x, (len(x), -1)), {}
     for layer in scenario["model"]["layers"][1:-1]:
         name = layer["name"]
+        if layer["type"] == "add":
+            h = made[name] = h + made[layer["from"]]
+            continue
         if layer["type"] == "parallel":
             keys = [f"parallel/{inner['name']}" for (inner,) in layer["branches"]]
             h = anp.concatenate([anp.tanh(anp.dot(h, weights[f"{k}/W"]) + weights[f"{k}/b"]) for k in keys], axis=1)
@@ -174,7 +185,7 @@ def loss_of(weights, scenario, x, y):
             h = anp.dot(h, weights[f"{name}/W"])
             if f"{name}/b" in weights:
                 h = h + weights[f"{name}/b"]
-        h = ACTIVATIONS[layer.get("activation", "identity")](h)
+        h = made[name] = ACTIVATIONS[layer.get("activation", "identity")](h)
     shifted = h - anp.max(h, axis=1, keepdims=True)
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
 

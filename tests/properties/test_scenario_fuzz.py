@@ -54,6 +54,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "layers": [
                 {"name": "flatten", "type": "flatten"},
                 {"name": "hidden", "type": "dense", "units": 4, "activation": "tanh", "use_bias": False},
+                {"name": "more", "type": "activation", "activation": "tanh"},
+                {"name": "sum", "type": "add", "from": "hidden"},
                 {"name": "logits", "type": "dense", "units": 3},
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]

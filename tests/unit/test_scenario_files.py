@@ -159,6 +159,6 @@ def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
     assert experiment.held_out is not None
     executor = NumpyExecutor(plan.shape, experiment.workload)
     simulate(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
-    result = evaluate(experiment.held_out.stages, executor.stage_parameters(), experiment.held_out.dataset)
+    result = evaluate(experiment.held_out.stages, [executor.weights()], experiment.held_out.dataset)
     assert result.accuracy is not None
     assert result.accuracy > 0.96

@@ -45,7 +45,7 @@ constant = 3
 
 KINDS = (
     "flatten, dense, activation, dropout, position_embedding, layer_norm, group_norm, instance_norm, conv2d, "
-    "max_pool2d, average_pool2d, lstm, gru, multi_head_attention, embedding, residual, parallel, "
+    "max_pool2d, average_pool2d, lstm, gru, multi_head_attention, embedding, residual, parallel, add, "
     "softmax_cross_entropy or mean_squared_error"
 )
 LAYERS = "(the layers are flatten, hidden, logits, cel)"

@@ -1,0 +1,179 @@
+"""Values that skip stages: one copy on each hop, their gradients back, and the same training under every split."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.layers import Dense
+from ipusim.model.network import NamedLayer, Network
+from ipusim.model.skips import Add
+from ipusim.scenario import load_experiment
+from ipusim.scenario.problems import ScenarioError
+from ipusim.study.run import execute
+
+SCENARIO = """
+system: {name: pod16}
+data: {type: synthetic, shape: [5], classes: 3, samples: 96, hold_out: 16}
+model:
+  layers:
+    - {name: a, type: dense, units: 6, activation: tanh}
+    - {name: b, type: dense, units: 6, activation: tanh}
+    - {name: drop, type: dropout, rate: 0.0}
+    - {name: first, type: add, from: a}
+    - {name: c, type: dense, units: 6, activation: tanh}
+    - {name: second, type: add, from: first}
+    - {name: third, type: add, from: a}
+    - {name: d, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  schedule: grouped
+  splits: [b, c, d]
+  micro_batch_size: 4
+  gradient_accumulation_count: 8
+optimizer: {type: sgd, learning_rate: 0.1}
+evaluate: {every: 1}
+precision: float64
+steps: 3
+"""
+LAYERS = ["a", "b", "drop", "first", "c", "second", "third", "d"]
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(*overrides, text=SCENARIO):
+        path = tmp_path / "skips.yaml"
+        path.write_text(text)
+        return load_experiment(path, overrides)
+
+    return of
+
+
+def loss_of(weights, x, y):
+    """The whole model, written out."""
+
+    def dense(name, h):
+        return anp.dot(h, weights[f"{name}/W"]) + weights[f"{name}/b"]
+
+    a = anp.tanh(dense("a", x))
+    first = anp.tanh(dense("b", a)) + a
+    third = anp.tanh(dense("c", first)) + first + a
+    logits = dense("d", third)
+    shifted = logits - anp.max(logits, axis=1, keepdims=True)
+    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
+
+
+def plain_loop(experiment, weights):
+    feed, losses = experiment.workload.feed, []
+    for step in range(3):
+        total = {name: np.zeros_like(array) for name, array in weights.items()}
+        for element in range(8 * step, 8 * step + 8):
+            loss, gradient = autograd.value_and_grad(loss_of)(weights, *feed.element(element))
+            losses.append(float(loss))
+            total = {name: total[name] + gradient[name] for name in weights}
+        weights = {name: weights[name] - 0.1 * total[name] for name in weights}
+    return losses, weights
+
+
+@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(LAYERS[1:], size)][::3])
+def test_every_split_learns_what_the_whole_learns(load, splits):
+    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
+    stages = range(len(splits) + 1)
+    start = {name: array for stage in stages for name, array in experiment.workload.initial_parameters(stage).items()}
+    losses, weights = plain_loop(experiment, start)
+    learning = execute(experiment).learning
+    np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
+    for name, array in weights.items():
+        np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("pipeline.schedule=interleaved",),
+        ("pipeline.allow_recompute=true",),
+        ("pipeline.allow_recompute=true", "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"),
+        ("pipeline.schedule=sequential", "pipeline.device_mapping=[0, 1, 0, 1]"),
+        ("pipeline.schedule=sequential", "pipeline.batch_serialization_iterations=2"),
+        ("pipeline.outfeed_mask=[false, false]",),
+    ],
+)
+def test_options_change_no_bit(load, changes):
+    base = load("pipeline.schedule=single", "pipeline.splits=[]")
+    if any("serialization" in change for change in changes):
+        base = load("pipeline.schedule=single", "pipeline.splits=[]", "pipeline.gradient_accumulation_count=16")
+    whole, cut = execute(base).learning, execute(load(*changes)).learning
+    assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
+    assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]
+    for name, array in whole.weights.items():
+        np.testing.assert_array_equal(array, cut.weights[name])
+
+
+def test_a_value_is_copied_on_every_hop(load):
+    """a | b drop first | c second third | d: a's output enters stage 1 as its input, and leaves it beside first's."""
+    profiles = load().program.stages
+    one, labels = 4 * 6 * 8, 4 * 4  # 4 samples of 6 float64, and of an int32
+    assert [each.output_bytes for each in profiles] == [one + labels, 2 * one + labels, one + labels, 0]
+    assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
+    routes = [stage.routes for stage in load().workload.stages]
+    assert [each.input_is for each in routes] == ["", "a", "first", ""]
+    assert [[name for name, _ in each.leaving] for each in routes] == [[], ["a"], [], []]
+
+
+def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):
+    text = SCENARIO.replace("    - {name: first, type: add, from: a}\n", "    - {name: first, type: dense, units: 6}\n")
+    inputs = [each.input_bytes for each in load("pipeline.splits=[b, drop, c]", text=text).program.stages]
+    one, labels = 4 * 6 * 8, 4 * 4
+    assert inputs == [4 * 5 * 8 + labels, one + labels, one + labels, 2 * one + labels]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "text"),
+    [
+        (
+            "from: first",
+            "from: frist",
+            "model.layers.5.from",
+            "expected an earlier layer, got 'frist'; did you mean first?",
+        ),
+        ("from: first", "from: d", "model.layers.5.from", "expected an earlier layer, got 'd' (these are a, b, drop, "),
+        (
+            "a, type: dense, units: 6",
+            "a, type: dense, units: 7",
+            "model.layers.3.from",
+            "expected a layer whose output has the shape [6], got that of a with [7]",
+        ),
+    ],
+)
+def test_what_cannot_be_added(load, old, new, place, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(text=SCENARIO.replace(old, new))
+    problem = caught.value.problems[0]
+    assert problem.key == place
+    assert problem.text.startswith(text)
+
+
+def test_checkpoints_and_concurrent_stages_are_refused(load):
+    with pytest.raises(ScenarioError, match="expected no checkpoints in a model with skip connections"):
+        load("pipeline.recomputation_checkpoints=[b]")
+    heads = (
+        "{name: c, type: parallel, branches: [[{name: l, type: dense, units: 4}], [{name: r, type: dense, units: 2}]]}"
+    )
+    text = SCENARIO.replace("{name: c, type: dense, units: 6, activation: tanh}", heads)
+    text = text.replace("splits: [b, c, d]", "splits: [b, c, second]\n  device_mapping: [0, 1, [2, 3], 1]")
+    with pytest.raises(ScenarioError, match="expected no skip connection over concurrent stages, got 'a'"):
+        load(text=text)
+
+
+def test_a_network_checks_its_sums():
+    dense = NamedLayer("a", Dense(3))
+    with pytest.raises(ModelError, match="expected an earlier layer to add, got 'x'"):
+        Network((dense, NamedLayer("s", Add("x"))), (2,))
+    with pytest.raises(ModelError, match="expected two values of one shape to add"):
+        Network((dense, NamedLayer("b", Dense(4)), NamedLayer("s", Add("a"))), (2,))
