@@ -26,7 +26,7 @@ Arrays = tuple[Array, ...]
 def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
     """Yield the elements of ``dataset`` over and over, as ``tf.data.Dataset.repeat`` does.
 
-    The dataset must allow to be iterated over again, as a list does. Raises ModelError for one without elements.
+    The dataset must allow to be gone through again, as a list does. Raises ModelError for one without elements.
     """
     while True:
         empty = True
@@ -34,7 +34,10 @@ def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
             empty = False
             yield element
         if empty:
-            raise ModelError("expected a dataset with elements to repeat, got none")
+            raise ModelError(
+                "expected a dataset with elements each time that it is gone through, got none: give a list, as an "
+                "iterator can be gone through once"
+            )
 
 
 def micro_batches(dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> Iterator[Arrays]:

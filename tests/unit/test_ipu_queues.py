@@ -139,8 +139,9 @@ def test_infeed_of_what_cannot_be_iterated_over_or_is_empty(refused):
     refused(TypeError, text, lambda: IPUInfeedQueue(3))
     with pytest.raises(ModelError, match="expected a dataset with elements, got none"):
         IPUInfeedQueue([])
-    with pytest.raises(ModelError, match="expected a dataset with elements to repeat, got none"):
-        IPUInfeedQueue(repeat([]))
+    for dataset in ([], iter([])):
+        with pytest.raises(ModelError, match="expected a dataset with elements each time"):
+            IPUInfeedQueue(repeat(dataset))
 
 
 def test_infeed_of_a_dataset_is_its_feed():
