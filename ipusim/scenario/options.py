@@ -72,7 +72,11 @@ ARGUMENTS: Final = (
         "each stage runs so many micro-batches before the next one begins; Sequential on one IPU, SUM",
         f"{_SERIAL}::test_every_stage_runs_its_micro_batches_in_a_row",
     ),
-    Option("inputs", "", "a learning rate is the optimizer's; all other values come through the data"),
+    Option(
+        "inputs",
+        "",
+        "of `ipusim.ipu` only: in a scenario all values come through the data, and a learning rate is the optimizer's",
+    ),
     Option(
         "infeed_queue",
         "infeed",

@@ -64,13 +64,26 @@ def test_the_scenario_explained_runs(workspace):
     assert experiment.held_out is not None
 
 
-def test_the_schedule_of_ones_own_runs(workspace):
-    (text,) = blocks("python")
-    (workspace / "gpipe.py").write_text(text)
+def run_block(workspace, number):
+    """Run one of the Python blocks as a file of its own."""
+    (workspace / "block.py").write_text(blocks("python")[number])
     done = subprocess.run(
-        [sys.executable, "-W", "error", "gpipe.py"], cwd=workspace, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "block.py"], cwd=workspace, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_pipeline_in_graphcores_names_learns(workspace):
+    """Each update of w takes 8 x 2 x 0.02 of what it lacks to 3; the last loss is that before the last update."""
+    done = run_block(workspace, 0)
+    lacking = [2 * (1 - 8 * 2 * 0.02) ** updates for updates in (0, 9, 10)]
+    losses = f"loss {lacking[0] ** 2:.3f} to {lacking[1] ** 2:.3f}"
+    assert done.stdout.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
+
+
+def test_the_schedule_of_ones_own_runs(workspace):
+    done = run_block(workspace, 1)
     assert "  0  F0.0 | .\n" in done.stdout
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert done.stdout.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
