@@ -18,7 +18,7 @@ class HeldOut:
 
     Attributes:
         dataset: the samples.
-        stages: the stages that :func:`ipusim.model.evaluate.evaluate` runs them through.
+        stages: one of all layers, that :func:`ipusim.model.evaluate.evaluate` runs them through.
         every: steps from one evaluation to the next; None for one after the last step.
     """
 
