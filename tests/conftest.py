@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
+from ipusim.scenario import load_experiment
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
 
@@ -130,3 +131,15 @@ def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
 def lock_step() -> Callable[..., Timeline]:
     """The builder of hand-made Timelines, :func:`lay_out_timeline`."""
     return lay_out_timeline
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Resolve the text of a scenario, with changes: ``load(text, "steps=2")``."""
+
+    def of(text, *overrides):
+        path = tmp_path / "scenario.yaml"
+        path.write_text(text)
+        return load_experiment(path, overrides)
+
+    return of

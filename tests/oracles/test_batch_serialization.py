@@ -14,7 +14,6 @@ from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
-from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
@@ -53,16 +52,6 @@ pipeline:
 infeed: {element_bytes: 5 kB}
 """
 CLOCK = 1_325_000_000
-
-
-@pytest.fixture
-def load(tmp_path):
-    def of(text, *overrides):
-        path = tmp_path / "serial.yaml"
-        path.write_text(text)
-        return load_experiment(path, overrides)
-
-    return of
 
 
 def test_every_stage_runs_its_micro_batches_in_a_row():

@@ -9,7 +9,6 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
-from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
@@ -57,16 +56,6 @@ pipeline:
       - {name: c, forward: 1000, backward: 2000, output_bytes: 100 B, gradient_bytes: 1000 B, stash_bytes: 10 B}
     - {name: d, forward: 1000, backward: 2000, gradient_bytes: 400 B, stash_bytes: 10 B}
 """
-
-
-@pytest.fixture
-def load(tmp_path):
-    def of(text, *overrides):
-        path = tmp_path / "concurrent.yaml"
-        path.write_text(text)
-        return load_experiment(path, overrides)
-
-    return of
 
 
 def test_the_compilers_own_layout():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ipusim.errors import OutOfMemoryError
-from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
@@ -41,16 +40,6 @@ pipeline: {schedule: grouped, splits: [b], micro_batch_size: 8, gradient_accumul
 optimizer: {type: sgd, learning_rate: 0.01}
 """
 OFF = "system.io_tiles.place_ops_on_io_tiles=false", "system.io_tiles.num_io_tiles=0"
-
-
-@pytest.fixture
-def load(tmp_path):
-    def of(text, *overrides):
-        path = tmp_path / "io.yaml"
-        path.write_text(text)
-        return load_experiment(path, overrides)
-
-    return of
 
 
 def test_a_time_step_lasts_as_long_as_the_passes_or_the_host_copies_beside_them(load):

@@ -10,6 +10,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
 from ipusim.model.adaptive_optimizers import LAMB, Adam
 from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.build_stages import build_stages
 from ipusim.model.convolution import Conv2D
 from ipusim.model.datasets import Dataset
 from ipusim.model.dropout import Dropout
@@ -25,7 +26,6 @@ from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.optimizers import SGD
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.residual import Residual
-from ipusim.model.stage import build_stages
 from ipusim.model.synthetic import synthetic_classes, synthetic_tokens
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape

@@ -43,16 +43,6 @@ optimizer: {type: adam, learning_rate: 0.01}
 CLOCK = 1_325_000_000
 
 
-@pytest.fixture
-def load(tmp_path):
-    def of(text, *overrides):
-        path = tmp_path / "offload.yaml"
-        path.write_text(text)
-        return load_experiment(path, overrides)
-
-    return of
-
-
 def spans(timeline, kind, ipu):
     rows = [row for row in timeline.rows(kind) if timeline.ipu[row] == ipu]
     return [(int(timeline.start[row]), int(timeline.end[row]), int(timeline.bytes[row])) for row in rows]

@@ -15,8 +15,8 @@ from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
+from ipusim.model.build_stages import build_stages
 from ipusim.model.network import Network
-from ipusim.model.stage import build_stages
 from ipusim.render.chrome_trace import trace_lines
 from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find

@@ -14,7 +14,6 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
 from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.ops import Pass
-from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
@@ -46,16 +45,6 @@ pipeline:
 CLOCK = 1_325_000_000
 STATE = "pipeline.replicated_optimizer_state_sharding=true"
 WEIGHTS = "pipeline.replicated_weight_sharding=true"
-
-
-@pytest.fixture
-def load(tmp_path):
-    def of(text, *overrides):
-        path = tmp_path / "shards.yaml"
-        path.write_text(text)
-        return load_experiment(path, overrides)
-
-    return of
 
 
 def spans(timeline, kind, ipu=0):

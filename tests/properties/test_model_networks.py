@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ipusim.hardware.generations import GC200
 from ipusim.model.activations import ACTIVATIONS
+from ipusim.model.build_stages import build_stages
 from ipusim.model.cost import pass_cycles, work_cycles
 from ipusim.model.datasets import Dataset
 from ipusim.model.dropout import Dropout
@@ -18,7 +19,6 @@ from ipusim.model.network import NamedLayer, Network, split
 from ipusim.model.normalisation import LayerNorm
 from ipusim.model.profile import Work
 from ipusim.model.residual import Residual
-from ipusim.model.stage import build_stages
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(

@@ -8,13 +8,13 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.model.build_stages import build_stages
 from ipusim.model.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers import Dense, Flatten
 from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.python_layer import PythonLayer, PythonLoss
-from ipusim.model.stage import build_stages
 from ipusim.model.stash import stash_bytes
 
 

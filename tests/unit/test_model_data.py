@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
+from ipusim.model.build_stages import build_stages
 from ipusim.model.dataset_files import digits, idx, npz, read_idx
 from ipusim.model.datasets import Dataset, constant_predictor_loss
 from ipusim.model.feed import Feed
@@ -13,7 +14,6 @@ from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.optimizers import SGD
 from ipusim.model.python_layer import PythonLoss
-from ipusim.model.stage import build_stages
 from ipusim.model.synthetic import synthetic_classes, synthetic_targets
 
 

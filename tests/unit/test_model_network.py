@@ -3,6 +3,7 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
+from ipusim.model.build_stages import build_stages
 from ipusim.model.cost import MeasuredWork, pass_cycles, work_cycles
 from ipusim.model.datasets import Dataset
 from ipusim.model.evaluate import evaluate
@@ -13,7 +14,6 @@ from ipusim.model.network import NamedLayer, Network, split
 from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
 from ipusim.model.python_layer import PythonLoss
-from ipusim.model.stage import build_stages
 from ipusim.model.workload import Workload
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
