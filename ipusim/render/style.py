@@ -39,7 +39,8 @@ LOOKS: Final = (
     Look("forward", (SpanKind.FORWARD,), "#56b4e9", "#000000"),
     Look("backward", (SpanKind.BACKWARD,), "#c44e00", "#ffffff", number="#ffffff"),
     Look("recomputation", (SpanKind.RECOMPUTE,), "#f0e442", "#6b6400", "////"),
-    Look("collective", (SpanKind.ALL_REDUCE, SpanKind.ALL_GATHER), "#0b79bd", "#ffffff", "...."),
+    Look("all-reduce", (SpanKind.ALL_REDUCE,), "#0b79bd", "#ffffff", "...."),
+    Look("all-gather", (SpanKind.ALL_GATHER,), "#9a8fd1", "#000000", "oo"),
     Look("weight update", (SpanKind.WEIGHT_UPDATE,), "#b8669a", "#ffffff", "\\\\\\\\"),
     Look(
         "host I/O",
