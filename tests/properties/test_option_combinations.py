@@ -12,10 +12,12 @@ from itertools import pairwise
 import autograd
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import getval
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
+from ipusim.model.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.scenario import load_experiment
 from ipusim.study.run import execute
@@ -43,6 +45,8 @@ def layers(draw):
         else:
             layer = {"type": "activation"}
         found.append({"name": f"layer{index}", **layer, "activation": activation})
+    if draw(st.booleans()):
+        found.append({"name": "drop", "type": "dropout", "rate": draw(st.sampled_from([0.2, 0.5]))})
     if draw(st.booleans()):
         found.append({"name": "before", "type": "activation", "activation": "tanh"})
         found += [
@@ -138,11 +142,21 @@ def scenarios(draw):
             if pipeline["offload_weight_update_variables"] is not False:
                 pipeline["replicated_optimizer_state_sharding"] = draw(st.booleans())
             pipeline["replicated_weight_sharding"] = draw(st.sampled_from([None, True, False]))
-        kind = draw(st.sampled_from(["sgd", "momentum"]))
-        scenario["optimizer"] = {"type": kind, "learning_rate": 0.05}
-        if kind == "momentum":
-            scenario["optimizer"]["momentum"] = MOMENTUM
+        scenario["optimizer"] = draw(optimizers())
+    for name in ("forward", "backward"):
+        share = {"matmul_options": {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}}
+        pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
+
+
+@st.composite
+def optimizers(draw):
+    """Return an optimizer, and what it does to each micro-batch's gradients."""
+    kind = draw(st.sampled_from(["sgd", "momentum", "adam"]))
+    # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
+    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "adam": {"epsilon": 0.01, "weight_decay": 0.1}}[kind]
+    clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
+    return {"type": kind, "learning_rate": 0.05, "map_gradient": clip, **more}
 
 
 def accumulate(draw, pipeline, names):
@@ -169,11 +183,20 @@ def shards_of(mapping):
     return 1 << max(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, list) else [ipus])).bit_length()
 
 
-def loss_of(weights, scenario, x, y):
+def loss_of(weights, scenario, x, y, element):
     """Return the mean cross entropy of the unsplit model on one micro-batch."""
     h, made = anp.reshape(x, (len(x), -1)), {}
-    for layer in scenario["model"]["layers"][1:-1]:
+    for place, layer in enumerate(scenario["model"]["layers"][1:-1], 1):
         name = layer["name"]
+        if layer["type"] == "dropout":
+            if "optimizer" in scenario:
+                # Which elements fall is a draw: the mask alone is the layer's.
+                kept, _ = Dropout(layer["rate"]).forward(
+                    {}, np.ones_like(getval(h)), (scenario["seed"], element, place)
+                )
+                h = h * kept
+            made[name] = h
+            continue
         if layer["type"] == "add":
             h = made[name] = h + made[layer["from"]]
             continue
@@ -208,20 +231,42 @@ def plain_loop(scenario, weights, feed):
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
     count = count_of(scenario)
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
-    velocity = {name: np.zeros_like(array) for name, array in weights.items()}
+    slots = {name: [np.zeros_like(array), np.zeros_like(array), 0] for name, array in weights.items()}
     losses = []
     for execution in range(pipeline["repeat_count"] * scenario["steps"]):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         for element in range(execution * count * replicas, (execution + 1) * count * replicas):
             x, y = feed.element(element)
-            loss, gradient = autograd.value_and_grad(loss_of)(weights, scenario, x, y)
+            loss, gradient = autograd.value_and_grad(loss_of)(weights, scenario, x, y, element)
             losses.append(float(loss))
-            total = {name: total[name] + scale * gradient[name] / replicas for name in weights}
+            for name, array in gradient.items():
+                total[name] += scale * mapped(optimizer, array, weights[name]) / replicas
         if optimizer:
-            decay = optimizer.get("momentum", 0)
-            velocity = {name: decay * velocity[name] + total[name] for name in weights}
-            weights = {name: weights[name] - optimizer["learning_rate"] * velocity[name] for name in weights}
+            weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
+
+
+def mapped(optimizer, gradient, weight):
+    """Return a micro-batch's gradient as it is accumulated."""
+    how = (optimizer or {}).get("map_gradient") or {}
+    gradient = gradient + how.get("decay", 0) * weight
+    if "clip_by_value" in how:
+        gradient = np.minimum(np.maximum(gradient, -how["clip_by_value"]), how["clip_by_value"])
+    if "clip_by_norm" in how:
+        gradient = gradient * min(1, how["clip_by_norm"] / max(np.linalg.norm(gradient), 1e-300))
+    return gradient
+
+
+def stepped(optimizer, weight, gradient, slots):
+    """Return the weight after one update; ``slots`` are the optimizer's, and its count of updates."""
+    rate = optimizer["learning_rate"]
+    if optimizer["type"] != "adam":
+        slots[0] = optimizer.get("momentum", 0) * slots[0] + gradient
+        return weight - rate * slots[0]
+    slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
+    slots[2] += 1
+    rate_now = rate * np.sqrt(1 - 0.999 ** slots[2]) / (1 - 0.9 ** slots[2])
+    return weight - rate_now * slots[0] / (np.sqrt(slots[1]) + 0.01) - rate * 0.1 * weight
 
 
 def sent(scenario, values):
