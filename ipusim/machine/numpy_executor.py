@@ -108,6 +108,7 @@ class IpuMemory:
         inputs: stage inputs kept for recomputation, by (stage, micro-batch).
         saved: what a forward keeps for its backward, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch) that wait for the next copy.
+        waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
     """
 
     stages: dict[int, StageMemory] = field(default_factory=dict)
@@ -115,6 +116,23 @@ class IpuMemory:
     inputs: dict[tuple[int, int], Payload] = field(default_factory=dict)
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
+    waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
+
+    def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
+        """Keep the last of what a pass has made under ``names``, and return the rest of it."""
+        if not names:
+            return made
+        for name, array in zip(names, made[-len(names) :], strict=True):
+            self.waiting[backward, name, micro_batch] = array
+        rest = made[: -len(names)]
+        return rest[0] if len(rest) == 1 else rest
+
+    def take(self, names: Sequence[str], micro_batch: int, given: Any, backward: bool = False) -> Any:
+        """Return ``given`` with what waits under ``names`` behind it; raises KeyError where it does not."""
+        if not names:
+            return given
+        found = [self.waiting.pop((backward, name, micro_batch)) for name in names]
+        return (*(given if isinstance(given, tuple) else (given,)), *found)
 
 
 class NumpyExecutor:
@@ -294,7 +312,12 @@ class NumpyExecutor:
         payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.FORWARD, place, "its input")
+        described = self._workload.stages[stage]
+        if described.fetches:
+            tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, described.fetches)
+            payload = payload._replace(tensor=tensor)
         output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        output = memory.put(described.stores, micro_batch, output)
         last = stage == self._last
         if last:
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
@@ -324,10 +347,21 @@ class NumpyExecutor:
         payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
-        home = memory.stages[stage]
-        gradient = home.bound.backward(saved, payload.tensor, stage > 0, home.accumulate, home.totals)
+        home, described = memory.stages[stage], self._workload.stages[stage]
+        arriving = payload.tensor
+        if described.stores:
+            arriving = self._fetched(ipu, Pass.BACKWARD, place, arriving, described.stores)
+        gradient = home.bound.backward(saved, arriving, stage > 0, home.accumulate, home.totals)
         home.accumulated += 1
+        gradient = memory.put(described.fetches, micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
+
+    def _fetched(self, ipu: int, kind: Pass, place: tuple[int, int], given: Any, names: Sequence[str]) -> Any:
+        """Return ``given`` with the values, or backward their gradients, that wait on ``ipu`` for this pass."""
+        try:
+            return self._memories[ipu].take(names, place[1], given, kind == Pass.BACKWARD)
+        except KeyError as error:
+            raise self._missing(ipu, kind, place, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
         """Return what seeds the random draws of a micro-batch, which is its place in the feed; none in inference."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ipusim.errors import ModelError
@@ -19,6 +20,7 @@ def build_stages(
     names: Sequence[str] | None = None,
     concurrent: Collection[int] = (),
     checkpoints: Collection[str] = (),
+    returning: Returning | None = None,
 ) -> tuple[LayerStage, ...]:
     """Make one stage of each group of layer names, as :func:`ipusim.model.network.split` gives them.
 
@@ -26,6 +28,7 @@ def build_stages(
     ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named
     ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose outputs are checkpoints of recomputation
     inside the backward pass; that of a stage's last layer leaves the stage anyway, and is none.
+    ``returning`` says which values of skip connections stay on an IPU; by default all travel.
     Raises ModelError unless the groups are the network's layers in
     order, none empty.
     """
@@ -36,7 +39,7 @@ def build_stages(
         raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
     names = [f"stage {index}" for index in range(len(groups))] if names is None else names
     stages: list[LayerStage] = []
-    routes = _routes(network, groups)
+    routes = _routes(network, groups, returning)
     start = 0
     for index, (name, group) in enumerate(zip(names, groups, strict=True)):
         end = min(start + len(group), len(network.layers))
@@ -68,34 +71,83 @@ def build_stages(
     return tuple(stages)
 
 
-def _routes(network: Network, groups: Sequence[Sequence[str]]) -> list[Routes | None]:
+def _routes(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Routes | None]:
     """Return what each stage has to do with skip connections; None for all where the network has none."""
     adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
     if not adds:
         return [None] * len(groups)
-    last_use = {source: place for place, source in adds}  # adds come in order, so the last one stays
     ends = list(accumulate(len(group) for group in groups))
-    found: list[Routes | None] = []
-    for start, end in zip([0, *ends], ends, strict=False):
-        crossing_in = [source for source in sorted(last_use) if source < start <= last_use[source]]
-        crossing_out = [source for source in sorted(last_use) if source < end <= last_use[source]]
+    stage_of = [stage for stage, group in enumerate(groups) for _ in group]
+    found = [_Ways() for _ in groups]
+    for source in sorted({source for _, source in adds}):
+        value = network.layers[source].name, network.shapes[source + 1]
+        uses = sorted({stage_of[place] for place, added in adds if added == source})
+        for stage in uses:
+            found[stage].used.append(value[0])
+        at = stage_of[source]
+        while at < uses[-1]:
+            back = returning.next_stage(at, uses) if returning else None
+            if back is not None:
+                assert returning is not None
+                found[at].stored.append((*value, returning.depth(at, back)))
+                found[back].fetched.append(value)
+                at = back
+                continue
+            if source == ends[at] - 1:  # what the last layer of a stage makes crosses to the next anyway
+                found[at + 1].input_is = value[0]
+            else:
+                found[at].leaving.append(value)
+                found[at + 1].arriving.append(value)
+            at += 1
+    return [each.routes() for each in found]
 
-        def values(sources: Sequence[int], edge: int) -> tuple[tuple[str, Shape], ...]:
-            # what the layer right before an edge makes crosses it anyway
-            return tuple(
-                (network.layers[source].name, network.shapes[source + 1]) for source in sources if source != edge - 1
-            )
 
-        own = [source for place, source in adds if start <= place < end]
-        found.append(
-            Routes(
-                network.layers[start - 1].name if start - 1 in crossing_in else "",
-                values(crossing_in, start),
-                values(crossing_out, end),
-                tuple(network.layers[source].name for source in sorted(set(own))),
-            )
+@dataclass(frozen=True)
+class Returning:
+    """Which values stay on the IPU that they would come back to.
+
+    Attributes:
+        devices: the IPU of each stage; -1 for concurrent ones.
+        fifos: whether stages run micro-batches at the same time (Grouped), so that values wait in FIFOs;
+            else the next stage takes them right away (Sequential).
+    """
+
+    devices: tuple[int, ...]
+    fifos: bool
+
+    def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
+        """Return the next stage on the IPU of ``stage``, where others lie between and none of them uses the value."""
+        back = next((at for at in range(stage + 1, len(self.devices)) if self.devices[at] == self.devices[stage]), None)
+        if back is None or back < stage + 2 or back > uses[-1] or any(stage < use < back for use in uses):
+            return None
+        return back
+
+    def depth(self, stage: int, back: int) -> int:
+        """Return the micro-batches that wait between the two stages."""
+        return back - stage - 1 if self.fifos else 0
+
+
+@dataclass
+class _Ways:
+    """Routes of one stage while they are found."""
+
+    input_is: str = ""
+    arriving: list[tuple[str, Shape]] = field(default_factory=list)
+    leaving: list[tuple[str, Shape]] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    stored: list[tuple[str, Shape, int]] = field(default_factory=list)
+    fetched: list[tuple[str, Shape]] = field(default_factory=list)
+
+    def routes(self) -> Routes:
+        """Return them as they are."""
+        return Routes(
+            self.input_is,
+            tuple(self.arriving),
+            tuple(self.leaving),
+            tuple(self.used),
+            tuple(self.stored),
+            tuple(self.fetched),
         )
-    return found
 
 
 def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:

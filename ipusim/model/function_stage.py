@@ -55,6 +55,16 @@ class FunctionStage:
         """Never: a function is differentiated as a whole."""
         return False
 
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """None: what a function passes on travels."""
+        return ()
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """None: what a function takes travels to it."""
+        return ()
+
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the variables' initial values, each in its own dtype."""
         return {name: array.copy() for name, array in self.variables.items()}

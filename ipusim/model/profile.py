@@ -59,6 +59,7 @@ class StageProfile:
             that keeps nothing has alive, and, as gradients, the backward pass beside its stash.
         weight_gradient_bytes: bytes of the largest layer's gradients of its weights, alive until they
             are added to their accumulators.
+        waiting_bytes: bytes of the FIFOs of values that wait on the IPU for a later stage there.
         code_bytes: bytes of the stage's code and vertices, where they are known.
         recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
         kept_again_bytes: what the forward pass keeps then; None: the input.
@@ -84,6 +85,7 @@ class StageProfile:
     weight_gradient_bytes: int = 0
     code_bytes: int = 0
     label_bytes: int = 0
+    waiting_bytes: int = 0
     recompute: PassCost | None = None
     kept_again_bytes: int | None = None
     cluster_bytes: int | None = None

@@ -2,7 +2,9 @@
 
 A value that is made in one stage and used in another travels through all stages
 between, as a further output and input of each: one copy on every hop, and its gradient
-back on the same way (Graphcore's compiler rewrites it so).
+back on the same way (Graphcore's compiler rewrites it so). Where it passes others unused
+and comes back to the IPU that it left, it stays there instead, in a FIFO as deep as there
+are stages between (pipeline_communication_optimizer.cc).
 """
 
 from __future__ import annotations
@@ -61,12 +63,16 @@ class Routes:
         arriving: values that come in beside the input, with the shape of a sample of each.
         leaving: values that go out beside the output.
         used: those that are added in this stage.
+        stored: values that stay on the IPU for a later stage there, and the depth of the FIFO of each.
+        fetched: values that an earlier stage has left there.
     """
 
     input_is: str = ""
     arriving: tuple[tuple[str, Shape], ...] = ()
     leaving: tuple[tuple[str, Shape], ...] = ()
     used: tuple[str, ...] = ()
+    stored: tuple[tuple[str, Shape, int], ...] = ()
+    fetched: tuple[tuple[str, Shape], ...] = ()
 
     def elements(self, values: Sequence[tuple[str, Shape]], only: Sequence[str] | None = None) -> int:
         """Return the elements of a sample of ``values``, of those in ``only`` where it is given."""
@@ -90,12 +96,15 @@ class SkippingStage:
         """Take the pieces in order."""
         self._pieces = tuple(pieces)
         self._routes = routes
-        self._arriving = tuple(name for name, _ in routes.arriving)
-        self._leaving = tuple(name for name, _ in routes.leaving)
+        self._arriving = tuple(name for name, _ in (*routes.arriving, *routes.fetched))
+        self._leaving = (*(name for name, _ in routes.leaving), *(name for name, _, _ in routes.stored))
         self._first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
-        """Run the pieces in order; ``x`` and the output are tuples where values come in and go out beside them."""
+        """Run the pieces in order; ``x`` and the output are tuples where values come in and go out beside them.
+
+        Those that are fetched or stored on the IPU come last.
+        """
         y: Any
         y, values = self._enter(x)
         saved = []

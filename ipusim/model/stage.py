@@ -41,6 +41,16 @@ class Stage(Protocol):
         """Whether its backward pass computes activations again from what its forward pass keeps."""
         ...
 
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The values, last of its output, that stay on the IPU for a later stage there."""
+        ...
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """The values, last of its input, that an earlier stage has left on the IPU."""
+        ...
+
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Draw the parameters; every split of one network draws the same ones."""
         ...
@@ -123,6 +133,16 @@ class LayerStage:
         return parameters
 
     @property
+    def stores(self) -> tuple[str, ...]:
+        """The values of skip connections that stay on the IPU for a later stage there."""
+        return tuple(name for name, *_ in self.routes.stored) if self.routes else ()
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """The values of skip connections that an earlier stage has left on the IPU."""
+        return tuple(name for name, _ in self.routes.fetched) if self.routes else ()
+
+    @property
     def recomputes_itself(self) -> bool:
         """Whether its backward pass computes activations again from checkpoints."""
         return bool(self.checkpoints)
@@ -168,7 +188,7 @@ class LayerStage:
 
     def _pieces(self, routes: Routes, parameters: Parameters) -> Iterator[Piece]:
         """Yield the layers up to each that is added later or adds, and those behind the last."""
-        named_values = {*routes.used, *(name for name, _ in routes.leaving)}
+        named_values = {*routes.used, *(name for name, *_ in (*routes.leaving, *routes.stored))}
         start = 0
         for index, named in enumerate(self.named_layers):
             added = named.layer.source if isinstance(named.layer, Add) else ""
@@ -262,8 +282,11 @@ class LayerStage:
             label_bytes=0 if self.is_last else passing_labels,
         )
         profile = with_memory(profile, replace(self, checkpoints=()), batch, itemsize, label_bytes, training, optimizer)
-        used = batch * itemsize * routes.elements(routes.arriving, routes.used)
-        profile = replace(profile, input_bytes=profile.input_bytes + used)
+        used = batch * itemsize * routes.elements((*routes.arriving, *routes.fetched), routes.used)
+        waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in routes.stored)
+        # Forward the values wait, and in training backward their gradients.
+        waiting *= 2 if training else 1
+        profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)
         if self.checkpoints and training:
             profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize)
         narrowest = min((each for _, each in held), default=itemsize)

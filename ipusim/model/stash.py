@@ -24,6 +24,7 @@ from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError
 from ipusim.model.profile import StageProfile
 from ipusim.model.python_layer import PythonLoss
+from ipusim.model.skips import Routes
 
 if TYPE_CHECKING:
     from ipusim.model.optimizers import Optimizer
@@ -104,7 +105,7 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     labels = None if stage.loss is None else _labels(stage.loss.layer, stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        arriving = [np.zeros((samples, *shape), dtype) for _, shape in stage.routes.arriving] if stage.routes else []
+        arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.routes)]
         given: Any = (x, *arriving) if arriving else x
         _, saved = stage.whole(parameters).forward(given, labels)
     # With skip connections what is kept is not sorted by layers, and all of it counts.
@@ -113,6 +114,11 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
         array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
         for array in kept_arrays(saved[lowest:], parameters)
     )
+
+
+def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
+    """Return the values that come in beside a stage's input."""
+    return (*routes.arriving, *routes.fetched) if routes else ()
 
 
 def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:

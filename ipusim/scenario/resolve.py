@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ipusim.hardware.system import System
-from ipusim.model.build_stages import build_stages
+from ipusim.model.build_stages import Returning, build_stages
 from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
@@ -163,7 +163,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     checkpoints = scenario.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
     stages: tuple[LayerStage, ...] = ()
     with findings.at(MAPPING):
-        stages = build_stages(network, layers, names, places, checkpoints)
+        stages = build_stages(network, layers, names, places, checkpoints, _returning(scenario, shape))
     findings.raise_if_any()
     check_accumulators(scenario, stages, findings)
     if scenario.pipeline.outfeed_mask is not None:
@@ -191,6 +191,14 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
         held_out=held_out,
         constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),
     )
+
+
+def _returning(scenario: Scenario, shape: PlanShape) -> Returning | None:
+    """Return which values stay on an IPU: under Interleaved, and in loops of batch serialization, none."""
+    schedule = scenario.pipeline.schedule.lower()
+    if schedule not in ("grouped", "sequential", "sharded") or shape.serialization > 1:
+        return None
+    return Returning(shape.device_of_step[: shape.positions], schedule == "grouped")
 
 
 def _is_training(scenario: Scenario, planned: tuple[PlannedStage, ...] | None) -> bool:

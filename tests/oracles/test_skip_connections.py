@@ -9,10 +9,15 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.errors import MissingTensorError, ModelError
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.model.build_stages import Returning
 from ipusim.model.layers import Dense
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.skips import Add
+from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Edge
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
@@ -166,7 +171,7 @@ def test_checkpoints_and_concurrent_stages_are_refused(load):
         "{name: c, type: parallel, branches: [[{name: l, type: dense, units: 4}], [{name: r, type: dense, units: 2}]]}"
     )
     text = SCENARIO.replace("{name: c, type: dense, units: 6, activation: tanh}", heads)
-    text = text.replace("splits: [b, c, d]", "splits: [b, c, second]\n  device_mapping: [0, 1, [2, 3], 1]")
+    text = text.replace("splits: [b, c, d]", "splits: [b, c, second]\n  device_mapping: [0, 1, [2, 3], 0]")
     with pytest.raises(ScenarioError, match="expected no skip connection over concurrent stages, got 'a'"):
         load(text=text)
 
@@ -177,3 +182,73 @@ def test_a_network_checks_its_sums():
         Network((dense, NamedLayer("s", Add("x"))), (2,))
     with pytest.raises(ModelError, match="expected two values of one shape to add"):
         Network((dense, NamedLayer("b", Dense(4)), NamedLayer("s", Add("a"))), (2,))
+
+
+#: a's output is added in the third stage, which lies on a's own IPU; the second passes it on unused.
+BACK = SCENARIO.replace("    - {name: first, type: add, from: a}\n", "    - {name: first, type: dense, units: 6}\n")
+THERE_AND_BACK = "pipeline.splits=[b, c, d]", "pipeline.device_mapping=[0, 1, 0, 1]"
+ONE, LABELS = 4 * 6 * 8, 4 * 4
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "sequential"])
+@pytest.mark.parametrize("again", ["false", "true"])
+def test_a_value_that_comes_back_stays_on_its_ipu(load, schedule, again):
+    """Nothing of it is copied, forward or backward; under Grouped one micro-batch waits for the stage between."""
+    changes = *THERE_AND_BACK, f"pipeline.schedule={schedule}", f"pipeline.allow_recompute={again}"
+    experiment = load(*changes, text=BACK)
+    profiles = experiment.program.stages
+    assert [each.output_bytes for each in profiles] == [ONE + LABELS, ONE + LABELS, ONE + LABELS, 0]
+    assert [each.gradient_bytes for each in profiles] == [0, ONE, ONE, ONE]
+    waiting = 2 * ONE if schedule == "grouped" else 0  # the value, and later its gradient
+    assert [each.waiting_bytes for each in profiles] == [waiting, 0, 0, 0]
+    apart = load(*changes[2:], "pipeline.splits=[b, c, d]", text=BACK).program.stages
+    assert [each.output_bytes for each in apart] == [ONE + LABELS, 2 * ONE + LABELS, ONE + LABELS, 0]
+    whole = execute(load("pipeline.schedule=single", "pipeline.splits=[]", text=BACK)).learning
+    found = execute(experiment).learning
+    assert [loss.loss for loss in whole.losses] == [loss.loss for loss in found.losses]
+    for name, array in whole.weights.items():
+        np.testing.assert_array_equal(array, found.weights[name])
+
+
+def test_its_fifo_is_memory_of_its_ipu(load):
+    back = execute(load(*THERE_AND_BACK, text=BACK)).memory.footprint
+    interleaved = execute(
+        load("pipeline.schedule=interleaved", "pipeline.splits=[b, c, d]", text=BACK)
+    ).memory.footprint
+    held, none = (dict(each.ipus[0].resident)[Holder.FIFOS] for each in (back, interleaved))
+    stages = back.stages[0].fifo_bytes + back.stages[2].fifo_bytes
+    assert held == stages + 2 * ONE
+    assert none == interleaved.stages[0].fifo_bytes
+
+
+@pytest.mark.parametrize(
+    ("devices", "uses", "stage", "back", "depth"),
+    [
+        ((0, 1, 0), [2], 0, 2, 1),
+        ((0, 1, 2, 0), [3], 0, 3, 2),
+        ((0, 1, 0, 2, 0), [4], 0, 2, 1),  # the search stops at the first stage there
+        ((0, 1, 0), [1, 2], 0, None, 0),  # one between uses it
+        ((0, 0, 1), [2], 0, None, 0),  # none lies between
+        ((0, 1, 0), [1], 0, None, 0),  # nobody needs it so far on
+    ],
+)
+def test_where_a_value_stays(devices, uses, stage, back, depth):
+    returning = Returning(devices, fifos=True)
+    assert returning.next_stage(stage, uses) == back
+    if back is not None:
+        assert returning.depth(stage, back) == depth
+        assert Returning(devices, fifos=False).depth(stage, back) == 0
+
+
+def test_a_value_that_was_not_left_there_is_missed(load):
+    experiment = load(*THERE_AND_BACK, text=BACK)
+    executor = NumpyExecutor(experiment.program.shape, experiment.workload)
+    executor.infeed(0, 0)
+    executor.run(0, Pass.FORWARD, 0, 0)
+    executor._memories[0].waiting.clear()
+    for step, ipu in ((1, 1), (2, 0)):
+        executor.copy([Edge(step - 1, step)])
+        if step == 1:
+            executor.run(ipu, Pass.FORWARD, 1, 0)
+    with pytest.raises(MissingTensorError, match="what another stage of it leaves there"):
+        executor.run(0, Pass.FORWARD, 2, 0)
