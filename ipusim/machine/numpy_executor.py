@@ -46,7 +46,7 @@ class StageMemory:
         """
         optimizer = workload.optimizer
         drawn: dict[str, Array] = workload.initial_parameters(stage)
-        shared = [(name, other) for other in earlier for name in drawn.keys() & other.parameters.keys()]
+        shared = [(name, other) for other in earlier for name in drawn if name in other.parameters]
         held = {name: other.parameters[name] for name, other in shared}
         self.parameters: dict[str, Array] = drawn | held
         #: The parameters that the weight update changes here, and not with an earlier stage.
