@@ -106,6 +106,8 @@ def run(
     if experiment.description:
         typer.echo(experiment.description)
     _print_table(summary_table(result.summary))
+    if (options := tables.option_table(experiment.program, experiment.system)).rows:
+        _print_table(options)
     _print_table(ipu_table(result.summary))
     if result.describes_memory:
         _print_table(tables.memory_table(result.memory, result.timeline))

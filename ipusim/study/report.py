@@ -24,6 +24,7 @@ from ipusim.render.figures import to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.window import Window, execution_window, phase_window, window
 from ipusim.study.compare import Row
+from ipusim.study.effects import effects
 from ipusim.study.learning import Learning
 from ipusim.study.memory import memory_dict
 from ipusim.study.run import Result
@@ -50,6 +51,7 @@ def summary_dict(result: Result) -> dict[str, Any]:
     data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
     data["ipu"] = experiment.system.ipu.name
     data["notes"] = list(experiment.notes)
+    data["options"] = effects(experiment.program, experiment.system)
     data["steps"] = experiment.steps
     data["repeat_count"] = experiment.program.repeat_count
     data["reduction_method"] = experiment.program.reduction

@@ -9,7 +9,9 @@ from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import moment
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.render.tables import Table
+from ipusim.study.effects import effects
 from ipusim.study.learning import Learning
 from ipusim.study.orders import OrderReport, faster_order
 from ipusim.timeline.timeline import Timeline
@@ -28,6 +30,11 @@ _HOLDERS: Final = {
 }
 #: Routes that a table of copies lists before it says how many more there are.
 _MOST_ROUTES: Final = 40
+
+
+def option_table(program: PipelineProgram, system: System) -> Table:
+    """Return the options that change how the pipeline runs; no rows for a plain one."""
+    return Table("Options", ("", ""), tuple(effects(program, system).items()))
 
 
 def learning_table(learning: Learning) -> Table:

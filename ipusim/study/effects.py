@@ -1,0 +1,50 @@
+"""Which of Graphcore's options are in effect in a run, in a line each: what was asked for as it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.hardware.system import System
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+
+
+def effects(program: PipelineProgram, system: System) -> dict[str, str]:
+    """Return name and effect of every option that changes how the pipeline runs; empty for a plain one."""
+    return dict(_effects(program, system))
+
+
+def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, str]]:
+    shape, outfeed = program.shape, program.outfeed
+    if shape.recompute or shape.recompute_inline:
+        yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
+    if shape.serialization > 1:
+        yield "batch serialization", f"{shape.serialization} micro-batches of a stage in a row"
+    together = [len(parts) for parts in shape.parts if len(parts) > 1]
+    if together:
+        yield "concurrent stages", ", ".join(f"{count} at the same time" for count in together)
+    if system.io_tiles:
+        overlapped = "feeds overlapped" if shape.overlapped_io else "nothing overlapped"
+        yield "I/O tiles", f"{system.io_tiles} of {system.io_tiles + system.ipu.tiles}, {overlapped}"
+    away = list(_offloaded(program))
+    if away:
+        yield "Streaming Memory", ", ".join(away)
+    if outfeed.accumulate:
+        yield "outfeed", f"accumulated{f' as {outfeed.accumulate_dtype}' if outfeed.accumulate_dtype else ''}"
+    if outfeed.mask:
+        yield "outfeed carries", " and ".join(outfeed.kept_names) or "nothing"
+    if system.replicas > 1 and program.sync_replicas_independently:
+        yield "replicas", "wait for each other before weight updates only"
+
+
+def _offloaded(program: PipelineProgram) -> Iterator[str]:
+    """Yield what lies in Streaming Memory, of what there is."""
+    offload, parts = program.offload, " in parts" if program.offload.replicas > 1 else ""
+    if any(offload.state_bytes(profile) for profile in program.stages):
+        yield f"optimizer state{parts if offload.sharded_state else ''}"
+    if any(offload.weight_bytes(profile) for profile in program.stages):
+        yield f"weights{parts}"
+    if any(offload.accumulator_bytes(profile) for profile in program.stages):
+        yield "gradient accumulators"
+    if offload.activations:
+        yield "activations"
