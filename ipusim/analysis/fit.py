@@ -68,7 +68,7 @@ class Fit:
         """Return what makes the largest holder of the worst IPU smaller."""
         (holder, _), *_ = self.too_large[0].largest(1)
         match holder:
-            case Holder.FIFOS if not self.plan.shape.recompute:
+            case Holder.FIFOS if not (self.plan.shape.recompute or self.plan.shape.recompute_inline):
                 shallower = ", take the schedule interleaved, whose FIFOs are half as deep"
                 return (
                     f"Set allow_recompute{shallower if self.plan.schedule == 'grouped' else ''}, or make "

@@ -19,12 +19,15 @@ from ipusim.model.layer import Array, Key, Parameters, Saved
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a forward pass keeps: the input of each cluster, labels, key, and the activations of a last one."""
+    """What a forward pass keeps: the input of each cluster that runs again, labels, key.
+
+    ``tail`` holds the activations of a last cluster that does not, until its backward pass begins.
+    """
 
     inputs: tuple[Array, ...]
     labels: Array | None
     key: Key | None
-    tail: Saved
+    tail: list[Saved]
 
 
 class CheckpointedStage:
@@ -44,14 +47,18 @@ class CheckpointedStage:
         self, x: Array, labels: Array | None, key: Key | None = None
     ) -> tuple[Array | tuple[Array, Array], Saved]:
         """Run the clusters in order; keep the input of each."""
-        inputs = []
-        y: Array | tuple[Array, Array] = x
-        saved: Saved = None
-        for cluster in self._clusters:
-            assert not isinstance(y, tuple)  # only the last cluster may hold a loss
+        *first, last = self._clusters
+        inputs, y = [], x
+        for cluster in first:
             inputs.append(y)
-            y, saved = cluster.forward(y, labels, key)
-        return y, Kept(tuple(inputs), labels, key, saved if self._keeps_tail else None)
+            made, _ = cluster.forward(y, labels, key)
+            assert not isinstance(made, tuple)  # only the last cluster may hold a loss
+            y = made
+            del _  # what it keeps is not to be alive while the next one runs
+        if not self._keeps_tail:
+            return last.forward(y, labels, key)[0], Kept((*inputs, y), labels, key, [])
+        output, tail = last.forward(y, labels, key)
+        return output, Kept(tuple(inputs), None, key, [tail])
 
     def backward(
         self,
@@ -65,10 +72,13 @@ class CheckpointedStage:
         lowest = 0 if need_input_gradient else self._first_needed
         last = len(self._clusters) - 1
         for number in range(last, lowest - 1, -1):
-            cluster = self._clusters[number]
-            if number == last and self._keeps_tail:
-                kept = saved.tail
-            else:
-                _, kept = cluster.forward(saved.inputs[number], saved.labels, saved.key)
-            grad = cluster.backward(kept, grad, need_input_gradient or number > lowest, receive, totals)
+            needed = need_input_gradient or number > lowest
+            # Handed over without a name, so that one cluster's activations are gone when the next one's come.
+            grad = self._clusters[number].backward(self._activations(saved, number), grad, needed, receive, totals)
         return grad
+
+    def _activations(self, kept: Kept, number: int) -> Saved:
+        """Return the activations of a cluster: of the tail those kept, of any other computed again."""
+        if kept.tail:
+            return kept.tail.pop()
+        return self._clusters[number].forward(kept.inputs[number], kept.labels, kept.key)[1]

@@ -288,7 +288,8 @@ class LayerStage:
         waiting *= 2 if training else 1
         profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)
         if self.checkpoints and training:
-            profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize)
+            own_labels = label_bytes if self.loss is not None else 0
+            profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize, own_labels)
         narrowest = min((each for _, each in held), default=itemsize)
         return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
 
@@ -301,19 +302,24 @@ class LayerStage:
         ]
 
     def _with_checkpoints(
-        self, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int
+        self, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
     ) -> StageProfile:
-        """Return the profile with what is computed again, what is kept for that, and what is alive at a time."""
+        """Return the profile with what is computed again, what is kept for that, and what is alive at a time.
+
+        Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
+        does not, labels included. That one is gone when the others' activations come, in its place.
+        """
         starts = (0, *self.checkpoints)
         first = self.first_needed if self.first_position == 0 else 0
         again = self.clusters[first : -1 if self.is_last else None]
-        values = sum(batch * math.prod(self.shapes[at]) * itemsize for at in self.checkpoints)
+        inner = self.checkpoints[:-1] if self.is_last else self.checkpoints
+        values = sum(batch * math.prod(self.shapes[at]) * itemsize for at in inner)
         tail = stash_bytes(self.clusters[-1], batch, itemsize) if self.is_last else 0
         return replace(
             profile,
             recompute=forward[starts[first] : starts[-1] if self.is_last else None],
-            kept_again_bytes=profile.input_bytes + values + tail,
-            cluster_bytes=max((stash_bytes(cluster, batch, itemsize) for cluster in again), default=0),
+            kept_again_bytes=profile.input_bytes - own_labels + values + tail,
+            cluster_bytes=max([0, *(stash_bytes(cluster, batch, itemsize) - tail for cluster in again)]),
         )
 
     def result_elements(self, batch: int) -> tuple[int, ...]:
