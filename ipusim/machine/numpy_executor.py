@@ -165,6 +165,11 @@ class NumpyExecutor:
             [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)
         ]
         self._widths: dict[int, tuple[int, ...]] = {}
+        self._concurrent = bool(shape.sizes)
+        # Looked up once: these are asked for in every pass.
+        self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
+        self._stores = [stage.stores for stage in workload.stages]
+        self._fetches = [stage.fetches for stage in workload.stages]
         self._workload = workload
         self._optimizer = workload.optimizer
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
@@ -248,8 +253,12 @@ class NumpyExecutor:
         for ipu, memory in self._memories.items():
             for (step, micro_batch), payload in memory.outbox.items():
                 target = self._next_step.get(step)
-                if target is not None:
+                if target is None:
+                    continue
+                if self._concurrent:
                     self._deliver(ipu, step, target, micro_batch, payload)
+                else:
+                    self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
             memory.outbox.clear()
 
     def _deliver(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
@@ -308,16 +317,16 @@ class NumpyExecutor:
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
-        step = self._shape.position_of[stage]
+        step, _ = self._steps[stage]
         payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.FORWARD, place, "its input")
-        described = self._workload.stages[stage]
-        if described.fetches:
-            tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, described.fetches)
+        if self._fetches[stage]:
+            tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
-        output = memory.put(described.stores, micro_batch, output)
+        if self._stores[stage]:
+            output = memory.put(self._stores[stage], micro_batch, output)
         last = stage == self._last
         if last:
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
@@ -338,7 +347,7 @@ class NumpyExecutor:
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place, step = (stage, micro_batch), self._shape.step_of(Pass.BACKWARD, stage)
+        place, (_, step) = (stage, micro_batch), self._steps[stage]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(place, None)
@@ -347,13 +356,14 @@ class NumpyExecutor:
         payload = self._take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
-        home, described = memory.stages[stage], self._workload.stages[stage]
+        home = memory.stages[stage]
         arriving = payload.tensor
-        if described.stores:
-            arriving = self._fetched(ipu, Pass.BACKWARD, place, arriving, described.stores)
+        if self._stores[stage]:
+            arriving = self._fetched(ipu, Pass.BACKWARD, place, arriving, self._stores[stage])
         gradient = home.bound.backward(saved, arriving, stage > 0, home.accumulate, home.totals)
         home.accumulated += 1
-        gradient = memory.put(described.fetches, micro_batch, gradient, backward=True)
+        if self._fetches[stage]:
+            gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
     def _fetched(self, ipu: int, kind: Pass, place: tuple[int, int], given: Any, names: Sequence[str]) -> Any:
