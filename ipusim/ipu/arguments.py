@@ -8,16 +8,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import CountError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.stage_options import PipelineStageOptions, check_stage_options, check_update_options
 from ipusim.model.function_stage import as_results
 from ipusim.pipeline.offload import no_effect_in_inference
-from ipusim.pipeline.rules import check_count_range, check_serialization, check_weight_updates
+from ipusim.pipeline.rules import (
+    check_concurrent,
+    check_count_range,
+    check_interleaved,
+    check_mapping,
+    check_not_serialized,
+    check_outfeed,
+    check_serialization,
+    check_serialized,
+    check_stages,
+    check_weight_updates,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +118,14 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
     )
     update = check_update_options(given[UPDATE_OPTIONS] if training else None)
-    _check_outfeed(given, training)
+    queue: IPUOutfeedQueue | None = given["outfeed_queue"]
+    check_outfeed(
+        training=training,
+        mask=bool(given["outfeed_mask"]),
+        loss=bool(given["outfeed_loss"]),
+        accumulate=bool(given["accumulate_outfeed"]),
+        mode=None if queue is None else queue.mode,
+    )
     _check_concurrent_stages(stages, mapping)
     ignored = no_effect_in_inference(
         given["offload_weight_update_variables"], bool(given["replicated_optimizer_state_sharding"])
@@ -161,8 +179,8 @@ def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSch
         schedule = PipelineSchedule.Sequential if batch_iterations > 1 else PipelineSchedule.Grouped
     if not isinstance(schedule, PipelineSchedule):
         raise ProgramTypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
-    if batch_iterations > 1 and schedule is not PipelineSchedule.Sequential:
-        raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
+    if schedule is not PipelineSchedule.Sequential:
+        check_not_serialized(batch_iterations)
     mode = RecomputationMode.Auto if mode is None else mode
     if not isinstance(mode, RecomputationMode):
         raise ProgramTypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
@@ -180,23 +198,14 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
     if given["outfeed_queue"] is not None and not isinstance(given["outfeed_queue"], IPUOutfeedQueue):
         raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
-    if len(stages) < 2:
-        raise ProgramError("Pipeline requires at least two computational stages.")
+    check_stages(len(stages))
     if not isinstance(mapping, list | tuple):
         raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
-    if len(mapping) != len(stages):
-        raise ProgramError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {len(stages)} stages")
+    check_mapping(len(mapping), len(stages))
     flat = _flat(mapping)
-    interleaved = schedule is PipelineSchedule.Interleaved
-    if interleaved and given["optimizer_function"] is not None and len(flat) != len(set(flat)):
-        raise UnsupportedProgramError(
-            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
-            "device for training graphs. Please use a different pipeline schedule."
-        )
-    if batch_iterations > 1 and len(set(flat)) != 1:
-        raise UnsupportedProgramError(
-            "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
-        )
+    if schedule is PipelineSchedule.Interleaved:
+        check_interleaved(flat, given["optimizer_function"] is not None)
+    check_serialized(batch_iterations, flat)
     return mapping
 
 
@@ -205,31 +214,11 @@ def _flat(mapping: Sequence[Any]) -> list[int]:
     return [ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
 
 
-def _check_outfeed(given: Mapping[str, Any], training: bool) -> None:
-    if given["outfeed_mask"] and not training:
-        raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
-    if given["outfeed_loss"] and not training:
-        raise ProgramError("An optimizer_function must be provided when outfeed_loss is True.")
-    if given["outfeed_loss"] and given["outfeed_mask"]:
-        raise ProgramError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
-    if given["accumulate_outfeed"]:
-        queue: IPUOutfeedQueue | None = given["outfeed_queue"]
-        if queue is None:
-            raise ProgramError("An outfeed_queue must be provided when accumulate_outfeed is True.")
-        if queue.outfeed_mode is not IPUOutfeedMode.ALL:
-            raise ProgramError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL.")
-
-
 def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> None:
     for stage, device in zip(stages, mapping, strict=True):
         if not isinstance(stage, list | tuple):
             continue
-        if not isinstance(device, list | tuple):
-            raise ProgramError(
-                "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
-            )
-        if len(stage) != len(device):
-            raise ProgramError("Pipeline stage list and device_id list must be the same length.")
+        check_concurrent(len(stage), len(device) if isinstance(device, list | tuple) else None)
         if any(isinstance(function, list | tuple) for function in stage):
             raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
     for stage in stages:

@@ -14,6 +14,7 @@ from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
 from ipusim.model.function_stage import Arrays, FunctionStage, as_results, check_same, try_stage
 from ipusim.model.layer import Array
+from ipusim.pipeline.rules import check_outfeed_mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +131,8 @@ class _Finish:
             if self._arguments.outfeed is None:
                 raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
             return
-        if mask is not None and len(mask) != len(outputs):
-            raise ProgramError(
-                f"The last computational stage has {len(outputs)} outputs, but the `outfeed_mask` has elements "
-                f"{len(mask)} - these need to match in size."
-            )
+        if mask is not None:
+            check_outfeed_mask(mask, len(outputs))
         kept = [output for place, output in enumerate(outputs) if mask is None or not mask[place]]
         _check_has_queue(self._arguments, tuple(map(np.asarray, kept)))
 

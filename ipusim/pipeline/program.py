@@ -12,6 +12,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.rules import check_mapping
 
 #: The device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
@@ -50,10 +51,10 @@ class PlanShape:
 
     def __post_init__(self) -> None:
         """Refuse both ways of recomputation at once, and concurrent stages that do not fit; raises ProgramError."""
-        if self.sizes and (sum(self.sizes) != len(self.mapping) or min(self.sizes) < 1):
-            raise ProgramError(
-                f"Each stage must be mapped to an IPU: {len(self.mapping)} mappings != {sum(self.sizes)} stages"
-            )
+        if self.sizes:
+            check_mapping(len(self.mapping), sum(self.sizes))
+        if min(self.sizes, default=1) < 1:
+            raise ProgramError(f"expected a stage in every place of the pipeline, got {self.sizes}")
         if self.sizes and (self.sizes[0] > 1 or self.sizes[-1] > 1):
             raise ProgramError("expected a single stage at either end of the pipeline, got concurrent stages")
         for parts in self.parts if self.sizes else ():

@@ -6,10 +6,10 @@ Texts and order are those of ``pipelining_ops.pipeline``, of ``IPUInfeedQueue`` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
-from ipusim.pipeline.program import PlanShape
 
 _ALSO_CALLED: Final = (
     "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` "
@@ -24,10 +24,26 @@ INTERLEAVED: Final = "RecomputeAndBackpropagateInterleaved"
 _INTERLEAVED_NAME: Final = "Recompute_and_backpropagate_interleaved"
 
 
-def check_stages(shape: PlanShape) -> None:
-    """Refuse fewer than two stages; raises ProgramError."""
-    if shape.positions < 2:
+def check_stages(stages: int) -> None:
+    """Refuse fewer than two stages, concurrent ones counted as one; raises ProgramError."""
+    if stages < 2:
         raise ProgramError("Pipeline requires at least two computational stages.")
+
+
+def check_mapping(mappings: int, stages: int) -> None:
+    """Refuse a device mapping that is not as long as the list of stages; raises ProgramError."""
+    if mappings != stages:
+        raise ProgramError(f"Each stage must be mapped to an IPU: {mappings} mappings != {stages} stages")
+
+
+def check_concurrent(stages: int, devices: int | None) -> None:
+    """Refuse concurrent stages that are not mapped to a list of as many IPUs, None for no list; raises ProgramError."""
+    if devices is None:
+        raise ProgramError(
+            "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
+        )
+    if devices != stages:
+        raise ProgramError("Pipeline stage list and device_id list must be the same length.")
 
 
 def check_stage_options(name: str, given: int, stages: int) -> None:
@@ -48,24 +64,23 @@ def check_serialization(iterations: int, reduction: str) -> None:
         )
 
 
-def check_serialized(shape: PlanShape) -> None:
+def check_serialized(iterations: int, mapping: Sequence[int]) -> None:
     """Refuse batch serialization over several IPUs; raises UnsupportedProgramError."""
-    if shape.serialization > 1 and len(set(shape.mapping)) > 1:
+    if iterations > 1 and len(set(mapping)) > 1:
         raise UnsupportedProgramError(
             "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."
         )
 
 
-def check_not_serialized(shape: PlanShape) -> None:
+def check_not_serialized(iterations: int) -> None:
     """Refuse batch serialization under a schedule that does not have it; raises UnsupportedProgramError."""
-    if shape.serialization > 1:
+    if iterations > 1:
         raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
 
 
-def check_interleaved(shape: PlanShape) -> None:
+def check_interleaved(devices: Sequence[int], training: bool) -> None:
     """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError."""
-    devices = shape.device_of_step[: shape.positions]
-    if shape.training and len(set(devices)) != len(devices):
+    if training and len(set(devices)) != len(devices):
         raise UnsupportedProgramError(
             "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
             "device for training graphs. Please use a different pipeline schedule."
@@ -110,19 +125,23 @@ def check_buffer_depth(depth: int) -> None:
         raise ProgramError("Outfeed buffer depth cannot be less than 1")
 
 
-def check_outfeed(
-    *, training: bool, mask: tuple[bool, ...] | None, loss: bool, accumulate: bool, mode: str, outputs: int
-) -> None:
-    """Refuse what cannot be sent: ``outputs`` is how many results the last stage gives. Raises ProgramError."""
-    if mask is not None and not training:
+def check_outfeed(*, training: bool, mask: bool, loss: bool, accumulate: bool, mode: str | None) -> None:
+    """Refuse what cannot be sent; ``mask`` is whether one is set, ``mode`` None without a queue; raises ProgramError."""
+    if mask and not training:
         raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
     if loss and not training:
         raise ProgramError("An optimizer_function must be provided when outfeed_loss is True.")
-    if loss and mask is not None:
+    if loss and mask:
         raise ProgramError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
+    if accumulate and mode is None:
+        raise ProgramError("An outfeed_queue must be provided when accumulate_outfeed is True.")
     if accumulate and mode != "ALL":
         raise ProgramError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL.")
-    if mask is not None and len(mask) != outputs:
+
+
+def check_outfeed_mask(mask: Sequence[bool], outputs: int) -> None:
+    """Refuse a mask that is not as long as the last stage's results; raises ProgramError."""
+    if len(mask) != outputs:
         raise ProgramError(
             f"The last computational stage has {outputs} outputs, but the `outfeed_mask` has elements {len(mask)} - "
             "these need to match in size."
@@ -176,9 +195,9 @@ def check_overlapped_count(count: int, overlap: int) -> None:
         )
 
 
-def check_no_overlapped_io(shape: PlanShape, schedule: str) -> None:
+def check_no_overlapped_io(overlapped_io: bool, schedule: str) -> None:
     """Refuse I/O tiles under a schedule that does not overlap anything with them; raises UnsupportedProgramError."""
-    if shape.overlapped_io:
+    if overlapped_io:
         raise UnsupportedProgramError(
             f"Input and output on I/O tiles are overlapped with computation by the schedule grouped only, not by "
             f"{schedule}."

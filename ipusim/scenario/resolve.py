@@ -21,6 +21,7 @@ from ipusim.pipeline.rules import (
     THEN_BACKPROPAGATE,
     check_buffer_depth,
     check_outfeed,
+    check_outfeed_mask,
     check_prefetch_depth,
     check_serialization,
     check_weight_updates,
@@ -267,12 +268,13 @@ def _check_outfeed(scenario: Scenario, planned: tuple[PlannedStage, ...], traini
     with findings.at(("pipeline", place)):
         check_outfeed(
             training=training,
-            mask=pipeline.outfeed_mask,
+            mask=pipeline.outfeed_mask is not None,
             loss=pipeline.outfeed_loss,
             accumulate=pipeline.accumulate_outfeed,
             mode=scenario.outfeed.mode,
-            outputs=1 if planned[0].costs else 2,
         )
+        if pipeline.outfeed_mask is not None:
+            check_outfeed_mask(pipeline.outfeed_mask, 1 if planned[0].costs else 2)
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
         text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ipusim.errors import ProgramError
+from ipusim.pipeline.rules import check_concurrent, check_mapping
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import ParallelSpec
 from ipusim.scenario.problems import KeyPath
@@ -12,11 +14,6 @@ from ipusim.scenario.schema import Scenario
 from ipusim.scenario.stages import PlannedStage
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
-
-_NO_LIST: Final = (
-    "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
-)
-_LENGTHS: Final = "Pipeline stage list and device_id list must be the same length."
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,6 @@ class DeviceMapping:
 
     ipus: tuple[int, ...]
     sizes: tuple[int, ...] = ()
-
-    @property
-    def concurrent(self) -> frozenset[int]:
-        """The places in the pipeline of concurrent stages."""
-        return frozenset(place for place, size in enumerate(self.sizes) if size > 1)
 
     def path_of(self, stage: int) -> tuple[int, ...]:
         """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it."""
@@ -62,13 +54,13 @@ def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findi
     single = scenario.pipeline.schedule == "single"
     together = single or scenario.pipeline.batch_serialization_iterations > 1
     mapping = scenario.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
-    if len(mapping) != stages:
-        findings.add(MAPPING, f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
+    with findings.at(MAPPING):
+        check_mapping(len(mapping), stages)
+    if len(findings) > before:
         return None
     for place, (stage, ipus) in enumerate(zip(planned, mapping, strict=True)):
-        problem = _misfit(stage, ipus)
-        if problem:
-            findings.add((*MAPPING, place) if findings.is_set(MAPPING) else MAPPING, problem)
+        with findings.at((*MAPPING, place) if findings.is_set(MAPPING) else MAPPING):
+            _check_place(stage, ipus)
     flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
     cycles = scenario.pipeline.cycles
@@ -80,15 +72,15 @@ def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findi
     return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
 
 
-def _misfit(stage: PlannedStage, ipus: int | tuple[int, ...]) -> str:
-    """Return why ``ipus`` cannot be those of ``stage``; empty where they can."""
+def _check_place(stage: PlannedStage, ipus: int | tuple[int, ...]) -> None:
+    """Refuse ``ipus`` that cannot be those of ``stage``; raises ProgramError."""
+    listed = len(ipus) if isinstance(ipus, tuple) else None
     if stage.concurrent:
-        if not isinstance(ipus, tuple):
-            return _NO_LIST
-        return "" if len(ipus) == len(stage.concurrent) else _LENGTHS
-    if not isinstance(ipus, tuple):
-        return ""
-    layer = stage.layers[0].spec if len(stage.layers) == 1 else None
-    if not isinstance(layer, ParallelSpec):
-        return f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
-    return "" if len(ipus) == len(layer.branches) else _LENGTHS
+        check_concurrent(len(stage.concurrent), listed)
+    elif isinstance(ipus, tuple):
+        layer = stage.layers[0].spec if len(stage.layers) == 1 else None
+        if not isinstance(layer, ParallelSpec):
+            raise ProgramError(
+                f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
+            )
+        check_concurrent(len(layer.branches), listed)

@@ -20,8 +20,8 @@ def plan(shape: PlanShape) -> Plan:
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
-    check_not_serialized(shape)
-    check_stages(shape)
+    check_not_serialized(shape.serialization)
+    check_stages(shape.positions)
     starts = offsets(shape)
     if shape.overlapped_io:
         check_overlapped_count(shape.count, len(starts))

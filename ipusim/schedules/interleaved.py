@@ -39,10 +39,10 @@ def plan(shape: PlanShape) -> Plan:
     training with several stages on one IPU, and CountError for a count that is
     no multiple of the overlap length.
     """
-    check_not_serialized(shape)
-    check_stages(shape)
-    check_interleaved(shape)
-    check_no_overlapped_io(shape, "interleaved")
+    check_not_serialized(shape.serialization)
+    check_stages(shape.positions)
+    check_interleaved(shape.device_of_step[: shape.positions], shape.training)
+    check_no_overlapped_io(shape.overlapped_io, "interleaved")
     if shape.recompute_inline:
         recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")
     starts = offsets(shape)

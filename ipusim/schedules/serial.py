@@ -31,8 +31,8 @@ def sequential(shape: PlanShape) -> Plan:
     Raises ProgramError for fewer than two stages, CountError for a count below 1, and
     UnsupportedProgramError for batch serialization over several IPUs.
     """
-    check_stages(shape)
-    check_serialized(shape)
+    check_stages(shape.positions)
+    check_serialized(shape.serialization, shape.mapping)
     if shape.serialization > 1:
         return _serialized(shape)
     return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
@@ -62,7 +62,7 @@ def single(shape: PlanShape) -> Plan:
 def _serialized(shape: PlanShape) -> Plan:
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), "sequential")
-    check_no_overlapped_io(shape, "sequential")
+    check_no_overlapped_io(shape.overlapped_io, "sequential")
     check_count(shape.count, 1)
     return Plan(
         "sequential",
@@ -76,10 +76,10 @@ def _serialized(shape: PlanShape) -> Plan:
 
 
 def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan:
-    check_not_serialized(shape)
+    check_not_serialized(shape.serialization)
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), schedule)
-    check_no_overlapped_io(shape, schedule)
+    check_no_overlapped_io(shape.overlapped_io, schedule)
     check_count(shape.count, 1)
     return Plan(
         schedule,

@@ -8,7 +8,7 @@ from ipusim.errors import CountError, ProgramError
 from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import nearest_counts
+from ipusim.pipeline.rules import check_mapping, nearest_counts
 from ipusim.schedules.registry import find
 
 #: Operations above which a grid is no longer something to read.
@@ -47,6 +47,6 @@ def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple
     if not all(word.strip().isascii() and word.strip().isdigit() and int(word) < 1024 for word in words):
         raise ProgramError(f"--mapping: expected IPUs below 1024, separated by commas, such as 0,1,0, got {text!r}")
     places = text.count(",") + 1
-    if stages is not None and stages != places:
-        raise ProgramError(f"Each stage must be mapped to an IPU: {places} mappings != {stages} stages")
+    if stages is not None:
+        check_mapping(places, stages)
     return parse_mapping(text)
