@@ -80,6 +80,44 @@ class Offload:
         )
 
 
+def check_activations(asked: bool | None, *, remote_memory: bool, serialized: bool) -> None:
+    """Refuse offloaded activations without batch serialization, or without remote memory.
+
+    Raises UnsupportedProgramError and RemoteMemoryError.
+    """
+    if asked and not serialized:
+        raise UnsupportedProgramError(
+            "Activation offloading is only supported with the `Sequential` schedule and when "
+            "`batch_serialization_iterations > 1`."
+        )
+    if asked and not remote_memory:
+        raise RemoteMemoryError(
+            "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
+            "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
+            "stop seeing this message."
+        )
+
+
+def check_weight_update_variables(asked: bool | None, *, remote_memory: bool) -> None:
+    """Refuse offloaded optimizer state without remote memory; raises RemoteMemoryError."""
+    if asked and not remote_memory:
+        raise RemoteMemoryError(
+            "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
+            "variables cannot be offloaded to remote memory.Consider configuring the IPU system with "
+            "'IPUConfig.device_connection.enable_remote_buffers' set to True if remote memory is supported."
+        )
+
+
+def check_accumulation_buffers(asked: bool | None, *, remote_memory: bool) -> None:
+    """Refuse offloaded gradient accumulators without remote memory; raises RemoteMemoryError."""
+    if asked and not remote_memory:
+        raise RemoteMemoryError(
+            "Gradient accumulation buffer offloading has been enabled, however the current configuration of the IPU "
+            "devices does not support remote memory. Set the `offload_gradient_accumulation_buffers` argument of "
+            "`pipelining_ops.pipeline` to `False` to stop seeing this message."
+        )
+
+
 def resolve_offload(
     weight_update_variables: bool | None,
     gradient_accumulation_buffers: bool | None,
@@ -96,33 +134,33 @@ def resolve_offload(
     RemoteMemoryError for True without remote memory, UnsupportedProgramError for activations
     without batch serialization.
     """
-    if activations and not serialized:
-        raise UnsupportedProgramError(
-            "Activation offloading is only supported with the `Sequential` schedule and when "
-            "`batch_serialization_iterations > 1`."
-        )
-    if activations and not remote_memory:
-        raise RemoteMemoryError(
-            "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
-            "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
-            "stop seeing this message."
-        )
-    if weight_update_variables and not remote_memory:
-        raise RemoteMemoryError(
-            "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
-            "variables cannot be offloaded to remote memory.Consider configuring the IPU system with "
-            "'IPUConfig.device_connection.enable_remote_buffers' set to True if remote memory is supported."
-        )
-    if gradient_accumulation_buffers and not remote_memory:
-        raise RemoteMemoryError(
-            "Gradient accumulation buffer offloading has been enabled, however the current configuration of the IPU "
-            "devices does not support remote memory. Set the `offload_gradient_accumulation_buffers` argument of "
-            "`pipelining_ops.pipeline` to `False` to stop seeing this message."
-        )
+    check_activations(activations, remote_memory=remote_memory, serialized=serialized)
+    check_weight_update_variables(weight_update_variables, remote_memory=remote_memory)
+    check_accumulation_buffers(gradient_accumulation_buffers, remote_memory=remote_memory)
     state = remote_memory if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
     sums, kept = (by_default if asked is None else asked for asked in (gradient_accumulation_buffers, activations))
     return Offload(state, sums, minimum_bytes, kept)
+
+
+def check_state_sharding(offload: Offload, asked: bool) -> None:
+    """Refuse to spread optimizer state over replicas that is not offloaded; raises ProgramError."""
+    if asked and not offload.weight_update_variables:
+        raise ProgramError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )
+
+
+def check_weight_sharding(asked: bool | None, offload_weights: bool | None, *, remote_memory: bool, stage: str) -> None:
+    """Refuse to spread weights over replicas, of which ``stage`` has some, that are not offloaded.
+
+    Raises UnsupportedProgramError.
+    """
+    if asked and (offload_weights is False or not remote_memory):
+        raise UnsupportedProgramError(
+            f"Requested replicated weight sharding for {stage} without offloading. This is currently not supported."
+        )
 
 
 def resolve_sharding(
@@ -142,15 +180,8 @@ def resolve_sharding(
     stores all by itself. Raises ProgramError for state that is not offloaded, and
     UnsupportedProgramError for weights, of which ``stage`` has some, that are not.
     """
-    if optimizer_state_sharding and not offload.weight_update_variables:
-        raise ProgramError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-            "offload_weight_update_variables."
-        )
-    if weight_sharding and (offload_weights is False or not remote_memory):
-        raise UnsupportedProgramError(
-            f"Requested replicated weight sharding for {stage} without offloading. This is currently not supported."
-        )
+    check_state_sharding(offload, optimizer_state_sharding)
+    check_weight_sharding(weight_sharding, offload_weights, remote_memory=remote_memory, stage=stage)
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
     several = replicas > 1

@@ -126,7 +126,7 @@ def check_buffer_depth(depth: int) -> None:
 
 
 def check_outfeed(*, training: bool, mask: bool, loss: bool, accumulate: bool, mode: str | None) -> None:
-    """Refuse what cannot be sent; ``mask`` is whether one is set, ``mode`` None without a queue; raises ProgramError."""
+    """Refuse what cannot be sent, where a ``mask`` is set, or no queue (``mode`` None); raises ProgramError."""
     if mask and not training:
         raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
     if loss and not training:

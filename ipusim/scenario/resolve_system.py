@@ -10,7 +10,15 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.pipeline.offload import Offload, resolve_offload, resolve_sharding
+from ipusim.pipeline.offload import (
+    Offload,
+    check_accumulation_buffers,
+    check_activations,
+    check_weight_sharding,
+    check_weight_update_variables,
+    resolve_offload,
+    resolve_sharding,
+)
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
@@ -94,56 +102,38 @@ def resolve_offloads(
 
     ``stage`` is the name of one that has weights, for messages.
     """
-    offload = _resolve_offload(scenario, system, training, findings)
-    if offload is None:
-        return None
-    pipeline = scenario.pipeline
-    there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
-    asked = {
-        "replicated_weight_sharding": (False, pipeline.replicated_weight_sharding),
-        "replicated_optimizer_state_sharding": (
-            pipeline.replicated_optimizer_state_sharding and training,
-            pipeline.replicated_weight_sharding,
-        ),
-    }
-    found = None
-    for name, (state, weights) in asked.items():
-        found = None
-        with findings.at(("pipeline", name)):
-            found = resolve_sharding(
-                offload,
-                state,
-                weights,
-                pipeline.offload_weights,
-                replicas=system.replicas,
-                remote_memory=there,
-                serialized=serialized,
-                stage=stage,
-            )
-        if found is None:
-            return None
-    return found
-
-
-def _resolve_offload(scenario: Scenario, system: System, training: bool, findings: Findings) -> Offload | None:
-    """Return what each replica keeps in Streaming Memory; None after noting why it cannot."""
-    pipeline = scenario.pipeline
+    pipeline, before = scenario.pipeline, len(findings)
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
     with findings.at(("pipeline", "offload_activations")):
-        resolve_offload(None, None, pipeline.offload_activations, remote_memory=there, serialized=serialized)
-    if not training:
-        kept = there and serialized if pipeline.offload_activations is None else pipeline.offload_activations
-        return Offload(activations=kept)
+        check_activations(pipeline.offload_activations, remote_memory=there, serialized=serialized)
+    # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
+    state = pipeline.offload_weight_update_variables if training else False
+    sums = pipeline.offload_gradient_accumulation_buffers if training else False
+    in_parts = pipeline.replicated_optimizer_state_sharding and training
     with findings.at(("pipeline", "offload_weight_update_variables")):
-        resolve_offload(pipeline.offload_weight_update_variables, None, remote_memory=there)
+        check_weight_update_variables(state, remote_memory=there)
     with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
-        return resolve_offload(
-            pipeline.offload_weight_update_variables if there else None,
-            pipeline.offload_gradient_accumulation_buffers,
-            pipeline.offload_activations if there and serialized else None,
+        check_accumulation_buffers(sums, remote_memory=there)
+    with findings.at(("pipeline", "replicated_weight_sharding")):
+        check_weight_sharding(
+            pipeline.replicated_weight_sharding, pipeline.offload_weights, remote_memory=there, stage=stage
+        )
+    if len(findings) > before:
+        return None
+    least = scenario.system.minimum_remote_tensor_size
+    offload = resolve_offload(
+        state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
+    )
+    with findings.at(("pipeline", "replicated_optimizer_state_sharding")):
+        return resolve_sharding(
+            offload,
+            in_parts,
+            pipeline.replicated_weight_sharding,
+            pipeline.offload_weights,
+            replicas=system.replicas,
             remote_memory=there,
             serialized=serialized,
-            minimum_bytes=scenario.system.minimum_remote_tensor_size,
+            stage=stage,
         )
     return None
 
