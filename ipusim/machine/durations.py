@@ -46,6 +46,10 @@ class Stream(NamedTuple):
     load: int = 0
     store: int = 0
 
+    def plus(self, load: int = 0, store: int = 0) -> Stream:
+        """Return the stream with more bytes to load and to store."""
+        return Stream(self.load + load, self.store + store)
+
 
 @dataclass(frozen=True)
 class Durations:
@@ -126,8 +130,7 @@ def _streams(plan: Plan, program: PipelineProgram) -> tuple[dict[tuple[int, int]
     for stage, profile in enumerate(program.stages):
         part = program.offload.stored_weight_bytes(profile)
         for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE) if part else ():
-            load, store = passes.get((int(kind), stage), Stream())
-            passes[int(kind), stage] = Stream(load + part, store)
+            passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=part)
     update: dict[int, Stream] = {}
     if not plan.shape.training:
         return passes, update
@@ -135,29 +138,27 @@ def _streams(plan: Plan, program: PipelineProgram) -> tuple[dict[tuple[int, int]
         state, sums = program.offload.stored_state_bytes(profile), program.offload.accumulator_bytes(profile)
         state += program.offload.stored_weight_bytes(profile)
         if sums:
-            load, store = passes.get((Pass.BACKWARD, stage), Stream())
-            passes[Pass.BACKWARD, stage] = Stream(load + sums, store + sums)
+            passes[Pass.BACKWARD, stage] = passes.get((Pass.BACKWARD, stage), Stream()).plus(sums, sums)
         if state or sums:
-            load, store = update.get(plan.shape.mapping[stage], Stream())
-            update[plan.shape.mapping[stage]] = Stream(load + state + sums, store + state)
+            ipu = plan.shape.mapping[stage]
+            update[ipu] = update.get(ipu, Stream()).plus(state + sums, state)
     return passes, update
 
 
 def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
     """Return what passes load and store of activations and gradients; the last stage keeps its own between its two."""
     shape = program.shape
-    passes = {}
+    passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):
         before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
         kept = program.kept_bytes(stage) if after else 0
         arriving = sum(program.sent_bytes(other, stage) for other in before)
-        passes[int(Pass.FORWARD), stage] = Stream(
-            arriving, kept + sum(program.sent_bytes(stage, each) for each in after)
-        )
+        leaving = sum(program.sent_bytes(stage, other) for other in after)
+        passes[Pass.FORWARD, stage] = Stream(arriving, kept + leaving)
         if shape.training:
             gradients = sum(program.sent_bytes(other, stage) for other in after)
             back = sum(program.sent_bytes(stage, other) for other in before)
-            passes[int(Pass.BACKWARD), stage] = Stream(kept + gradients, back)
+            passes[Pass.BACKWARD, stage] = Stream(kept + gradients, back)
     return passes
 
 

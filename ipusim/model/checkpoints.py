@@ -51,10 +51,9 @@ class CheckpointedStage:
         inputs, y = [], x
         for cluster in first:
             inputs.append(y)
-            made, _ = cluster.forward(y, labels, key)
+            made = cluster.forward(y, labels, key)[0]  # what it keeps is gone before the next one runs
             assert not isinstance(made, tuple)  # only the last cluster may hold a loss
             y = made
-            del _  # what it keeps is not to be alive while the next one runs
         if not self._keeps_tail:
             return last.forward(y, labels, key)[0], Kept((*inputs, y), labels, key, [])
         output, tail = last.forward(y, labels, key)

@@ -154,15 +154,20 @@ class LayerStage:
             return (self,)
         ends = (*self.checkpoints, len(self.named_layers))
         return tuple(
-            replace(
-                self,
-                named_layers=self.named_layers[start:end],
-                loss=self.loss if number == len(self.checkpoints) else None,
-                shapes=self.shapes[start : end + 1],
-                first_position=self.first_position + start,
-                checkpoints=(),
-            )
+            self._section(start, end, with_loss=number == len(self.checkpoints))
             for number, (start, end) in enumerate(pairwise((0, *ends)))
+        )
+
+    def _section(self, start: int, end: int, with_loss: bool) -> LayerStage:
+        """Return the layers from ``start`` to before ``end`` as a stage, with no checkpoints or skip connections."""
+        return replace(
+            self,
+            named_layers=self.named_layers[start:end],
+            loss=self.loss if with_loss else None,
+            shapes=self.shapes[start : end + 1],
+            first_position=self.first_position + start,
+            checkpoints=(),
+            routes=None,
         )
 
     @cached_property
@@ -199,14 +204,7 @@ class LayerStage:
         yield self._piece(start, len(self.named_layers), parameters)
 
     def _piece(self, start: int, end: int, parameters: Parameters, added: str = "", name: str = "") -> Piece:
-        layers = replace(
-            self,
-            named_layers=self.named_layers[start:end],
-            loss=self.loss if not (added or name) else None,
-            shapes=self.shapes[start : end + 1],
-            first_position=self.first_position + start,
-            routes=None,
-        )
+        layers = self._section(start, end, with_loss=not (added or name))
         return Piece(layers.bound(parameters), added, name, layers.parameter_count > 0)
 
     def bound(self, parameters: Parameters) -> BoundStage:
@@ -281,7 +279,7 @@ class LayerStage:
             parameter_bytes=count * itemsize,
             label_bytes=0 if self.is_last else passing_labels,
         )
-        profile = with_memory(profile, replace(self, checkpoints=()), batch, itemsize, label_bytes, training, optimizer)
+        profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
         used = batch * itemsize * routes.elements((*routes.arriving, *routes.fetched), routes.used)
         waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in routes.stored)
         # Forward the values wait, and in training backward their gradients.

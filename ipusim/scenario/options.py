@@ -29,7 +29,6 @@ class Option:
     test: str = ""
 
 
-_NOT_YET: Final = "not accepted: a scenario with it is refused"
 _RUN: Final = "tests/oracles/test_training_equals_unsplit.py"
 _OFFLOAD: Final = "tests/oracles/test_offload.py"
 _IO_TILES: Final = "tests/oracles/test_io_tiles.py"

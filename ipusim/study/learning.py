@@ -15,8 +15,7 @@ from ipusim.model.evaluate import Evaluation
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import NONE
 
-#: Name of the arrays that come out of a program without a loss.
-OUTPUTS = "outputs"
+#: Name of a training program's result that is its loss.
 LOSS = "loss"
 
 

@@ -13,7 +13,6 @@ from ipusim.errors import IpusimError, ModelError, OutOfMemoryError
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.machine.cross_replica import replicas_of
-from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
@@ -61,13 +60,17 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     plan = find(program.schedule).plan(program.shape)
     check(plan)
     memory = _memory(experiment, plan)
-    executor = _Executor(experiment, experiment.workload) if experiment.workload else None
-    replicas = executor.together(plan) if executor else None
+    executor = _Executor(experiment, experiment.workload, plan) if experiment.workload else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         timeline = simulate(
-            plan, program, system, executor=replicas, executions=experiment.executions, progress=progress
+            plan,
+            program,
+            system,
+            executor=executor.together if executor else None,
+            executions=experiment.executions,
+            progress=progress,
         )
         learning = executor.learning() if executor else None
     return Result(
@@ -116,9 +119,10 @@ class _Executor(NumpyExecutor):
 
     Attributes:
         others: the executors of the other replicas.
+        together: all of them, with what they do together.
     """
 
-    def __init__(self, experiment: Experiment, workload: Workload) -> None:
+    def __init__(self, experiment: Experiment, workload: Workload, plan: Plan) -> None:
         shape, replicas = experiment.program.shape, experiment.system.replicas
         outfeed = experiment.program.outfeed
         super().__init__(shape, workload, 0, replicas, outfeed)
@@ -126,22 +130,16 @@ class _Executor(NumpyExecutor):
             NumpyExecutor(shape, workload, replica, replicas, outfeed) for replica in range(1, replicas)
         )
         self._experiment = experiment
-        self._together = Replicas((self, *self.others))
+        self.together = replicas_of((self, *self.others), plan, experiment.program, experiment.system)
         self._evaluations: list[tuple[int, Evaluation]] = []
-
-    def together(self, plan: Plan) -> Replicas:
-        """Return the executors of all replicas, and what they do together."""
-        experiment = self._experiment
-        self._together = replicas_of((self, *self.others), plan, experiment.program, experiment.system)
-        return self._together
 
     def begin(self, execution: int) -> None:
         step, within = divmod(execution, self._experiment.program.repeat_count)
         held_out = self._experiment.held_out
         if held_out is not None and held_out.every and step and not within and not step % held_out.every:
-            self._together.gather_all()
+            self.together.gather_all()
             self._evaluate(step)
-            self._together.let_go_of_all()
+            self.together.let_go_of_all()
         super().begin(execution)
 
     def _evaluate(self, step: int) -> None:
@@ -158,7 +156,7 @@ class _Executor(NumpyExecutor):
 
     def learning(self) -> Learning:
         """Return what the run gave, after a last evaluation."""
-        self._together.gather_all()
+        self.together.gather_all()
         self._evaluate(self._experiment.steps)
         losses, outputs = received(self._experiment.program, [self.results, *(other.results for other in self.others)])
         return Learning(
