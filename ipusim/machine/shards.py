@@ -42,7 +42,7 @@ class Shards:
         held = [self._arrays(executor, place, stage) for executor in self._executors]
         for arrays in zip(*held, strict=True):
             plan = self._plan(place, arrays[0], algorithm)
-            parts = [array.ravel()[plan.shard(rank)] for rank, array in enumerate(arrays)]
+            parts = [array.flat[plan.shard(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
@@ -50,9 +50,9 @@ class Shards:
         """Keep the part of one replica alone."""
         for array in self._arrays(self._executors[replica], place, stage):
             own = self._plan(place, array, "ring").shard(replica)
-            kept = array.ravel()[own].copy()
+            kept = array.flat[own]  # a copy
             array[...] = np.nan
-            array.reshape(-1)[own] = kept
+            array.flat[own] = kept  # whatever the order of the array in memory, where reshape may write into a copy
 
     def gather_all(self) -> None:
         """Put everything together, outside of simulated time."""

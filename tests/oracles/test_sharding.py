@@ -45,6 +45,7 @@ pipeline:
 CLOCK = 1_325_000_000
 STATE = "pipeline.replicated_optimizer_state_sharding=true"
 WEIGHTS = "pipeline.replicated_weight_sharding=true"
+NOT_SPREAD = "pipeline.replicated_weight_sharding=false"
 
 
 def spans(timeline, kind, ipu=0):
@@ -80,6 +81,44 @@ def test_it_learns_the_same_to_the_bit(load, changes, more):
         np.testing.assert_array_equal(array, sharded.learning.weights[name])
     assert len(sharded.timeline.rows(SpanKind.ALL_GATHER))
     assert not len(plain.timeline.rows(SpanKind.ALL_GATHER))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (STATE,),
+        (WEIGHTS,),
+        ("pipeline.batch_serialization_iterations=2", "pipeline.schedule=sequential"),
+    ],
+    ids=["state", "weights", "serialized"],
+)
+def test_recurrent_layers_learn_the_same_to_the_bit(load, kind, changes):
+    """Their recurrent weights begin as an orthogonal matrix, which lies in memory by columns."""
+    text = LAYERS.replace("{name: a, type: dense, units: 9, activation: tanh}", f"{{name: a, type: {kind}, units: 9}}")
+    text = text.replace("shape: [6]", "shape: [3, 2]")
+    plain = execute(load(text, *(each for each in changes if each not in (STATE, WEIGHTS)), NOT_SPREAD))
+    sharded = execute(load(text, *changes))
+    assert np.isfinite([loss.loss for loss in sharded.learning.losses]).all()
+    assert plain.learning.losses == sharded.learning.losses
+    assert len(sharded.timeline.rows(SpanKind.ALL_GATHER))
+
+
+@pytest.mark.parametrize("place", [np.ascontiguousarray, np.asfortranarray, lambda array: np.repeat(array, 2, 1)[:, ::2]])
+def test_parts_are_put_together_in_any_memory_layout(load, place):
+    experiment = load(LAYERS, WEIGHTS)
+    program = experiment.program
+    executors = [NumpyExecutor(program.shape, experiment.workload, replica, 4) for replica in range(4)]
+    for executor in executors:
+        variables = executor.variables(0, 0)
+        variables.update({name: place(array) if array.ndim == 2 else array for name, array in variables.items()})
+    whole = {name: array.copy() for name, array in executors[0].variables(0, 0).items()}
+    shards = Shards(executors, (0, 1), experiment.system, program.offload)
+    assert all(np.isnan(array).any() for executor in executors for array in executor.variables(0, 0).values())
+    shards.gather_all()
+    for executor in executors:
+        for name, array in executor.variables(0, 0).items():
+            np.testing.assert_array_equal(array, whole[name])
 
 
 def test_batch_serialization_shards_weights_by_default(load):
