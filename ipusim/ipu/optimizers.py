@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.ipu.averaging import UntilAverage, averaged
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.model import optimizers as core
 from ipusim.model.gradient_map import GradientMap
 from ipusim.model.layer import Array, Parameters
-from ipusim.model.optimizers import State
+from ipusim.model.optimizers import State, Updated
 from ipusim.model.profile import Work
 
 __all__ = [
@@ -101,7 +102,10 @@ class Optimizer:
     def apply_gradients(
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> None:
-        """Update the variables; called once for each execution of the pipeline, stage and replica."""
+        """Update the variables; called once for each execution of the pipeline and replica, with all variables.
+
+        What a subclass computes here, over all stages, takes no simulated time beyond its rule's.
+        """
         pairs = list(grads_and_vars)
         for state in {id(variable.state): variable.state for _, variable in pairs}.values():
             here = [(gradient, variable) for gradient, variable in pairs if variable.state is state]
@@ -152,7 +156,10 @@ class _Wrapper(Optimizer):
 
 
 class CrossReplicaOptimizer(_Wrapper):
-    """Averages the accumulated gradients over all replicas before the wrapped optimizer applies them."""
+    """Averages the accumulated gradients over all replicas before the wrapped optimizer applies them.
+
+    A subclass, or an optimizer around it, gets each replica's own gradients; the wrapped one gets the averages.
+    """
 
     def __init__(self, opt: Optimizer, name: str = "CrossReplicaOptimizer") -> None:
         """Wrap ``opt``."""
@@ -162,6 +169,12 @@ class CrossReplicaOptimizer(_Wrapper):
     def cross_replica(self) -> bool:
         """True."""
         return True
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> None:
+        """Average the gradients over replicas, and let the wrapped optimizer apply them."""
+        super().apply_gradients(averaged(grads_and_vars), global_step, name)
 
 
 class MapGradientOptimizer(_Wrapper):
@@ -230,9 +243,29 @@ class WeightUpdate:
         return self.optimizer.rule.initial_state(parameters)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Let the optimizer update the variables of a stage that has any."""
-        if parameters:
-            pairs = [(gradients[name], Variable(name, array, state)) for name, array in parameters.items()]
+        """Let the optimizer update the variables of one stage."""
+        self._apply([Updated(parameters, gradients, state)])
+
+    def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
+        """Let the optimizer do what comes before its gradients are averaged; return the rest of the update."""
+        if not any(stage.parameters for stage in stages):
+            return lambda: None
+        if not replicated:
+            return lambda: self._apply(stages)
+        call = UntilAverage(lambda: self._apply(stages))
+        held = {name: array for stage in stages for name, array in stage.gradients.items()}
+        given = [pair for pair in call.start() or () if pair[0] is not None]
+        for gradient, variable in given:
+            held[variable.name][...] = gradient
+        return lambda: call.finish([(held[variable.name], variable) for _, variable in given])
+
+    def _apply(self, stages: Sequence[Updated]) -> None:
+        pairs = [
+            (stage.gradients[name], Variable(name, array, stage.state))
+            for stage in stages
+            for name, array in stage.parameters.items()
+        ]
+        if pairs:
             self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
 
     def work(self, parameter_count: int, itemsize: int) -> Work:

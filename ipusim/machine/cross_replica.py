@@ -30,6 +30,8 @@ def replicas_of(executors: Sequence[NumpyExecutor], plan: Plan, program: Pipelin
 
     def reduce() -> None:
         if total is not None:
+            for executor in executors:
+                executor.begin_update()
             average_gradients(executors, plan.ipus, system, total.algorithm)
 
     if not (program.offload.sharded_state or program.offload.weights):

@@ -197,6 +197,9 @@ class Ipu:
                 step += 1
             cause = yield from self._end(update_cycles, step, cause)
             cause = yield arrive(number, cause)
+            # Not before all are there: an optimizer may update all variables at once, when the last IPU comes.
+            if update_cycles is not None and self._gathering is not None and self._gathering.wanted(None):
+                self._let_go(self._replica, place, None)
             step += 1
 
     def _end(self, update_cycles: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
@@ -212,8 +215,6 @@ class Ipu:
         self._executor.update(self.place)
         yield self._env.timeout(update_cycles)
         cause = self._record(self._update, step, now, now + update_cycles, cause)
-        if self._gathering is not None and self._gathering.wanted(None):
-            self._let_go(self._replica, self.place, None)
         if self._remote is not None:
             cause = yield from self._remote.store(self._remote.update, step, cause)
         return (yield from self._give_total(step, cause)) if self._agenda.accumulated else cause

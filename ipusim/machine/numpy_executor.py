@@ -8,7 +8,7 @@ the run because a tensor is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError
 from ipusim.machine.pieces import Payload, Pieces, split
+from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.layer import Key
-from ipusim.model.optimizers import State
-from ipusim.model.products import load_blas
+from ipusim.model.optimizers import JointOptimizer, State, Updated
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -31,71 +31,6 @@ Array = npt.NDArray[Any]
 #: What the last forward hands to its own backward: that it has run.
 _NOTHING: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
-
-
-class StageMemory:
-    """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators.
-
-    A parameter of the same name in an earlier stage of the IPU is the same parameter, with one accumulator.
-    """
-
-    def __init__(self, workload: Workload, stage: int, count: int, earlier: Iterable[StageMemory] = ()) -> None:
-        """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated.
-
-        ``earlier`` are the earlier stages on the same IPU, whose parameters this one may share.
-        """
-        optimizer = workload.optimizer
-        drawn: dict[str, Array] = workload.initial_parameters(stage)
-        shared = [(name, other) for other in earlier for name in drawn if name in other.parameters]
-        held = {name: other.parameters[name] for name, other in shared}
-        self.parameters: dict[str, Array] = drawn | held
-        #: The parameters that the weight update changes here, and not with an earlier stage.
-        self.own = {name: array for name, array in drawn.items() if name not in held}
-        self.bound = workload.stages[stage].bind(self.parameters)
-        self.state = optimizer.initial_state(self.own) if optimizer else {}
-        self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
-            name: other.accumulators[name] for name, other in shared
-        }
-        #: Of each parameter that a later stage shares, the last such stage: the first to run a backward pass.
-        self._leaders: dict[str, StageMemory] = {}
-        for name, other in shared:
-            other._leaders[name] = self
-        self._map = optimizer.gradient_map if optimizer else None
-        self._running = workload.reduction == "RUNNING_MEAN"
-        self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
-        self.accumulated = 0
-        plain = workload.reduction == "SUM" and self._map is None
-        same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
-        #: The accumulators where a gradient is added to them as it is, so that layers may do so themselves.
-        self.totals = self.accumulators if plain and same else None
-        load_blas()  # before the run, which limits the threads of the libraries that are there
-
-    def accumulate(self, name: str, gradient: Array) -> None:
-        """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.
-
-        MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
-        gradient / (n + 1) with n the micro-batches before; both scale in the gradient's own dtype.
-        A shared parameter's accumulator decays with the stage that comes first in the backward
-        pass alone, and the others' gradients are divided by the micro-batches that it has done:
-        each then decays as that stage's own, to gradient / count in the end.
-        """
-        if self._map is not None:
-            gradient = self._map(gradient, self.parameters[name])
-        accumulator = self.accumulators[name]
-        if self._running and name in self._leaders:
-            gradient = gradient * gradient.dtype.type(1 / self._leaders[name].accumulated)
-        elif self._running:
-            np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
-            gradient = gradient * gradient.dtype.type(1 / (self.accumulated + 1))
-        elif self._scale is not None:
-            gradient = gradient * gradient.dtype.type(self._scale)
-        np.add(accumulator, gradient, out=accumulator, casting="same_kind")
-
-    def clear(self) -> None:
-        """Zero the accumulators, as Graphcore's compiler does before every execution of the pipeline."""
-        self.accumulated = 0
-        for accumulator in self.accumulators.values():
-            accumulator[...] = 0
 
 
 @dataclass
@@ -172,9 +107,12 @@ class NumpyExecutor:
         self._fetches = [stage.fetches for stage in workload.stages]
         self._workload = workload
         self._optimizer = workload.optimizer
+        self._joint = self._optimizer if isinstance(self._optimizer, JointOptimizer) else None
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
         self._edges: Sequence[Edge] = ()
         self._next_step: dict[int, int] = {}
+        self._updated: set[int] = set()
+        self._rest_of_update: Callable[[], object] | None = None
         self._execution = 0
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
@@ -309,11 +247,29 @@ class NumpyExecutor:
             self.results.append(self._total)
         self._total = None
 
+    def begin_update(self) -> None:
+        """Let the optimizer see this replica's gradients before they are averaged over replicas."""
+        if self._joint is not None:
+            self._rest_of_update = self._joint.begin(self._all_stages(), True)
+
     def update(self, ipu: int) -> None:
-        """Apply the accumulated gradients of every stage on ``ipu``."""
-        if self._optimizer is not None:
+        """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
+        if self._joint is not None:
+            self._updated.add(ipu)
+            if len(self._updated) == len(self._memories):
+                self._updated.clear()
+                rest = self._rest_of_update or self._joint.begin(self._all_stages(), False)
+                self._rest_of_update = None
+                rest()
+        elif self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
+
+    def _all_stages(self) -> list[Updated]:
+        held = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._shape.mapping))
+        return [
+            Updated(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state) for stage in held
+        ]
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
@@ -357,6 +313,7 @@ class NumpyExecutor:
         if payload is None:
             raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
         home = memory.stages[stage]
+        home.micro_batch = micro_batch
         arriving = payload.tensor
         if self._stores[stage]:
             arriving = self._fetched(ipu, Pass.BACKWARD, place, arriving, self._stores[stage])

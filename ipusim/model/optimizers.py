@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -42,6 +43,23 @@ class Optimizer(Protocol):
 
         A count of updates, which is one number for a whole stage, is left out.
         """
+        ...
+
+
+class Updated(NamedTuple):
+    """What the weight update of one stage reads and changes, by parameter name; the state is the optimizer's own."""
+
+    parameters: Parameters
+    gradients: Parameters
+    state: State
+
+
+@runtime_checkable
+class JointOptimizer(Optimizer, Protocol):
+    """An optimizer that is given the variables of all stages at once, such as to clip by their global norm."""
+
+    def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
+        """Change the gradients in place as they are to be averaged over replicas; return what does the update then."""
         ...
 
 

@@ -104,7 +104,9 @@ def test_recurrent_layers_learn_the_same_to_the_bit(load, kind, changes):
     assert len(sharded.timeline.rows(SpanKind.ALL_GATHER))
 
 
-@pytest.mark.parametrize("place", [np.ascontiguousarray, np.asfortranarray, lambda array: np.repeat(array, 2, 1)[:, ::2]])
+@pytest.mark.parametrize(
+    "place", [np.ascontiguousarray, np.asfortranarray, lambda array: np.repeat(array, 2, 1)[:, ::2]]
+)
 def test_parts_are_put_together_in_any_memory_layout(load, place):
     experiment = load(LAYERS, WEIGHTS)
     program = experiment.program

@@ -1,0 +1,97 @@
+"""What one stage keeps on its IPU: parameters, optimizer state, and gradients as they are accumulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.products import load_blas
+from ipusim.model.workload import Workload
+
+Array = npt.NDArray[Any]
+
+
+class StageMemory:
+    """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators.
+
+    A parameter of the same name in an earlier stage of the IPU is the same parameter, with one accumulator.
+    """
+
+    def __init__(self, workload: Workload, stage: int, count: int, earlier: Iterable[StageMemory] = ()) -> None:
+        """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated.
+
+        ``earlier`` are the earlier stages on the same IPU, whose parameters this one may share.
+        """
+        optimizer = workload.optimizer
+        drawn: dict[str, Array] = workload.initial_parameters(stage)
+        shared = [(name, other) for other in earlier for name in drawn if name in other.parameters]
+        held = {name: other.parameters[name] for name, other in shared}
+        self.parameters: dict[str, Array] = drawn | held
+        #: The parameters that the weight update changes here, and not with an earlier stage.
+        self.own = {name: array for name, array in drawn.items() if name not in held}
+        self.bound = workload.stages[stage].bind(self.parameters)
+        self.state = optimizer.initial_state(self.own) if optimizer else {}
+        self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
+            name: other.accumulators[name] for name, other in shared
+        }
+        #: Of each parameter that a later stage shares, the last such stage: the first to run a backward pass.
+        self._leaders: dict[str, StageMemory] = {}
+        for name, other in shared:
+            other._leaders[name] = self
+        #: Of each parameter of an earlier stage, that stage, whose backward pass is the last.
+        self._owners = {name: other for name, other in shared if name in other.own}
+        self._partial: dict[tuple[str, int], Array] = {}
+        self._map = optimizer.gradient_map if optimizer else None
+        self._running = workload.reduction == "RUNNING_MEAN"
+        self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
+        self.accumulated = 0
+        #: The micro-batch whose backward pass runs.
+        self.micro_batch = 0
+        plain = workload.reduction == "SUM" and self._map is None
+        same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
+        #: The accumulators where a gradient is added to them as it is, so that layers may do so themselves.
+        self.totals = self.accumulators if plain and same else None
+        load_blas()  # before the run, which limits the threads of the libraries that are there
+
+    def accumulate(self, name: str, gradient: Array) -> None:
+        """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.
+
+        MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
+        gradient / (n + 1) with n the micro-batches before; both scale in the gradient's own dtype.
+        A shared parameter's accumulator decays with the stage that comes first in the backward
+        pass alone, and the others' gradients are divided by the micro-batches that it has done:
+        each then decays as that stage's own, to gradient / count in the end.
+        A map is one of a variable's whole gradient of a micro-batch, as TensorFlow's optimizers see it:
+        where stages share the variable, their gradients are summed up first.
+        """
+        leads = name in self._leaders
+        if self._map is not None:
+            if name in self._owners:
+                self._owners[name]._add_partial(name, self.micro_batch, gradient)
+                return
+            if leads:
+                gradient, leads = gradient + self._partial.pop((name, self.micro_batch)), False
+            gradient = self._map(gradient, self.parameters[name])
+        accumulator = self.accumulators[name]
+        if self._running and leads:
+            gradient = gradient * gradient.dtype.type(1 / self._leaders[name].accumulated)
+        elif self._running:
+            np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
+            gradient = gradient * gradient.dtype.type(1 / (self.accumulated + 1))
+        elif self._scale is not None:
+            gradient = gradient * gradient.dtype.type(self._scale)
+        np.add(accumulator, gradient, out=accumulator, casting="same_kind")
+
+    def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
+        """Keep a later stage's part of the gradient of a parameter until this stage's comes."""
+        before = self._partial.get((name, micro_batch))
+        self._partial[name, micro_batch] = gradient if before is None else before + gradient
+
+    def clear(self) -> None:
+        """Zero the accumulators, as Graphcore's compiler does before every execution of the pipeline."""
+        self.accumulated = 0
+        for accumulator in self.accumulators.values():
+            accumulator[...] = 0
