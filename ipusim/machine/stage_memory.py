@@ -60,7 +60,8 @@ class StageMemory:
         """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.
 
         MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
-        gradient / (n + 1) with n the micro-batches before; both scale in the gradient's own dtype.
+        gradient / (n + 1) with n the micro-batches before; both scale by a number of the accumulator's
+        dtype, so that what a wider accumulator is for is not lost before it.
         A shared parameter's accumulator decays with the stage that comes first in the backward
         pass alone, and the others' gradients are divided by the micro-batches that it has done:
         each then decays as that stage's own, to gradient / count in the end.
@@ -77,12 +78,12 @@ class StageMemory:
             gradient = self._map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
         if self._running and leads:
-            gradient = gradient * gradient.dtype.type(1 / self._leaders[name].accumulated)
+            gradient = gradient * accumulator.dtype.type(1 / self._leaders[name].accumulated)
         elif self._running:
             np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
-            gradient = gradient * gradient.dtype.type(1 / (self.accumulated + 1))
+            gradient = gradient * accumulator.dtype.type(1 / (self.accumulated + 1))
         elif self._scale is not None:
-            gradient = gradient * gradient.dtype.type(self._scale)
+            gradient = gradient * accumulator.dtype.type(self._scale)
         np.add(accumulator, gradient, out=accumulator, casting="same_kind")
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:

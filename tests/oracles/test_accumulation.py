@@ -94,6 +94,15 @@ def test_float32_accumulators_of_float16_gradients_hold_what_float16_would_round
     assert gradient.tolist() == [65504.0]
 
 
+@pytest.mark.parametrize("reduction", ["MEAN", "RUNNING_MEAN"])
+def test_float32_accumulators_of_float16_gradients_are_scaled_in_float32(reduction):
+    """Twelve gradients of 1: a twelfth of each, rounded to float16, would add up to 0.99976."""
+    _, _, gradient = run(
+        1.0, 0.0, 1.0, 12, executions=1, dtype=np.float16, reduction=reduction, accumulation_dtype=np.float32
+    )
+    assert gradient == pytest.approx(1.0, abs=1e-6)
+
+
 def test_sum_overflows_in_float16_and_not_in_float32():
     with np.errstate(over="ignore"):
         sums = [
