@@ -13,6 +13,7 @@ from ipusim.model.layer import Array
 from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stash import kept_arrays
+from ipusim.model.variable_work import VariableSize, accumulation_work, update_work
 
 #: Bytes of an element where a stage has no floating-point array at all.
 _DEFAULT_ITEMSIZE = 4
@@ -47,7 +48,8 @@ def profile(
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
-    Every NumPy call is charged its own memory traffic, as without fusion. Raises ModelError for
+    A layer of this package costs what it costs in a list of layers; every other NumPy call is
+    charged its own memory traffic, as without fusion (:mod:`ipusim.model.counting`). Raises ModelError for
     a function whose work cannot be counted, or that cannot be differentiated.
     """
     from ipusim.model.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
@@ -60,12 +62,13 @@ def profile(
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
-        forward, backward = count_several(stage.call, arrays, wanted, pulled)
+        counted = count_several(
+            stage.call, arrays, wanted, pulled, weights=tuple(variables.values()), itemsize=itemsize
+        )
         saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
     given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
-    first = Work(forward.macs, forward.flops, forward.elements * itemsize, given, itemsize)
-    work = [first]
+    work = list(counted.forward)
     if summed is not None:
         moved = summed.elements * (itemsize + 2 * summed.itemsize)
         work.append(Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize)))
@@ -75,38 +78,27 @@ def profile(
         output_bytes=0 if is_last else taken,
         parameter_bytes=weights,
         input_bytes=given,
-        working_bytes=given + taken,
+        working_bytes=counted.touched_bytes,
     )
     if optimizer is None:
         return found
-    moved = backward.elements * itemsize
-    whole = Work(backward.macs, backward.flops, moved, given + taken + _bytes(variables.values()), itemsize)
-    passes = [whole] if wanted else []  # nothing before this stage learns, nor does it
-    updates = []
-    for name, array in variables.items():
-        held = widths[name]
-        if optimizer.gradient_map is not None:
-            passes.append(optimizer.gradient_map.work(array.size, array.itemsize))
-        added = array.size * (array.itemsize + 2 * held)
-        passes.append(Work(flops=array.size, sram_bytes=added, itemsize=max(array.itemsize, held)))
-        if name in mine:
-            rule = optimizer.work(array.size, array.itemsize)
-            updates.append(replace(rule, sram_bytes=rule.sram_bytes + array.size * (held - array.itemsize)))
+    passes = counted.backward if wanted else ()  # nothing before this stage learns, nor does it
+    sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
     slots: list[int] = []  # each as large as its variable
     for array in mine.values():
         held = optimizer.state_bytes(array.size, array.itemsize)
         slots += [array.nbytes] * (held // max(array.nbytes, 1))
     return replace(
         found,
-        backward=tuple(passes),
-        update=tuple(updates),
+        backward=(*passes, *accumulation_work(sizes.values(), optimizer.gradient_map)),
+        update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=tuple(slots),
         accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
         accumulator_itemsize=min(widths.values(), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
-        weight_gradient_bytes=max((array.nbytes for array in variables.values()), default=0),
+        weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
 
 

@@ -21,6 +21,7 @@ from ipusim.model.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.skips import Add, Piece, Routes, SkippingStage
 from ipusim.model.stash import stash_bytes, with_memory
+from ipusim.model.variable_work import VariableSize, accumulation_work, update_work
 
 
 class Stage(Protocol):
@@ -244,7 +245,7 @@ class LayerStage:
         first = self.first_position == 0
         lowest = self.first_trained if first else 0
         held = self._accumulators(accumulator_itemsize or itemsize)
-        held_bytes, widest = sum(size * each for size, each in held), max((each for _, each in held), default=itemsize)
+        held_bytes = sum(size * each for size, each in held)
         forward: list[Work] = []
         backward: list[Work] = []
         for index, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
@@ -256,23 +257,16 @@ class LayerStage:
             if index >= lowest:
                 backward.append(cost.backward)
         count = self.parameter_count
-        update: tuple[Work, ...] = ()
-        if count:
-            traffic = count * itemsize + 2 * held_bytes
-            added = Work(flops=count, sram_bytes=traffic, itemsize=max(itemsize, widest))
-            backward.insert(0, added)
-            if optimizer is not None:
-                work = optimizer.work(count, itemsize)
-                update = (replace(work, sram_bytes=work.sram_bytes + held_bytes - count * itemsize),)
-                if optimizer.gradient_map is not None:
-                    backward.insert(1, optimizer.gradient_map.work(count, itemsize))
+        variables = [VariableSize(size, itemsize, each) for size, each in held]
+        accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
+        update = update_work(variables, optimizer) if optimizer else ()
         passing_labels = label_bytes if self.labels_travel_on else 0
         routes = self.routes or Routes()
         arriving, leaving = (batch * itemsize * routes.elements(each) for each in (routes.arriving, routes.leaving))
         profile = StageProfile(
             name=self.name,
             forward=tuple(forward),
-            backward=tuple(reversed(backward)) if training else (),
+            backward=(*reversed(backward), *accumulation) if training else (),
             update=update if training else (),
             output_bytes=0 if self.is_last else self.result_bytes(batch, itemsize) + leaving + passing_labels,
             gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize + arriving,

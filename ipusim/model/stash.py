@@ -123,9 +123,9 @@ def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
 
 def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
     """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
-    kept = {id(root): root for root in map(_root, _arrays(saved))}
+    kept = {id(root): root for root in map(root_of, _arrays(saved))}
     for parameter in parameters.values():
-        kept.pop(id(_root(parameter)), None)
+        kept.pop(id(root_of(parameter)), None)
     return list(kept.values())
 
 
@@ -148,7 +148,7 @@ def _labels(loss: Loss, shape: Shape, samples: int, dtype: npt.DTypeLike) -> Arr
     return np.zeros((samples, *shape[:-1]), np.int32)
 
 
-def _root(array: Array) -> Array:
+def root_of(array: Array) -> Array:
     """Return the array whose memory ``array`` lies in: a view keeps all of it alive."""
     while isinstance(array.base, np.ndarray):
         array = array.base

@@ -223,9 +223,14 @@ def test_each_variable_has_its_own_accumulator(scenario):
         "b/b": "float16",
     }
     assert [each.accumulator_bytes for each in stages] == [30 * 4 + 5 * 8, 15 * 4 + 3 * 2]
-    added = [each.backward[-1] for each in stages]
-    assert [work.sram_bytes for work in added] == [35 * 2 + 2 * (30 * 4 + 5 * 8), 18 * 2 + 2 * (15 * 4 + 3 * 2)]
-    assert [work.itemsize for work in added] == [8, 4]
+    added = [work for each in stages for work in each.backward[-2:]]
+    assert [work.sram_bytes for work in added] == [
+        30 * (2 + 2 * 4),
+        5 * (2 + 2 * 8),
+        15 * (2 + 2 * 4),
+        3 * (2 + 2 * 2),
+    ]
+    assert [work.itemsize for work in added] == [4, 8, 4, 2]
     assert math.isfinite(execute(experiment).learning.losses[-1].loss)
 
 

@@ -172,7 +172,7 @@ def test_less_memory_for_an_operation_takes_more_supersteps():
     assert found.program.stages[0].forward[0].supersteps > plain.program.stages[0].forward[0].supersteps
     config = configured()
     config.matmuls.poplar_options = {"availableMemoryProportion": 0.0000001}
-    assert train(config=config)[0].program.stages[2].backward[0].supersteps > 1
+    assert any(work.supersteps > 1 for work in train(config=config)[0].program.stages[2].backward)
 
 
 def concurrent_stages(parallel):

@@ -95,14 +95,14 @@ def test_profile_of_two_stages():
     assert b.output_bytes == 0
     assert last.result_bytes(8, 4) == 4
     assert (a.gradient_bytes, b.gradient_bytes) == (0, 8 * 64 * 4)
-    count = 20 * 64 + 64
-    assert a.parameter_bytes == 4 * count
-    assert a.update == (Work(flops=2 * count, sram_bytes=12 * count),)
+    counts = 20 * 64, 64
+    assert a.parameter_bytes == 4 * sum(counts)
+    assert a.update == tuple(Work(flops=2 * count, sram_bytes=12 * count) for count in counts)
     # Nothing needs the gradient of the images: dense64 takes half the products, flatten does not run at all.
-    assert [work.macs for work in a.backward] == [8 * 20 * 64, 0]
-    assert a.backward[-1] == Work(flops=count, sram_bytes=12 * count)
+    assert [work.macs for work in a.backward] == [8 * 20 * 64, 0, 0]
+    assert a.backward[1:] == tuple(Work(flops=count, sram_bytes=12 * count) for count in counts)
     assert [work.macs for work in b.forward] == [8 * 64 * 32, 8 * 32 * 10, 0]
-    assert [work.macs for work in b.backward] == [0, 2 * 8 * 32 * 10, 2 * 8 * 64 * 32, 0]
+    assert [work.macs for work in b.backward] == [0, 2 * 8 * 32 * 10, 2 * 8 * 64 * 32, 0, 0, 0, 0]
 
 
 def test_profile_of_inference_has_no_way_back():
@@ -258,11 +258,15 @@ def test_workload_checks_itself():
 def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held, flops_per_cycle):
     (stage,) = build_stages(network(), [NAMES])
     profile = stage.profile(8, itemsize, optimizer=SGD(0.1), accumulator_itemsize=held)
-    count = stage.parameter_count
-    added, step = profile.backward[-1], profile.update[0]
-    assert (added.flops, added.sram_bytes) == (count, count * (itemsize + 2 * held))
-    assert step.sram_bytes == count * (held + 2 * itemsize)  # reads the accumulator and the weight, writes the weight
-    assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (count * held, held)
+    sizes = [array.size for array in stage.initial_parameters(0, np.float32).values()]
+    assert len(profile.update) == len(sizes)
+    for count, added, step in zip(sizes, profile.backward[-len(sizes) :], profile.update, strict=True):
+        assert (added.flops, added.sram_bytes) == (count, count * (itemsize + 2 * held))
+        # Reads the accumulator and the weight, writes the weight.
+        assert step.sram_bytes == count * (held + 2 * itemsize)
+    assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (stage.parameter_count * held, held)
+    count = max(sizes)
+    added = profile.backward[-len(sizes) + sizes.index(count)]
     # One superstep of 150 cycles; the vector units and the memory work at once, at 24 bytes a cycle and tile.
     longest = max(-(-count // flops_per_cycle), -(-added.sram_bytes // (1472 * 24)))
     assert work_cycles(added, GC200) == 150 + longest

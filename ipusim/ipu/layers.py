@@ -1,0 +1,80 @@
+"""Layers and losses of ipusim in a stage that is a Python function: the same arithmetic and cost as in a scenario.
+
+>>> from ipusim.ipu import layers
+>>> from ipusim.model.layers import Dense
+>>> def stage(x):
+...     return layers.layer("hidden", Dense(64, "relu"), x)
+
+Written with ``autograd.numpy``, ``maximum(dot(x, w) + b, 0)`` would do the same as that layer, but
+count as three operations, and keep what autograd keeps.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError
+from ipusim.model.dropout import Dropout
+from ipusim.model.layer import Array, Layer, Loss, Shape
+from ipusim.model.variables import get_variable
+
+
+def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
+    """Return a layer's output (batch, ...) for ``x`` (batch, ...).
+
+    Arguments:
+        name: its parameters are the variables ``name/W`` and so on, of the dtype of ``x``.
+        of: a layer such as ``Dense(64, "relu")`` of :mod:`ipusim.model.layers`.
+        x: the input, whose first axis is the batch.
+        seed: of the initial parameters, together with the name.
+
+    Raises ModelError for an input that the layer does not take, and for dropout: a function draws nothing.
+    """
+    from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+
+    if isinstance(of, Dropout):
+        raise ModelError(f"layer {name!r}: expected a layer that draws nothing in a Python stage, got dropout")
+    shape = tuple(x.shape[1:])
+    of.output_shape(shape)
+    parameters = _parameters(name, of, x, seed)
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters))
+    return run_layer(call, x, *parameters.values())
+
+
+def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
+    """Return a loss's mean over the micro-batch, a scalar, for ``x`` (batch, ...) and ``labels`` (batch, ...).
+
+    Raises ModelError for labels that do not fit; ``name`` and ``seed`` are as for :func:`layer`.
+    """
+    from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+
+    shape = tuple(x.shape[1:])
+    of.check_labels(shape, np.asarray(labels))
+    parameters = _parameters(name, of, x, seed)
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), np.asarray(labels))
+    return run_layer(call, x, *parameters.values())
+
+
+def _parameters(name: str, of: Any, x: Any, seed: int) -> dict[str, Any]:
+    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
+    drawn = _initial(of, tuple(x.shape[1:]), dtype, (seed, zlib.crc32(name.encode())))
+    return {own: get_variable(f"{name}/{own}", array) for own, array in drawn.items()}
+
+
+@lru_cache(maxsize=64)
+def _initial(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, int]) -> dict[str, Array]:
+    """Draw a layer's parameters; asked for in every call, drawn once."""
+    found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
+    return found
+
+
+def _itemsize(x: Any, parameters: Mapping[str, Any]) -> int:
+    """Return the bytes of an element that the layer computes on: those of whole-number inputs are its parameters'."""
+    arrays = [x, *parameters.values()]
+    return int(max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4))
