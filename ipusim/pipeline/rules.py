@@ -105,6 +105,14 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
     return mode
 
 
+def check_recomputation(allowed: bool, modes: tuple[str, ...], schedule: str) -> None:
+    """Refuse recomputation under a schedule that has no mode of it; raises UnsupportedProgramError."""
+    if allowed and not modes:
+        raise UnsupportedProgramError(
+            f"Pipeline schedule {schedule.capitalize()} does not support recomputation of activations."
+        )
+
+
 def check_weight_updates(continuous: bool) -> None:
     """Refuse weight updates while the pipeline is full; raises UnsupportedProgramError."""
     if continuous:

@@ -23,6 +23,7 @@ from ipusim.pipeline.rules import (
     check_outfeed,
     check_outfeed_mask,
     check_prefetch_depth,
+    check_recomputation,
     check_serialization,
     check_weight_updates,
     recomputation,
@@ -318,6 +319,8 @@ def _place(
     if mode is None:
         return resolve_system(scenario, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
+    with findings.at(("pipeline", "allow_recompute")):
+        check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
     shape = None
     with findings.at(MAPPING):
         shape = PlanShape(
