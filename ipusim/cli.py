@@ -224,8 +224,10 @@ def schema() -> None:
 def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Validate a scenario without running it."""
     from ipusim.scenario.resolve import load_experiment
+    from ipusim.study.run import lay_out
 
     experiment = load_experiment(scenario, overrides or ())
+    lay_out(experiment)
     program = experiment.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {experiment.executions}, "

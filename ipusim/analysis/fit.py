@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.errors import OutOfMemoryError
+from ipusim.hardware.streaming import SHARING_IPUS
+from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint, Holder
 from ipusim.pipeline.liveness import Peak, peaks
 from ipusim.pipeline.plan import Plan
@@ -59,32 +61,35 @@ class Fit:
             f"Largest: {held}.{_neither(others)}"
         )
 
-    def check(self) -> None:
-        """Raise OutOfMemoryError, with a remedy, unless every IPU fits."""
-        if self.too_large:
-            raise OutOfMemoryError(f"{self.verdict()} {self._remedy()} With memory: report it is run all the same.")
-
-    def _remedy(self) -> str:
-        """Return what makes the largest holder of the worst IPU smaller."""
+    @property
+    def largest(self) -> Holder:
+        """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins."""
         (holder, _), *_ = self.too_large[0].largest(1)
-        match holder:
-            case Holder.FIFOS if not (self.plan.shape.recompute or self.plan.shape.recompute_inline):
-                shallower = ", take the schedule interleaved, whose FIFOs are half as deep"
-                return (
-                    f"Set allow_recompute{shallower if self.plan.schedule == 'grouped' else ''}, or make "
-                    "micro_batch_size smaller."
-                )
-            case Holder.FIFOS | Holder.LIVE | Holder.COPIES | Holder.STREAMS:
-                return "Make micro_batch_size smaller, or cut the model into more stages on more IPUs."
-            case Holder.CODE:
-                return "Take less for code_bytes, or cut the model into more stages on more IPUs."
-            case Holder.STATE:
-                return (
-                    "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, where the "
-                    "machine has it, or cut the model into more stages on more IPUs."
-                )
-            case _:
-                return "Cut the model into more stages on more IPUs, or move layers to an IPU with room."
+        return holder
+
+    def check(self) -> None:
+        """Raise OutOfMemoryError unless every IPU fits."""
+        if self.too_large:
+            raise OutOfMemoryError(self.verdict())
+
+
+def remote_verdict(footprint: Footprint, system: System) -> str:
+    """Return a sentence on the Streaming Memory of ``system`` that ``footprint`` does not fit; empty where it does."""
+    if system.streaming is None:
+        return ""
+    kept: dict[int, int] = {}
+    for each in footprint.ipus:
+        for ipu in range(each.ipu, system.count, system.shards):
+            machine = system.streaming_memory_of(ipu)
+            kept[machine] = kept.get(machine, 0) + each.remote_bytes
+    machine, size = max(kept.items(), key=lambda item: item[1])
+    if size <= system.streaming.capacity_bytes:
+        return ""
+    first = machine * SHARING_IPUS
+    return (
+        f"Out of Streaming Memory beside IPUs {first} to {first + SHARING_IPUS - 1}: {format_bytes(size)} of "
+        f"{format_bytes(system.streaming.capacity_bytes)}."
+    )
 
 
 def _neither(others: list[Peak]) -> str:

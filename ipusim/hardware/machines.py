@@ -29,7 +29,7 @@ class Machine:
         host: rates of the host.
         pcie_ids: the id of the IPU at each ladder position in a device listing; natural order when empty.
         pci_domains: the PCI domain of each of these ids, where known.
-        free: whether sync, links and host cost nothing.
+        free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
         streaming: the Streaming Memory beside every four of its IPUs; None where there is none.
     """
 

@@ -41,7 +41,7 @@ class System:
         host: the host's rates.
         pair_overhead_ns: fixed cost of a superstep that exchanges between IPUs, in a device of two.
         beyond_pair_overhead_ns: the same in a larger device.
-        free: whether sync, links and host cost nothing.
+        free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
         replicas: replicas of the program, each on consecutive logical IPUs.
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
         io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.

@@ -202,10 +202,10 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
     if not isinstance(mapping, list | tuple):
         raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
     check_mapping(len(mapping), len(stages))
-    flat = _flat(mapping)
     if schedule is PipelineSchedule.Interleaved:
-        check_interleaved(flat, given["optimizer_function"] is not None)
-    check_serialized(batch_iterations, flat)
+        places = [each if isinstance(each, list | tuple) else [each] for each in mapping]
+        check_interleaved(places, given["optimizer_function"] is not None)
+    check_serialized(batch_iterations, _flat(mapping))
     return mapping
 
 

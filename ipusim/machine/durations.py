@@ -96,7 +96,8 @@ def durations(
         if program.recomputes_inside(stage):
             again = profile.forward if profile.recompute is None else profile.recompute
             passes[Pass.BACKWARD, stage] += pass_cycles(again, system.ipu)
-        if not system.free:
+        # On the free system a counted update costs nothing; given cycles are kept, as those of the passes are.
+        if not system.free or isinstance(profile.update, int):
             update[shape.mapping[stage]] += pass_cycles(profile.update, system.ipu)
     sets, copy_of = _edge_sets(plan)
     links = {} if links is None else links

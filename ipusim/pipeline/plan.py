@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.errors import PlanError
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 
@@ -75,14 +76,17 @@ class Plan:
         """Take ``table`` of shape (operations, 5), the columns of COLUMNS, in the order of execution.
 
         Rows are sorted here by time-step and IPU, keeping their order within a cell.
+        Raises PlanError for a header or a table that no Plan has, naming the argument.
         """
+        table = np.asarray(table)
+        _check_arguments(shape, offsets, emitted, fifo_depths, copy_rule, table)
         self.schedule = schedule
         self.shape = shape
         self.offsets = offsets
         self.emitted = emitted
         self.fifo_depths = fifo_depths
         self.copy_rule = copy_rule
-        table = np.asarray(table, dtype=np.int64).reshape(-1, len(COLUMNS))
+        table = table.astype(np.int64, copy=False).reshape(-1, len(COLUMNS))
         place = table[:, 0] * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
         if (np.diff(place) < 0).any():
             table = table[np.argsort(place, kind="stable")]
@@ -148,3 +152,36 @@ class Plan:
     def edges(self) -> tuple[Edge, ...]:
         """Return the way of every tensor from step to step, crossing IPUs or not."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
+
+
+def _check_arguments(
+    shape: PlanShape,
+    offsets: tuple[int, ...],
+    emitted: int,
+    fifo_depths: tuple[int, ...],
+    copy_rule: object,
+    table: npt.NDArray[np.int64],
+) -> None:
+    """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
+    if not isinstance(copy_rule, CopyRule):
+        rules = ", ".join(map(str, CopyRule))
+        raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
+    for name, numbers, least in (("offsets", offsets, 1), ("fifo_depths", fifo_depths, 0)):
+        whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
+        if not whole or len(numbers) < least or min(numbers, default=0) < 0:
+            raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
+    # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
+    most = shape.passes + shape.steps + 2
+    if not _is_whole(emitted) or not 0 <= emitted <= most:
+        raise PlanError(
+            f"emitted: expected at most {most} time-steps, one for each of {shape.passes} passes and "
+            f"{shape.steps + 2} empty ones, got {emitted!r}"
+        )
+    if table.size and (table.ndim != 2 or table.shape[1] != len(COLUMNS) or table.dtype.kind not in "iu"):
+        raise PlanError(
+            f"table: expected whole numbers in rows of {', '.join(COLUMNS)}, got {table.dtype} of shape {table.shape}"
+        )
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)

@@ -90,6 +90,12 @@ class PlanShape:
         """The steps of one micro-batch's life: 2N in training, N in inference."""
         return 2 * self.positions if self.training else self.positions
 
+    @property
+    def passes(self) -> int:
+        """The passes of one execution: of every stage over every micro-batch, recomputations included."""
+        again = self.stages - 1 if self.training and self.recompute else 0
+        return self.count * (self.stages * (2 if self.training else 1) + again)
+
     def step_of(self, kind: int, stage: int) -> int:
         """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
         position = self.position_of[stage]

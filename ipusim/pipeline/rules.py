@@ -78,9 +78,15 @@ def check_not_serialized(iterations: int) -> None:
         raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
 
 
-def check_interleaved(devices: Sequence[int], training: bool) -> None:
-    """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError."""
-    if training and len(set(devices)) != len(devices):
+def check_interleaved(places: Sequence[Sequence[int]], training: bool) -> None:
+    """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError.
+
+    ``places`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
+    concurrent stages on one device of their own, so that there can be no two of them either.
+    """
+    ipus = [ipu for each in places for ipu in each]
+    concurrent = sum(len(each) > 1 for each in places)
+    if training and (len(set(ipus)) != len(ipus) or concurrent > 1):
         raise UnsupportedProgramError(
             "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
             "device for training graphs. Please use a different pipeline schedule."
@@ -103,6 +109,14 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
             f"Pipeline schedule {schedule.capitalize()} does not support '{name}' recomputation mode."
         )
     return mode
+
+
+def check_recomputation(allowed: bool, modes: tuple[str, ...], schedule: str) -> None:
+    """Refuse recomputation under a schedule that has no mode of it; raises UnsupportedProgramError."""
+    if allowed and not modes:
+        raise UnsupportedProgramError(
+            f"Pipeline schedule {schedule.capitalize()} does not support recomputation of activations."
+        )
 
 
 def check_weight_updates(continuous: bool) -> None:

@@ -1,4 +1,4 @@
-"""An Experiment: all that a scenario stands for, as values that know nothing of YAML."""
+"""An Experiment: all that a scenario stands for, as values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ipusim.model.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.scenario.schema import Scenario
+from ipusim.scenario.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class Experiment:
     Attributes:
         name: names the run's folder.
         description: the comment at the head of the scenario, as one line.
-        scenario: the scenario as written.
+        scenario, source: the scenario as written, and where each of its values stands.
         system: the device.
         program: the pipeline.
         steps: session runs, each of ``program.repeat_count`` executions.
@@ -48,6 +49,7 @@ class Experiment:
     name: str
     description: str
     scenario: Scenario
+    source: Source
     system: System
     program: PipelineProgram
     steps: int

@@ -23,6 +23,7 @@ from ipusim.pipeline.rules import (
     check_outfeed,
     check_outfeed_mask,
     check_prefetch_depth,
+    check_recomputation,
     check_serialization,
     check_weight_updates,
     recomputation,
@@ -131,6 +132,19 @@ class _Parts:
             *([self.unplaced] if self.unplaced else []),
         )
 
+    def experiment(self, scenario: Scenario, source: Source, program: PipelineProgram) -> Experiment:
+        """Return the Experiment of ``program``, without arithmetic."""
+        return Experiment(
+            program.name,
+            source.description,
+            scenario,
+            source,
+            self.system,
+            program,
+            scenario.steps,
+            self.notes(scenario),
+        )
+
     def settled(
         self, scenario: Scenario, program: PipelineProgram, findings: Findings
     ) -> tuple[_Parts, PipelineProgram]:
@@ -147,13 +161,13 @@ class _Parts:
 
 def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
     """Assemble an Experiment of stages known by their cost alone."""
-    name, description = scenario.name or findings.source.path.stem, findings.source.description
+    name = scenario.name or findings.source.path.stem
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
     program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
     parts, program = parts.settled(scenario, program, findings)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
-    return Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
+    return parts.experiment(scenario, findings.source, program)
 
 
 def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, findings: Findings) -> Experiment:
@@ -174,12 +188,12 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
     findings.raise_if_any()
     profiles = apply_options(scenario, profiles, parts.plan.shape, parts.system.ipu)
-    name, description = scenario.name or findings.source.path.stem, findings.source.description
+    name = scenario.name or findings.source.path.stem
     program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
     parts, program = parts.settled(scenario, program, findings)
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
-    experiment = Experiment(name, description, scenario, parts.system, program, scenario.steps, parts.notes(scenario))
+    experiment = parts.experiment(scenario, findings.source, program)
     if scenario.numerics == "off":
         return experiment
     held_out = None
@@ -318,6 +332,8 @@ def _place(
     if mode is None:
         return resolve_system(scenario, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
+    with findings.at(("pipeline", "allow_recompute")):
+        check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
     shape = None
     with findings.at(MAPPING):
         shape = PlanShape(

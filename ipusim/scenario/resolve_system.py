@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import System
@@ -188,4 +188,6 @@ def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Pl
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
         place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
         findings.add(place, str(error) + remedy)
+    except PlanError as error:  # of a schedule of one's own
+        findings.add(("pipeline", "schedule"), str(error))
     return None

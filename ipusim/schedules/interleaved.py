@@ -41,7 +41,7 @@ def plan(shape: PlanShape) -> Plan:
     """
     check_not_serialized(shape.serialization)
     check_stages(shape.positions)
-    check_interleaved(shape.device_of_step[: shape.positions], shape.training)
+    check_interleaved([[shape.mapping[stage] for stage in parts] for parts in shape.parts], shape.training)
     check_no_overlapped_io(shape.overlapped_io, "interleaved")
     if shape.recompute_inline:
         recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from ipusim.errors import ProgramError
+from ipusim.errors import PlanError, ProgramError, ProgramTypeError
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+from ipusim.pipeline.rules import (
+    INTERLEAVED,
+    THEN_BACKPROPAGATE,
+    check_no_overlapped_io,
+    check_not_serialized,
+    recomputation,
+)
 from ipusim.schedules import grouped, interleaved, serial
 
 
@@ -57,11 +64,57 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
 }
 
 
+#: A name that scenarios, the command line and a printed grid can say.
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
 def register(schedule: Schedule) -> None:
-    """Add a schedule of one's own under its name; raises ProgramError if the name is taken."""
+    """Add a schedule of one's own under its name.
+
+    I/O tiles and batch serialization, which move passes in time, are refused under it, and recomputation
+    in a mode that it does not name. Its Plans must be of the shape that was asked for.
+
+    Raises ProgramError for a name that is taken or that nobody could say, or for modes of recomputation that
+    there are not; ProgramTypeError where ``plan`` or ``offsets`` cannot be called.
+    """
+    if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
+        raise ProgramError(
+            "name: expected a name of at most 64 lower-case letters, digits, _ and -, the first one a letter, "
+            f"got {schedule.name!r}"
+        )
     if schedule.name in _SCHEDULES:
         raise ProgramError(f"a schedule named {schedule.name!r} exists already")
-    _SCHEDULES[schedule.name] = schedule
+    for argument in ("plan", "offsets"):
+        if not callable(getattr(schedule, argument)):
+            raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
+    if not isinstance(schedule.recomputation_modes, tuple) or set(schedule.recomputation_modes) - set(_BOTH_MODES):
+        raise ProgramError(
+            f"recomputation_modes: expected a tuple of {' and '.join(_BOTH_MODES)}, got {schedule.recomputation_modes}"
+        )
+    _SCHEDULES[schedule.name] = replace(schedule, plan=_guarded(schedule))
+
+
+def _guarded(schedule: Schedule) -> Callable[[PlanShape], Plan]:
+    """Return the schedule's function of a shape, with what it cannot lay out refused before and after it."""
+
+    def plan(shape: PlanShape) -> Plan:
+        check_no_overlapped_io(shape.overlapped_io, schedule.name)
+        check_not_serialized(shape.serialization)
+        for wanted, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
+            if wanted:
+                recomputation(mode, schedule.recomputation_modes, schedule.name)
+        made = schedule.plan(shape)
+        if not isinstance(made, Plan):
+            raise PlanError(f"schedule {schedule.name!r}: expected a Plan, got {made!r}")
+        for asked in fields(shape):
+            right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
+            if got != right:
+                raise PlanError(
+                    f"schedule {schedule.name!r}: expected a Plan of {asked.name} {right}, got one of {got}"
+                )
+        return made
+
+    return plan
 
 
 def unregister(name: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipusim.errors import IpusimError, OutOfMemoryError, ProgramError
+from ipusim.errors import IpusimError, ProgramError
 from ipusim.machine.simulate import Progress
+from ipusim.scenario.memory import ScenarioMemoryError
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.resolve import load_experiment
 from ipusim.schedules.registry import find, names
@@ -35,7 +36,7 @@ def compare(
     """Run the scenario at ``path`` once under each of ``schedules``, on the same data, weights and device.
 
     Raises ProgramError for a schedule that does not exist, and ScenarioError or
-    OutOfMemoryError for a scenario that none of them can run.
+    ScenarioMemoryError for a scenario that none of them can run.
     """
     overrides = tuple(overrides)
     rows: list[Row] = []
@@ -52,9 +53,9 @@ def compare(
             continue
         try:
             rows.append(Row(name, execute(experiment, progress)))
-        except OutOfMemoryError as error:
+        except ScenarioMemoryError as error:
             refused.append(error)
-            rows.append(Row(name, None, str(error)))
+            rows.append(Row(name, None, error.problems[0].text))
     if len(refused) == len(rows):
         load_experiment(path, overrides)  # a mistake of the file itself shows as it stands there
         raise refused[0]

@@ -9,23 +9,21 @@ from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.errors import IpusimError, ModelError, OutOfMemoryError
-from ipusim.hardware.streaming import SHARING_IPUS
-from ipusim.hardware.system import System
+from ipusim.errors import IpusimError, ModelError
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check
-from ipusim.pipeline.footprint import Footprint, footprint
+from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
+from ipusim.scenario.memory import check_memory
 from ipusim.schedules.registry import find
 from ipusim.study.learning import Learning, received
 from ipusim.study.orders import OrderReport, order_reports
 from ipusim.timeline.timeline import Timeline
-from ipusim.units import format_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +50,10 @@ class Result:
 def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     """Lay the experiment's pipeline out, check the Plan, run it and sum it up.
 
-    Raises PlanError for a Plan that breaks a rule (a schedule of one's own can),
-    OutOfMemoryError for a program that does not fit its IPUs, unless the scenario
-    asks for a report of that, MissingTensorError and DeadlockError as the machine does.
+    Raises as :func:`lay_out` does, and MissingTensorError and DeadlockError as the machine does.
     """
     program, system = experiment.program, experiment.system
-    plan = find(program.schedule).plan(program.shape)
-    check(plan)
-    memory = _memory(experiment, plan)
+    plan, memory = lay_out(experiment)
     executor = _Executor(experiment, experiment.workload, plan) if experiment.workload else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
@@ -84,34 +78,21 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     )
 
 
-def _memory(experiment: Experiment, plan: Plan) -> Fit:
-    """Return what the IPUs hold; raises OutOfMemoryError where that is too much and is to be an error."""
-    scenario, system = experiment.scenario, experiment.system
+def lay_out(experiment: Experiment) -> tuple[Plan, Fit]:
+    """Return the experiment's Plan and what its IPUs hold, each checked: all that may be refused before a run.
+
+    Raises PlanError for a Plan that breaks a rule (a schedule of one's own can), and ScenarioMemoryError
+    for a program that does not fit its IPUs, unless the scenario asks for a report of that.
+    """
+    program, scenario, system = experiment.program, experiment.scenario, experiment.system
+    plan = find(program.schedule).plan(program.shape)
+    check(plan)
     mode = scenario.memory or ("off" if system.free else "error")
-    held = footprint(plan, experiment.program, scenario.code_bytes)
+    held = footprint(plan, program, scenario.code_bytes)
     found = fit(plan, held, None if mode == "off" else system.ipu.sram_bytes)
     if mode == "error":
-        found.check()
-        _check_streaming_memory(system, held)
-    return found
-
-
-def _check_streaming_memory(system: System, held: Footprint) -> None:
-    """Refuse more remote bytes than a machine's Streaming Memory holds; raises OutOfMemoryError."""
-    if system.streaming is None:
-        return
-    kept: dict[int, int] = {}
-    for each in held.ipus:
-        for ipu in range(each.ipu, system.count, system.shards):
-            machine = system.streaming_memory_of(ipu)
-            kept[machine] = kept.get(machine, 0) + each.remote_bytes
-    machine, size = max(kept.items(), key=lambda item: item[1])
-    if size > system.streaming.capacity_bytes:
-        raise OutOfMemoryError(
-            f"Out of Streaming Memory beside IPUs {machine * SHARING_IPUS} to {(machine + 1) * SHARING_IPUS - 1}: "
-            f"{format_bytes(size)} of {format_bytes(system.streaming.capacity_bytes)}. Offload less, or cut the model "
-            "into more stages on more machines. With memory: report it is run all the same."
-        )
+        check_memory(experiment, found)
+    return plan, found
 
 
 class _Executor(NumpyExecutor):

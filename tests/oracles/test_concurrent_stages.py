@@ -15,7 +15,7 @@ from ipusim.schedules.registry import find
 from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
-#: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as it runs on all IPUs.
+#: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
 ALL = ". F1.0 . F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 F1.4 B1.3 F1.5 B1.4 . B1.5 . . ."
 IPU_0 = "F0.0 . F0.1 . F0.2 B0.0 F0.3 B0.1 F0.4 B0.2 F0.5 B0.3 . B0.4 . B0.5 . ."
 IPU_1 = ". . F2.0 B2.0 F2.1 B2.1 F2.2 B2.2 F2.3 B2.3 F2.4 B2.4 F2.5 B2.5 . . . ."
@@ -59,27 +59,23 @@ pipeline:
 
 
 def test_the_compilers_own_layout():
-    shape = PlanShape((0, 0, 1, 1), 6, sizes=(1, 2, 1))
+    shape = PlanShape((0, 2, 3, 1), 6, sizes=(1, 2, 1))
     plan = find("interleaved").plan(shape)
     assert plan.offsets == (0, 2, 4)
     assert plan.emitted == 18
     cells = plan.cells()
-    for ipu, row in ((0, IPU_0), (1, IPU_1)):
-        for time_step, (own, together) in enumerate(zip(row.split(), ALL.split(), strict=True)):
-            expected = set()
-            if own != ".":
-                kind, _, micro_batch = Op.parse(own)
-                expected.add(Op(kind, {0: 0, 1: 3}[ipu], micro_batch))
-            if together != ".":
-                kind, _, micro_batch = Op.parse(together)
-                expected.add(Op(kind, 1 + ipu, micro_batch))  # the part of the concurrent stage on this IPU
-            assert set(cells.get((time_step, ipu), [])) == expected, (ipu, time_step)
+    for stage, (ipu, row) in enumerate(((0, IPU_0), (2, ALL), (3, ALL), (1, IPU_1))):
+        for time_step, text in enumerate(row.split()):
+            expected = [] if text == "." else [Op.parse(text)._replace(stage=stage)]
+            assert cells.get((time_step, ipu), []) == expected, (ipu, time_step)
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("mapping", "sizes"), [((0, 1, 2, 3), (1, 2, 1)), ((0, 0, 1, 2, 3, 1), (1, 4, 1))])
 def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, sizes):
+    if schedule == "interleaved" and training and mapping[0] == mapping[1]:
+        mapping = (0, 1, 2, 3, 4, 5)  # it has no two stages on one IPU
     recompute = training and schedule in ("grouped", "interleaved")
     plan = find(schedule).plan(PlanShape(mapping, 12, training, recompute, sizes=sizes))
     assert not violations(plan)
@@ -102,8 +98,12 @@ def test_fifos_are_as_deep_as_the_places_behind_them():
 def test_they_learn_what_the_branches_learn_in_turn(load, schedule, changes):
     """To the bit: on one IPU the parallel layer runs its branches one after another."""
     changes = (*changes, f"pipeline.schedule={schedule}")
-    together = execute(load(LAYERS, *changes))
-    in_turn = execute(load(LAYERS, *changes, "pipeline.device_mapping=[0, 1, 3]"))
+    parts, last = "[1, 2, 0]", 3
+    if schedule == "interleaved":  # it has no two stages on one IPU
+        changes = ("system.name=pod16", "system.auto_select_ipus=8", *changes)
+        parts, last = "[1, 2, 3]", 4
+    together = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, {parts}, {last}]"))
+    in_turn = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, 1, {last}]"))
     assert len(together.plan.shape.mapping) == 5
     assert len(in_turn.plan.shape.mapping) == 3
     assert together.learning.losses == in_turn.learning.losses
@@ -241,3 +241,16 @@ def test_interleaved_takes_concurrent_stages_once(load):
         load(text, "pipeline.device_mapping=[0, [1, 2], [1, 2], 3]", "pipeline.schedule=interleaved")
     (problem,) = caught.value.problems
     assert problem.text.startswith("The pipelining schedule 'Interleaved' does not currently support multiple pipeline")
+
+
+def test_interleaved_training_refuses_a_concurrent_part_on_another_stages_ipu(load):
+    with pytest.raises(ScenarioError) as caught:
+        load(LAYERS, "pipeline.schedule=interleaved")  # [0, [1, 2, 0], 3]
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.device_mapping"
+    assert problem.text == (
+        "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device "
+        "for training graphs. Please use a different pipeline schedule."
+    )
+    inference = ("training=false", "optimizer=null", "pipeline.schedule=interleaved")
+    assert not load(LAYERS, *inference).program.shape.training

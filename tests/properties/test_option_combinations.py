@@ -90,8 +90,7 @@ def scenarios(draw):
         pipeline["allow_recompute"] = draw(st.booleans())
         pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
     if schedule != "single" and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
-        branches = len(model[-2]["branches"])
-        pipeline["device_mapping"][-2] = draw(st.permutations(range(4)))[:branches]
+        concurrent(draw, pipeline, len(model[-2]["branches"]), schedule == "interleaved" and training)
     machine = draw(st.sampled_from(["c2_server", "m2000", "bow_pod16", "free"]))
     shards = shards_of(pipeline["device_mapping"])
     scenario = {
@@ -176,6 +175,14 @@ def serialize(draw, scenario, stages):
     pipeline["reduction_method"] = "SUM"
     pipeline["offload_activations"] = draw(st.sampled_from([None, False]))
     scenario["system"]["auto_select_ipus"] = draw(st.sampled_from([1, 2]))
+
+
+def concurrent(draw, pipeline, branches, apart):
+    """Give each branch of the last stage but one an IPU; ``apart``: one that no other stage has."""
+    mapping = pipeline["device_mapping"]
+    free = sorted(set(range(4)) - ({*mapping[:-2], mapping[-1]} if apart else set()))
+    if len(free) >= branches:
+        mapping[-2] = draw(st.permutations(free))[:branches]
 
 
 def shards_of(mapping):

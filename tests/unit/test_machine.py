@@ -11,7 +11,7 @@ from ipusim.errors import DeadlockError
 from ipusim.hardware.build import build_system
 from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
-from ipusim.model.profile import StageProfile
+from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
@@ -134,8 +134,14 @@ def test_weight_update_follows_every_execution_and_none_overlap():
     for execution in range(3):
         own = timeline.execution == execution
         assert timeline.start[own].min() >= timeline.end[(timeline.execution == execution - 1)].max(initial=0)
-    free = simulate(find("grouped").plan(shape), prog, build_system("free", mapping=(0, 1)))
-    assert free.makespan_cycles == 3 * 5 * 20, "on the free system the update costs nothing"
+
+
+def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
+    shape, free = PlanShape((0, 1), 4), build_system("free", mapping=(0, 1))
+    for update, cycles in ((40, 40), ((Work(flops=10**9, itemsize=4),), 0)):
+        prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
+        timeline = simulate(find("grouped").plan(shape), prog, free)
+        assert timeline.makespan_cycles == 3 * (5 * 20 + max(7, cycles))
 
 
 def test_infeed_waits_only_when_the_host_is_behind():

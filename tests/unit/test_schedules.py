@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 import pytest
 
-from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
@@ -185,6 +189,126 @@ def test_a_schedule_of_ones_own():
     finally:
         registry.unregister("mine")
     assert "mine" not in registry.names()
+
+
+def relaid(plan: Plan, **header) -> Plan:
+    """``plan`` under the name mine, and with other arguments of its header."""
+    names = ("offsets", "emitted", "fifo_depths", "copy_rule", "table")
+    return Plan("mine", plan.shape, **{name: getattr(plan, name) for name in names} | header)
+
+
+@pytest.fixture
+def mine():
+    """Register a schedule named mine: Grouped, whatever else is asked for, whose Plan a function changes."""
+
+    def registered(change=relaid, **attributes):
+        def plan(shape: PlanShape) -> Plan:
+            plain = find("grouped").plan(replace(shape, serialization=1))
+            plain.shape = shape
+            return change(plain)
+
+        registry.register(replace(find("grouped"), name="mine", plan=plan, **{"recomputation_modes": ()} | attributes))
+
+    yield registered
+    registry.unregister("mine")
+
+
+TIMED = """
+system: {name: free}
+pipeline:
+  schedule: mine
+  gradient_accumulation_count: 8
+  stages:
+    - {name: a, forward: 10, backward: 20, output_bytes: 8}
+    - {name: b, forward: 10, backward: 20}
+infeed: {element_bytes: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "text"),
+    [
+        (
+            ["system.name=m2000", "system.io_tiles.num_io_tiles=32", "system.io_tiles.place_ops_on_io_tiles=true"],
+            "pipeline.schedule",
+            "Input and output on I/O tiles are overlapped with computation by the schedule grouped only, not by mine.",
+        ),
+        (
+            ["pipeline.allow_recompute=true"],
+            "pipeline.allow_recompute",
+            "Pipeline schedule Mine does not support recomputation of activations.",
+        ),
+        (
+            ["pipeline.batch_serialization_iterations=2", "pipeline.device_mapping=[0, 0]"],
+            "pipeline.schedule",
+            "Batch serialization is only supported with the `Sequential` schedule.",
+        ),
+    ],
+    ids=["I/O tiles", "recomputation", "batch serialization"],
+)
+def test_a_schedule_of_ones_own_is_not_given_what_it_cannot_lay_out(load, mine, overrides, key, text):
+    mine()
+    assert load(TIMED).program.schedule == "mine"
+    with pytest.raises(IpusimError) as caught:
+        load(TIMED, *overrides)
+    assert [(problem.key, problem.text) for problem in caught.value.problems] == [(key, text)]
+
+
+def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine):
+    mine(recomputation_modes=("RecomputeThenBackpropagate",))
+    assert load(TIMED, "pipeline.allow_recompute=true").program.shape.recompute
+    with pytest.raises(UnsupportedProgramError, match="does not support 'Recompute_and_backpropagate_interleaved'"):
+        find("mine").plan(PlanShape((0, 1), 4, recompute_inline=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda plan: find("grouped").plan(replace(plan.shape, count=2 * plan.shape.count)),
+            "schedule 'mine': expected a Plan of count 8, got one of 16",
+        ),
+        (
+            lambda plan: find("grouped").plan(replace(plan.shape, mapping=(1, 0))),
+            "schedule 'mine': expected a Plan of mapping (0, 1), got one of (1, 0)",
+        ),
+        (lambda plan: plan.table, "schedule 'mine': expected a Plan, got array("),
+        (
+            partial(relaid, copy_rule="merged"),
+            "copy_rule: expected one of CopyRule.MERGED, CopyRule.EACH_STAGE, CopyRule.CROSSING, got 'merged'",
+        ),
+        (
+            partial(relaid, emitted=10**9),
+            "emitted: expected at most 38 time-steps, one for each of 32 passes and 6 empty ones, got 1000000000",
+        ),
+        (partial(relaid, offsets=()), "offsets: expected a tuple of whole numbers from 0 up, got ()"),
+        (partial(relaid, fifo_depths=(2, -1)), "fifo_depths: expected a tuple of whole numbers from 0 up, got (2, -1)"),
+        (partial(relaid, table=np.zeros((10, 4), int)), "table: expected whole numbers in rows of time_step, ipu,"),
+        (partial(relaid, table=np.full((1, 5), 0.5)), "got float64 of shape (1, 5)"),
+    ],
+    ids=["count", "mapping", "no Plan", "copy rule", "emitted", "offsets", "depths", "columns", "fractions"],
+)
+def test_a_plan_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
+    mine(change)
+    with pytest.raises(PlanError) as direct:
+        find("mine").plan(PlanShape((0, 1), 8))
+    assert text in str(direct.value)
+    with pytest.raises(IpusimError) as caught:
+        load(TIMED)
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.text) == ("pipeline.schedule", str(direct.value))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"name": name} for name in (7, "", "Mine", "my schedule", "naïve", "a" * 65)] + [{"plan": 3}, {"offsets": ()}],
+)
+def test_a_wrong_registration_is_refused_and_leaves_scenarios_readable(load, wrong):
+    (argument,) = wrong
+    with pytest.raises(ProgramError, match=f"^{argument}: expected a "):
+        registry.register(replace(find("grouped"), **{"name": "mine"} | wrong))
+    assert "mine" not in registry.names()
+    assert load(TIMED, "pipeline.schedule=grouped").program.schedule == "grouped"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Programs that do not fit: check and run say the same, at the value to change first, with advice that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.cli import main
+from ipusim.errors import OutOfMemoryError
+from ipusim.scenario.memory import ScenarioMemoryError
+from ipusim.study.run import execute, lay_out
+
+TIMED = """\
+system: {name: m2000}
+pipeline:
+  gradient_accumulation_count: 4
+  stages:
+    - {name: a, forward: 10, backward: 20, output_bytes: 8}
+    - {name: b, forward: 10, backward: 20}
+infeed: {element_bytes: 8}
+"""
+COUNTED = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [65536], classes: 2, samples: 256}
+precision: float64
+numerics: off
+model:
+  layers:
+    - {name: a, type: activation, activation: relu}
+    - {name: b, type: dense, units: 4}
+    - {name: c, type: dense, units: 4}
+    - {name: d, type: dense, units: 2}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  splits: [b, c, d]
+  gradient_accumulation_count: 8
+  allow_recompute: true
+  micro_batch_size: 256
+optimizer: {type: sgd, learning_rate: 0.1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "remedy"),
+    [
+        (
+            "pipeline.stages.0.stash_bytes=1 GiB",
+            ":3:3: pipeline.allow_recompute",
+            "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or make "
+            "micro_batch_size smaller.",
+        ),
+        (
+            "pipeline.stages.0.parameter_bytes=1 GiB",
+            ":3:3: pipeline.device_mapping",
+            "Cut the model into more stages on more IPUs, or move layers to an IPU with room.",
+        ),
+        (
+            "pipeline.stages.0.output_bytes=1 GiB",
+            ":3:3: pipeline.micro_batch_size",
+            "Make micro_batch_size smaller, or cut the model into more stages on more IPUs.",
+        ),
+        (
+            "pipeline.stages.0.state_bytes=1 GiB",
+            ":1:9: system.enable_remote_buffers",
+            "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, where the machine has "
+            "it, or cut the model into more stages on more IPUs.",
+        ),
+        ("code_bytes=1 GiB", "--set code_bytes", "Take less for code_bytes, or cut the model into more stages on more"),
+        (
+            "infeed.element_bytes=1 GiB",
+            "--set infeed.element_bytes",
+            "Make infeed.element_bytes smaller: a whole element of the infeed lies on this IPU.",
+        ),
+        (
+            "outfeed.element_bytes=1 GiB",
+            "--set outfeed.element_bytes",
+            "Make outfeed.element_bytes smaller: a whole element of the outfeed lies on this IPU.",
+        ),
+    ],
+)
+def test_check_and_run_refuse_alike_at_the_value_to_change(load, change, place, remedy):
+    experiment = load(TIMED, change)
+    said = []
+    for door in (lay_out, execute):
+        with pytest.raises(ScenarioMemoryError) as caught:
+            door(experiment)
+        assert isinstance(caught.value, OutOfMemoryError)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    head, _, text = said[0].partition(": Out of memory on IPU ")
+    assert head.endswith(place)
+    assert remedy in text
+    assert text.endswith(" With memory: report it is run all the same.")
+    assert execute(load(TIMED, change, "memory=report")).memory.too_large
+
+
+def test_check_on_the_command_line_ends_as_run_does(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "big.yaml").write_text(TIMED)
+    said = []
+    for verb in ("check", "run"):
+        monkeypatch.setattr("sys.argv", ["ipusim", verb, "big.yaml", "--set", "code_bytes=1 GiB"])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 2
+        said.append(capsys.readouterr())
+    assert said[0] == said[1]
+    assert said[0].err.startswith("--set code_bytes: Out of memory on IPU 0: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["big.yaml"]
+
+
+def test_recomputation_that_keeps_the_feeds_element_is_told_from_a_stage_that_keeps_too_much(load):
+    """The first stage's FIFO keeps its input, which is the feed's element: no cut of the model makes it smaller."""
+    keeps_input = ("pipeline.allow_recompute=true", "infeed.element_bytes=500 MiB")
+    with pytest.raises(ScenarioMemoryError, match=r"^--set infeed.element_bytes: .* Make infeed.element_bytes smaller"):
+        lay_out(load(TIMED, *keeps_input))
+    with pytest.raises(ScenarioMemoryError, match=r"pipeline\.micro_batch_size: .* or cut the model into more stages"):
+        lay_out(load(TIMED, "pipeline.stages.1.stash_bytes=1 GiB", "pipeline.allow_recompute=true"))
+
+
+def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(load):
+    with pytest.raises(ScenarioMemoryError) as caught:
+        lay_out(load(COUNTED))
+    assert "scenario.yaml:16:21: pipeline.micro_batch_size: Out of memory on IPU 0: " in str(caught.value)
+    assert "Make micro_batch_size smaller, or the samples: a whole element of the infeed" in str(caught.value)
+    assert "more stages on" not in str(caught.value)
+
+
+def test_what_a_weight_update_loads_is_no_matter_of_the_micro_batch(load):
+    with pytest.raises(
+        ScenarioMemoryError, match=r"pipeline\.device_mapping: .* in the weight update, .* Cut the model"
+    ):
+        lay_out(load(TIMED, "system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=1 GiB"))
+
+
+def test_streaming_memory_that_is_too_small_is_said_where_it_stands(load):
+    changes = ("system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=100 MiB")
+    assert not lay_out(load(TIMED, *changes))[1].too_large
+    with pytest.raises(ScenarioMemoryError, match=r"^--set system.streaming_memory.capacity: Out of Streaming Memory"):
+        lay_out(load(TIMED, *changes, "system.streaming_memory.capacity=1 MiB"))
