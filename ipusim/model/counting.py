@@ -32,6 +32,7 @@ from autograd.tracer import Node, getval, new_box, notrace_primitives, register_
 from ipusim.errors import ModelError
 from ipusim.model.gradient import pullback, pullback_of_several
 from ipusim.model.layer import ELEMENTARY_FLOPS, Array
+from ipusim.model.traced_array import refusing_plain_numpy
 
 
 def _names(text: str) -> frozenset[str]:
@@ -141,7 +142,7 @@ def count_passes(
     what cannot be counted.
     """
     both = Tally()
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
@@ -159,7 +160,7 @@ def count_several(
     floating-point are passed on as they are, and calls on them alone are not counted.
     """
     both = Tally()
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
             return new_box(array, trace, CountingNode.new_root(both)) if array.dtype.kind == "f" else array
