@@ -90,7 +90,7 @@ class Pipeline:
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            self._outfeed.connect(forms, arguments.outfeed_loss)
+            self._outfeed.connect(forms, traced.sends_alone)
         self._feed = _Feed(arguments)
         variables = traced.variables
 

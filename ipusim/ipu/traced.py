@@ -37,10 +37,19 @@ class TracedStage:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """All stages, and the optimizer; None in inference."""
+    """All stages, and what comes of them.
+
+    Attributes:
+        stages: in order.
+        optimizer: None in inference.
+        sends_alone: whether an element of the outfeed is one array by itself: the loss, or in inference a result
+            that the last stage does not return in a list. As in Graphcore's, the results of a training, and
+            accumulated ones, are in a list however few they are.
+    """
 
     stages: tuple[TracedStage, ...]
     optimizer: WeightUpdate | None
+    sends_alone: bool
 
     @property
     def variables(self) -> dict[str, Array]:
@@ -89,9 +98,9 @@ def trace(arguments: Arguments) -> Traced:
             function = _with_keywords(given, keywords)
             if place == last and arguments.optimizer_function is not None:
                 function = finish = _Finish(function, arguments)
-            variables, results = try_stage(name, function, inputs)
-            stage = FunctionStage(name, function, variables, before, finish is not None)
-            outputs = results[1:] if finish else results
+            tried = try_stage(name, function, inputs)
+            stage = FunctionStage(name, function, tried.variables, before, finish is not None)
+            outputs = tried.outputs[1:] if finish else tried.outputs
             owned = _check_users(arguments, found, users, stage, place)
             found.append(TracedStage(stage, place, inputs, outputs, owned))
             arrays += outputs
@@ -99,10 +108,10 @@ def trace(arguments: Arguments) -> Traced:
                 learned += stage.teaches(inputs)
     if finish is None:
         _check_has_queue(arguments, arrays)
-        return Traced(tuple(found), None)
+        return Traced(tuple(found), None, tried.alone and not arguments.accumulate_outfeed)
     if not users:
         raise ProgramError("No variables to optimize.")
-    return Traced(tuple(found), finish.weight_update)
+    return Traced(tuple(found), finish.weight_update, arguments.outfeed_loss)
 
 
 class _Finish:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -179,8 +179,22 @@ class BoundFunction:
         return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers)
 
 
-def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[dict[str, Array], Arrays]:
-    """Run a function once; return the initial values of the variables that it asks for, and its outputs.
+class Tried(NamedTuple):
+    """What a function did when it was run once.
+
+    Attributes:
+        variables: initial values of the variables that it asked for, by name.
+        outputs: what it returned.
+        alone: whether that is an array by itself, and not in a tuple or list.
+    """
+
+    variables: dict[str, Array]
+    outputs: Arrays
+    alone: bool
+
+
+def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
+    """Run a function once and return what it did.
 
     Raises ModelError when it fails, as where it changes an array that it is given, or returns what is no array, and
     for one variable asked for in two shapes.
@@ -194,7 +208,8 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[
 
     try:
         with looking_up(lookup), np.errstate(all="ignore"):
-            results = as_results(function(*map(_read_only, inputs)))
+            returned = function(*map(_read_only, inputs))
+            results = as_results(returned)
             nested = next((result for result in results if isinstance(result, tuple | list | Mapping)), None)
             if nested is not None:  # its arrays would be taken out of a trace, and no gradient come back
                 raise ModelError(
@@ -211,7 +226,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[
     for place, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
             raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
-    return variables, outputs
+    return Tried(variables, outputs, returned is not None and not isinstance(returned, tuple | list))
 
 
 def _read_only(array: Array) -> Array:
