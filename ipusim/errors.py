@@ -23,6 +23,10 @@ class ModelError(IpusimError, ValueError):
     """Layers, shapes, datasets or optimizers that do not fit together."""
 
 
+class UntraceableError(ModelError):
+    """A user's function that takes an array out of the trace which its gradient comes from."""
+
+
 class ProgramError(IpusimError, ValueError):
     """A pipeline that Graphcore's own rules refuse; the text is Graphcore's."""
 

@@ -96,7 +96,8 @@ class IPUOutfeedQueue:
 
         Without the axis of elements in the mode LAST, which returns the last element again and
         again. The axis of replicas is there when there are several. The arrays are in a list, unless
-        the pipeline sends its loss alone. ``wait_for_completion`` has no effect: a simulated
+        the pipeline sends its loss alone, or is an inference whose last stage returns one array by itself and
+        that is not accumulated: then it is that array. ``wait_for_completion`` has no effect: a simulated
         pipeline is complete. Raises ProgramError before a pipeline uses the queue, and in the mode
         LAST ProgramStateError when it has sent nothing.
         """

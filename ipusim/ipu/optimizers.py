@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.averaging import UntilAverage, averaged
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.model import optimizers as core
@@ -116,22 +117,46 @@ class Optimizer:
             )
 
 
+#: A number, or a tensor of one: what a stage returns, such as a learning rate on its way from ``inputs``.
+Scalar = Any
+
+
+def _number(name: str, value: Scalar) -> float:
+    """Return the number that the argument ``name`` is, or the value of a tensor of one.
+
+    Raises ProgramTypeError for what is no number, ProgramError for several.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
+
+    found = getval(value)
+    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
+        raise ProgramTypeError(f"{name}: expected a number, or a tensor of one number, got {found!r}")
+    if found.ndim:
+        raise ProgramError(f"{name}: expected a number, or a tensor of one number, got one of shape {found.shape}")
+    return float(found)
+
+
 class GradientDescentOptimizer(Optimizer):
     """TensorFlow's gradient descent: variable -= learning_rate * gradient."""
 
-    def __init__(self, learning_rate: float, use_locking: bool = False, name: str = "GradientDescent") -> None:
-        """Take the step size. Raises ModelError for one below 0."""
-        super().__init__(core.SGD(learning_rate), name)
+    def __init__(self, learning_rate: Scalar, use_locking: bool = False, name: str = "GradientDescent") -> None:
+        """Take the step size, a number or a tensor of one.
+
+        Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
+        """
+        super().__init__(core.SGD(_number("learning_rate", learning_rate)), name)
 
 
 class MomentumOptimizer(Optimizer):
     """TensorFlow 1's momentum, without Nesterov: a = momentum * a + gradient; variable -= learning_rate * a."""
 
     def __init__(
-        self, learning_rate: float, momentum: float, use_locking: bool = False, name: str = "Momentum"
+        self, learning_rate: Scalar, momentum: Scalar, use_locking: bool = False, name: str = "Momentum"
     ) -> None:
-        """Take the step size and the decay of a. Raises ModelError for one below 0."""
-        super().__init__(core.Momentum(learning_rate, momentum), name)
+        """Take the step size and the decay of a, each a number or a tensor of one; raises as gradient descent does."""
+        super().__init__(core.Momentum(_number("learning_rate", learning_rate), _number("momentum", momentum)), name)
 
 
 class _Wrapper(Optimizer):
@@ -198,30 +223,38 @@ class MapGradientOptimizer(_Wrapper):
 
 @dataclass(frozen=True)
 class MappedByFunctions(GradientMap):
-    """Python functions as the core's gradient map; each costs one operation an element (assumed)."""
+    """Python functions as the core's gradient map; each costs one operation an element (assumed).
 
-    functions: tuple[GradientFunction, ...] = ()
+    Attributes:
+        functions: returns those of the optimizer in use.
+    """
+
+    functions: Callable[[], tuple[GradientFunction, ...]] = tuple
 
     def __call__(self, gradient: Array, variable: Array) -> Array:
         """Return the gradient to accumulate, in the dtype of the one that came."""
         found: Any = gradient
-        for function in self.functions:
+        for function in self.functions():
             found = function(found, variable)
         return np.asarray(found, gradient.dtype)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
+        count = len(self.functions())
         return Work(
-            flops=parameter_count * len(self.functions),
+            flops=parameter_count * count,
             sram_bytes=3 * parameter_count * itemsize,
             itemsize=itemsize,
-            supersteps=len(self.functions),
+            supersteps=count,
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class WeightUpdate:
     """An optimizer of this module as the core's: the machine applies it with this.
+
+    The last stage sets all three anew in each micro-batch, for a learning rate that is a tensor has
+    its value there: that of the last micro-batch before the update counts.
 
     Attributes:
         optimizer: whose apply_gradients is called.
@@ -235,8 +268,9 @@ class WeightUpdate:
     @property
     def gradient_map(self) -> GradientMap | None:
         """The optimizer's functions of each micro-batch's gradients, if any."""
-        functions = self.optimizer.gradient_functions
-        return MappedByFunctions(functions=functions) if functions else None
+        if not self.optimizer.gradient_functions:
+            return None
+        return MappedByFunctions(functions=lambda: self.optimizer.gradient_functions)
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return the rule's state before the first update."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.errors import ProgramStateError
+from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.program import Built, accumulator_dtype, sent_dtype
 from ipusim.ipu.traced import Traced, as_tensor
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
+from ipusim.model.function_stage import as_results
 from ipusim.model.layer import Array
 from ipusim.model.workload import Workload
 from ipusim.timeline.timeline import Timeline
@@ -37,6 +39,30 @@ class _Feed:
         if self._queue is None:
             return self._inputs, None
         return (*self._inputs, *self._queue.take(self.start + index)), None
+
+    def replace_inputs(self, inputs: Sequence[Any]) -> None:
+        """Take other values for the inputs.
+
+        Raises ProgramError for another number or shape of them, ProgramTypeError where a value would have to be
+        rounded to the input's dtype.
+        """
+        if len(inputs) != len(self._inputs):
+            raise ProgramError(
+                f"inputs: expected {len(self._inputs)} values as in the pipeline's own, got {len(inputs)}"
+            )
+        found = []
+        for place, (value, held) in enumerate(zip(inputs, self._inputs, strict=True)):
+            array = as_tensor(value)
+            if array.shape != held.shape:
+                raise ProgramError(
+                    f"inputs[{place}]: expected shape {held.shape} as in the pipeline's own, got {array.shape}"
+                )
+            if not np.can_cast(array.dtype, held.dtype, "same_kind"):
+                raise ProgramTypeError(
+                    f"inputs[{place}]: expected {held.dtype} as in the pipeline's own, got {value!r}"
+                )
+            found.append(array.astype(held.dtype))
+        self._inputs = tuple(found)
 
     def go_on(self) -> None:
         """Begin a run where the queue is."""
@@ -64,23 +90,24 @@ class Pipeline:
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            self._outfeed.connect(forms, arguments.outfeed_loss)
+            self._outfeed.connect(forms, traced.sends_alone)
         self._feed = _Feed(arguments)
         variables = traced.variables
 
         def dtype_of(name: str) -> np.dtype[Any]:
             return accumulator_dtype(arguments, name, variables[name])
 
-        workload = Workload(
-            stages=tuple(each.stage for each in traced.stages),
-            feed=self._feed,
-            optimizer=traced.optimizer,
-            reduction=arguments.reduction_method.reduction,
-            accumulation_dtype=dtype_of,
-        )
-        self._executors = [
-            NumpyExecutor(self.program.shape, workload, replica, replicas, outfeed) for replica in range(replicas)
-        ]
+        self._executors = []
+        for replica in range(replicas):
+            stages, optimizer = traced.replica()
+            workload = Workload(
+                stages=stages,
+                feed=self._feed,
+                optimizer=optimizer,
+                reduction=arguments.reduction_method.reduction,
+                accumulation_dtype=dtype_of,
+            )
+            self._executors.append(NumpyExecutor(self.program.shape, workload, replica, replicas, outfeed))
         self._together = replicas_of(self._executors, self.plan, self.program, self.system)
         self._timeline: Timeline | None = None
 
@@ -104,11 +131,14 @@ class Pipeline:
         self._together.let_go_of_all()
         return found
 
-    def run(self) -> Timeline:
+    def run(self, inputs: Any = None) -> Timeline:
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
 
-        The results go to the outfeed queue.
+        ``inputs`` are new values for those of the pipeline, such as another learning rate, from this run on. The
+        results go to the outfeed queue. Raises ProgramError and ProgramTypeError for inputs of another form.
         """
+        if inputs is not None:
+            self._feed.replace_inputs(as_results(inputs))
         self._feed.go_on()
         for executor in self._executors:
             executor.results.clear()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
@@ -37,15 +37,34 @@ class TracedStage:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """All stages, and the optimizer; None in inference."""
+    """All stages, and what comes of them.
+
+    Attributes:
+        stages: in order.
+        optimizer: None in inference.
+        sends_alone: whether an element of the outfeed is one array by itself: the loss, or in inference a result
+            that the last stage does not return in a list. As in Graphcore's, the results of a training, and
+            accumulated ones, are in a list however few they are.
+    """
 
     stages: tuple[TracedStage, ...]
     optimizer: WeightUpdate | None
+    sends_alone: bool
 
     @property
     def variables(self) -> dict[str, Array]:
         """The initial value of each variable."""
         return {name: each.stage.variables[name] for each in self.stages for name in each.owned}
+
+    def replica(self) -> tuple[tuple[FunctionStage, ...], WeightUpdate | None]:
+        """Return stages and optimizer for one replica alone, as its last stage says what the optimizer is."""
+        stages = tuple(each.stage for each in self.stages)
+        if self.optimizer is None:
+            return stages, None
+        finish = stages[-1].function
+        assert isinstance(finish, _Finish)
+        own = finish.again()
+        return (*stages[:-1], replace(stages[-1], function=own)), own.weight_update
 
 
 def as_tensor(value: Any) -> Array:
@@ -79,9 +98,9 @@ def trace(arguments: Arguments) -> Traced:
             function = _with_keywords(given, keywords)
             if place == last and arguments.optimizer_function is not None:
                 function = finish = _Finish(function, arguments)
-            variables, results = try_stage(name, function, inputs)
-            stage = FunctionStage(name, function, variables, before, finish is not None)
-            outputs = results[1:] if finish else results
+            tried = try_stage(name, function, inputs)
+            stage = FunctionStage(name, function, tried.variables, before, finish is not None)
+            outputs = tried.outputs[1:] if finish else tried.outputs
             owned = _check_users(arguments, found, users, stage, place)
             found.append(TracedStage(stage, place, inputs, outputs, owned))
             arrays += outputs
@@ -89,23 +108,29 @@ def trace(arguments: Arguments) -> Traced:
                 learned += stage.teaches(inputs)
     if finish is None:
         _check_has_queue(arguments, arrays)
-        return Traced(tuple(found), None)
+        return Traced(tuple(found), None, tried.alone and not arguments.accumulate_outfeed)
     if not users:
         raise ProgramError("No variables to optimize.")
-    return Traced(tuple(found), finish.weight_update)
+    return Traced(tuple(found), finish.weight_update, arguments.outfeed_loss)
 
 
 class _Finish:
     """The last stage in training: its function, then the optimizer function; gives the loss, then what is sent.
 
     Attributes:
-        found: what the optimizer function returned the first time.
+        weight_update: the optimizer that the latest call has returned, as the core applies it; None before the first.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments) -> None:
         self._function = function
         self._arguments = arguments
-        self.found: OptimizerFunctionOutput | None = None
+        self.weight_update: WeightUpdate | None = None
+
+    def again(self) -> _Finish:
+        """Return another of the same functions, which notes its optimizers for itself."""
+        found = _Finish(self._function, self._arguments)
+        found.weight_update = replace(self.weight_update) if self.weight_update else None
+        return found
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = self._arguments
@@ -114,16 +139,21 @@ class _Finish:
         found = arguments.optimizer_function(*outputs)
         if not isinstance(found, OptimizerFunctionOutput):
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {found!r}")
-        if self.found is None:
-            self._check(outputs)
-            self.found = found
+        self._note(found, outputs)
         return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
 
-    @property
-    def weight_update(self) -> WeightUpdate:
-        """The optimizer as the core applies it."""
-        assert self.found is not None
-        return WeightUpdate(self.found.opt, self.found.apply_gradients_args, self.found.apply_gradients_kwargs)
+    def _note(self, found: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
+        update, given = self.weight_update, (found.apply_gradients_args, found.apply_gradients_kwargs)
+        if update is None:
+            self._check(outputs)
+            self.weight_update = WeightUpdate(found.opt, *given)
+            return
+        before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__
+        if before != now:
+            raise ModelError(
+                f"optimizer_function: expected one kind of optimizer in all micro-batches, got {now} after {before}"
+            )
+        update.optimizer, (update.args, update.kwargs) = found.opt, given
 
     def _check(self, outputs: tuple[Any, ...]) -> None:
         mask = self._arguments.outfeed_mask

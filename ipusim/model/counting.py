@@ -41,6 +41,7 @@ from ipusim.model.layer_call import Call
 from ipusim.model.layers import Flatten
 from ipusim.model.profile import Work
 from ipusim.model.stash import root_of
+from ipusim.model.traced_array import refusing_plain_numpy
 
 
 def _names(text: str) -> frozenset[str]:
@@ -229,7 +230,7 @@ def count_passes(
     what cannot be counted.
     """
     both = Tally()
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
@@ -264,7 +265,7 @@ def count_several(
     floating-point are passed on as they are, and calls on them alone are not counted.
     """
     tally = Tally(weights)
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
             return new_box(array, trace, CountingNode.new_root(tally)) if array.dtype.kind == "f" else array

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import IpusimError, ModelError
+from ipusim.errors import IpusimError, ModelError, UntraceableError
 from ipusim.model.bound_stage import Receiver
 from ipusim.model.layer import Array, Key, Parameters, Saved
 from ipusim.model.variables import looking_up
@@ -132,14 +132,20 @@ class BoundFunction:
         self._parameters = {name: parameters[name] for name in stage.variables}
 
     def forward(self, x: Arrays, labels: Array | None, key: Key | None = None) -> tuple[Arrays, Saved]:
-        """Evaluate the function; under a trace in training, which a ``key`` tells."""
-        stage, arrays = self._stage, [*self._parameters.values(), *x]
+        """Evaluate the function; under a trace in training, which a ``key`` tells.
+
+        Raises UntraceableError for plain NumPy on what needs a gradient, as a branch not taken before may have it.
+        """
+        stage, arrays = self._stage, [_read_only(array) for array in (*self._parameters.values(), *x)]
         if key is None:
             pull, results = None, stage.call(*arrays)
         else:
             from ipusim.model.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
 
-            pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
+            try:
+                pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
+            except UntraceableError as error:
+                raise UntraceableError(f"stage {stage.name!r}: {error}") from error
         outputs = tuple(np.asarray(result) for result in results)
         forms = tuple((array.shape, array.dtype) for array in outputs)
         takers = tuple(array.dtype if needed else None for array, needed in zip(x, stage.needed(x), strict=True))
@@ -173,30 +179,61 @@ class BoundFunction:
         return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers)
 
 
-def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> tuple[dict[str, Array], Arrays]:
-    """Run a function once; return the initial values of the variables that it asks for, and its outputs.
+class Tried(NamedTuple):
+    """What a function did when it was run once.
 
-    Raises ModelError when it fails, or returns what is no array, and for one variable asked for in two shapes.
+    Attributes:
+        variables: initial values of the variables that it asked for, by name.
+        outputs: what it returned.
+        alone: whether that is an array by itself, and not in a tuple or list.
+    """
+
+    variables: dict[str, Array]
+    outputs: Arrays
+    alone: bool
+
+
+def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
+    """Run a function once and return what it did.
+
+    Raises ModelError when it fails, as where it changes an array that it is given, or returns what is no array, and
+    for one variable asked for in two shapes.
     """
     variables: dict[str, Array] = {}
 
     def lookup(variable: str, initial: Array) -> Array:
         found = variables.setdefault(variable, initial)
         check_same(variable, found, initial)
-        return found
+        return _read_only(found)
 
     try:
         with looking_up(lookup), np.errstate(all="ignore"):
-            outputs = tuple(np.asarray(result) for result in as_results(function(*inputs)))
+            returned = function(*map(_read_only, inputs))
+            results = as_results(returned)
+            nested = next((result for result in results if isinstance(result, tuple | list | Mapping)), None)
+            if nested is not None:  # its arrays would be taken out of a trace, and no gradient come back
+                raise ModelError(
+                    f"stage {name!r}: expected an array or a tuple of arrays, got a {type(nested).__name__} in it"
+                )
+            outputs = tuple(map(np.asarray, results))
     except IpusimError:
         raise
     except (Exception, SystemExit) as error:
         shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs) or "nothing"
-        raise ModelError(f"stage {name!r} failed on {shapes}: {type(error).__name__}: {error}") from error
+        changed = isinstance(error, ValueError) and "read-only" in str(error)  # NumPy's words
+        hint = ": others use the array too, so assign the result to a new name" if changed else ""
+        raise ModelError(f"stage {name!r} failed on {shapes}: {type(error).__name__}: {error}{hint}") from error
     for place, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
             raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
-    return variables, outputs
+    return Tried(variables, outputs, returned is not None and not isinstance(returned, tuple | list))
+
+
+def _read_only(array: Array) -> Array:
+    """Return a view that a user's function cannot change: the array is a variable, or of the dataset."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def check_same(name: str, one: Array, other: Array) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 from autograd.core import VJPNode, add_outgrads
 from autograd.tracer import getval, isbox, new_box, toposort, trace_stack
 
+from ipusim.model.traced_array import refusing_plain_numpy
+
 #: From the gradient of the result to the gradient of each wanted argument, in their order.
 Pullback = Callable[[Any], list[Any]]
 
@@ -23,10 +25,11 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequen
 
     ``function`` is written with ``autograd.numpy``. An argument that the result does
     not depend on has a gradient of zeros. Returned gradients may share memory with
-    each other and with the gradient that came in.
+    each other and with the gradient that came in. Raises UntraceableError for plain
+    NumPy on what depends on a wanted argument.
     """
     roots = {index: VJPNode.new_root() for index in wanted}
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
     depends = isbox(result) and result._trace == trace
     end, value = (result._node, result._value) if depends else (None, result)
@@ -94,6 +97,6 @@ def _traced(
 ) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
     """Evaluate under a trace; return the roots by argument, the results, and which of these hang on a root."""
     roots = {index: VJPNode.new_root() for index in wanted}
-    with trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
     return roots, results, [isbox(result) and result._trace == trace for result in results]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ModelError
+from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.profile import Work
 
@@ -76,6 +76,8 @@ class _PythonFunction:
         try:
             with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
                 yield
+        except UntraceableError as error:
+            raise ModelError(f"{self._label}: {error}") from error
         except ModelError:
             raise
         except Exception as error:
@@ -99,7 +101,10 @@ class _PythonFunction:
         from ipusim.model.gradient import pullback  # noqa: PLC0415 - only models with Python functions pay for autograd
 
         arrays = [x, *(parameters[name] for name in self.shapes)]
-        pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
+        try:
+            pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
+        except UntraceableError as error:
+            raise ModelError(f"{self._label}: {error}") from error
         return np.asarray(y, x.dtype), (pull, x.dtype)
 
     def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import math
 
 import autograd.numpy as anp
 import numpy as np
@@ -176,8 +175,10 @@ def test_the_example_of_the_package_runs():
 def test_a_stage_that_cannot_be_counted_or_traced_is_named(run):
     with pytest.raises(ModelError, match="stage 'pipeline_stage_1': the work of 'inv' cannot be counted"):
         run(computational_stages=[times_w, lambda x: anp.linalg.inv(anp.outer(x, x) + anp.eye(2))])
-    with pytest.raises(ModelError, match="stage 'pipeline_stage_1': it cannot be traced: "):
-        run(computational_stages=[times_w, lambda x: x * math.sqrt(x[0])], optimizer_function=learn)
+    with pytest.raises(
+        ModelError, match="stage 'pipeline_stage_1': it cannot be traced: NotImplementedError: VJP of copy"
+    ):
+        run(computational_stages=[times_w, anp.copy], optimizer_function=learn)
 
 
 def test_gradients_go_back_to_variables_alone(run):

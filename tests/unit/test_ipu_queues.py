@@ -9,6 +9,8 @@ from ipusim.errors import ModelError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.optimizers import GradientDescentOptimizer
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.model.datasets import Dataset
 from ipusim.model.feed import Feed
 
@@ -77,8 +79,8 @@ def test_infeed_goes_on_from_run_to_run(run):
     queue, outfeed = IPUInfeedQueue(np.float32(i) for i in range(16)), IPUOutfeedQueue()
     found = run(infeed_queue=queue, outfeed_queue=outfeed)
     found.run()
-    assert outfeed.dequeue()[0].tolist() == list(range(16))
-    assert outfeed.dequeue()[0].shape == (0,)
+    assert outfeed.dequeue().tolist() == list(range(16))
+    assert outfeed.dequeue().shape == (0,)
 
 
 def test_infeed_elements_by_name(run):
@@ -89,7 +91,7 @@ def test_infeed_elements_by_name(run):
         infeed_queue=IPUInfeedQueue(repeat([{"y": np.float32(1), "x": np.float32(4)}])),
         outfeed_queue=outfeed,
     )
-    assert outfeed.dequeue()[0].tolist() == [6.0] * 8
+    assert outfeed.dequeue().tolist() == [6.0] * 8
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,36 @@ def test_outfeed_before_and_after_a_pipeline(run, refused):
     run(outfeed_queue=queue)
     refused(ValueError, "An outfeed can only be enqueued once.", lambda: run(outfeed_queue=queue))
     assert len(queue) == 8
-    assert [element[0].tolist() for element in queue] == [[1.0, 1.0]] * 8
+    assert [element.tolist() for element in queue] == [[1.0, 1.0]] * 8
     assert len(queue) == 0
+
+
+def learn(loss):
+    return OptimizerFunctionOutput(GradientDescentOptimizer(0.0), loss)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "alone"),
+    [
+        ({}, True),
+        ({"computational_stages": [identity, lambda x: [x]]}, False),
+        ({"computational_stages": [identity, lambda x: (x, x)]}, False),
+        ({"accumulate_outfeed": True}, False),
+        ({"optimizer_function": learn}, False),
+        ({"optimizer_function": learn, "outfeed_loss": True}, True),
+        ({"optimizer_function": learn, "outfeed_loss": True, "accumulate_outfeed": True}, True),
+    ],
+)
+@pytest.mark.parametrize("mode", list(IPUOutfeedMode))
+def test_a_single_result_comes_by_itself_where_graphcores_does(arguments, alone, mode, run):
+    if arguments.get("accumulate_outfeed"):  # in the mode ALL only
+        mode = IPUOutfeedMode.ALL
+    queue = IPUOutfeedQueue(mode)
+    run(outfeed_queue=queue, **arguments)
+    found = queue.dequeue()
+    assert isinstance(found, np.ndarray) == alone
+    elements = () if mode is IPUOutfeedMode.LAST else (1,) if arguments.get("accumulate_outfeed") else (8,)
+    assert (found if alone else found[-1]).shape == (*elements, 2)
 
 
 def test_outfeed_in_mode_last(refused):
