@@ -59,7 +59,10 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     program, system = experiment.program, experiment.system
     plan = find(program.schedule).plan(program.shape)
     check(plan)
-    memory = _memory(experiment, plan)
+    memory = memory_of(experiment, plan)
+    if _memory_mode(experiment) == "error":
+        memory.check()
+        _check_streaming_memory(system, memory.footprint)
     executor = _Executor(experiment, experiment.workload, plan) if experiment.workload else None
     # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
     # A training that diverges is a result: its losses say so, and NumPy need not.
@@ -84,16 +87,15 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
     )
 
 
-def _memory(experiment: Experiment, plan: Plan) -> Fit:
-    """Return what the IPUs hold; raises OutOfMemoryError where that is too much and is to be an error."""
-    scenario, system = experiment.scenario, experiment.system
-    mode = scenario.memory or ("off" if system.free else "error")
-    held = footprint(plan, experiment.program, scenario.code_bytes)
-    found = fit(plan, held, None if mode == "off" else system.ipu.sram_bytes)
-    if mode == "error":
-        found.check()
-        _check_streaming_memory(system, held)
-    return found
+def memory_of(experiment: Experiment, plan: Plan) -> Fit:
+    """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    system = experiment.system
+    held = footprint(plan, experiment.program, experiment.scenario.code_bytes)
+    return fit(plan, held, None if _memory_mode(experiment) == "off" else system.ipu.sram_bytes)
+
+
+def _memory_mode(experiment: Experiment) -> str:
+    return experiment.scenario.memory or ("off" if experiment.system.free else "error")
 
 
 def _check_streaming_memory(system: System, held: Footprint) -> None:
