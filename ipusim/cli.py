@@ -7,13 +7,12 @@ Every import that costs time stands inside the command that needs it, so that
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -37,8 +36,6 @@ app = typer.Typer(
 _PATIENCE_S: Final = 1.0
 #: Columns of a table that goes to a file or a pipe.
 _PIPE_WIDTH: Final = 140
-#: A number with its unit, as cells of tables have them; a column of such cells is flush right.
-_NUMBER: Final = re.compile(r"-|[\d,.]+([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
 Overrides = Annotated[
@@ -137,6 +134,7 @@ def compare(
 ) -> None:
     """Run a scenario under several schedules; write a figure of their traces on one time axis, print a table."""
     from ipusim.render.tables import comparison_table
+    from ipusim.study import tables
     from ipusim.study.compare import compare as compare_schedules
     from ipusim.study.folder import write_folder
     from ipusim.study.report import comparison_files
@@ -149,8 +147,12 @@ def compare(
     folder = out or Path("reports") / done.experiment.name
     write_folder(folder, files)
     summaries = [row.result.summary for row in rows if row.result is not None]
-    refusals = [(row.schedule, row.refusal) for row in rows if row.result is None]
-    _print_table(comparison_table(summaries, refusals))
+    refused = [row.schedule for row in rows if row.result is None]
+    _print_table(comparison_table(summaries, refused, [row.schedule for row in rows if not row.fits]))
+    if (memory := tables.schedule_memory_table(rows)).rows:
+        _print_table(memory)
+    for line in tables.comparison_words(rows):
+        typer.echo(line)
     typer.echo(f"{folder}: {', '.join(files)}")
 
 
@@ -242,17 +244,22 @@ def _print_table(table: Table) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(
-        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.header)
-    )
-    for column, name in enumerate(table.header):
-        numbers = column and all(_NUMBER.fullmatch(row[column]) for row in table.rows if row[column])
-        drawn.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=bool(numbers))
-    for row in table.rows:
-        drawn.add_row(*map(Text, row))
+    from ipusim.render.tables import fitted
+
     # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    Console(width=_PIPE_WIDTH if piped else None).print(drawn)
+    console = Console(width=_PIPE_WIDTH if piped else None)
+    for part in fitted(table, console.width):
+        shown = part.table
+        drawn = RichTable(
+            title=shown.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header)
+        )
+        for column, (name, width) in enumerate(zip(shown.header, part.widths, strict=True)):
+            justify: Literal["left", "right"] = "right" if shown.has_numbers(column) else "left"
+            drawn.add_column(name, justify=justify, overflow="fold", width=width)
+        for row in shown.rows:
+            drawn.add_row(*map(Text, row))
+        console.print(drawn)
 
 
 @contextmanager

@@ -32,6 +32,11 @@ class Fit:
     peaks: tuple[Peak, ...]
     sram_bytes: int | None
 
+    @property
+    def fullest(self) -> Peak:
+        """The largest peak."""
+        return max(self.peaks, key=lambda peak: peak.bytes)
+
     def excess_bytes(self, peak: Peak) -> int:
         """Return by how much an IPU's peak is more than its memory; 0 where it fits."""
         return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
@@ -47,9 +52,9 @@ class Fit:
         if self.sram_bytes is None:
             return "Memory is not limited here."
         if not self.too_large:
-            largest = max(self.peaks, key=lambda peak: peak.bytes)
+            full = self.fullest
             return (
-                f"Memory: every IPU fits; the fullest is IPU {largest.ipu} with {format_bytes(largest.bytes)} "
+                f"Memory: every IPU fits; the fullest is IPU {full.ipu} with {format_bytes(full.bytes)} "
                 f"of {format_bytes(self.sram_bytes)}."
             )
         worst, *others = self.too_large

@@ -20,13 +20,15 @@ def comparison(
     end: int | None = None,
     *,
     title: str = "",
+    remarks: Sequence[str] = (),
     width_in: float = 10.0,
     height_in: float | None = None,
 ) -> Figure:
     """Return the traces of ``timelines`` under each other, by default over the longest first execution.
 
-    The line above each names its schedule and the makespan of its first execution
-    without the weight update. Raises OutputError for no Timelines, for different
+    The line above each names its schedule, the makespan of its first execution
+    without the weight update, and its remark out of ``remarks``, of which there are
+    none or one for each. Raises OutputError for no Timelines, for different
     clocks (which have no common axis), and as :func:`execution_trace` does.
     """
     if not timelines:
@@ -39,11 +41,12 @@ def comparison(
     if not 0 <= start < last:
         raise OutputError(f"expected a window of cycles that begins before it ends, got {start} to {last}")
     panels = [
-        Headed(
-            f"{timeline.info.schedule}: {first.makespan_cycles:,} cycles, "
-            f"{format_seconds(first.makespan_cycles / clocks[0]).replace('us', 'µs')}",
-            timeline,
-        )
-        for timeline, first in zip(timelines, firsts, strict=True)
+        Headed(_heading(timeline, first.makespan_cycles, remark), timeline)
+        for timeline, first, remark in zip(timelines, firsts, remarks or [""] * len(timelines), strict=True)
     ]
     return stack(panels, Window(start, last), title, width_in, height_in)
+
+
+def _heading(timeline: Timeline, makespan_cycles: int, remark: str) -> str:
+    seconds = format_seconds(makespan_cycles / timeline.info.clock_hz).replace("us", "µs")
+    return f"{timeline.info.schedule}: {makespan_cycles:,} cycles, {seconds}{f'; {remark}' if remark else ''}"

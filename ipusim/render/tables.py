@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+from rich.cells import cell_len
 
 from ipusim.analysis.summary import Summary
 from ipusim.analysis.utilisation import IpuUse, ratio
 from ipusim.units import format_seconds
+
+#: Characters between two columns of a drawn table, and on both of its sides together.
+BETWEEN: Final = 3
+SIDES: Final = 2
+#: A number with its unit, as cells of tables have them.
+_NUMBER: Final = re.compile(r"-|[\d,.]+([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
+#: Text is broken into about so many lines, or lines of so many characters if these are fewer, but never within a word.
+_LINES: Final = 3
+_NARROWEST_TEXT: Final = 18
 
 
 @dataclass(frozen=True)
@@ -17,6 +30,65 @@ class Table:
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def has_numbers(self, column: int) -> bool:
+        """Return whether a column has numbers alone, which are written flush right; the first one has names."""
+        return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table that fits a terminal: ``widths`` are the characters of its columns."""
+
+    table: Table
+    widths: tuple[int, ...]
+
+
+def fitted(table: Table, width: int) -> list[Part]:
+    """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
+
+    No column is left out, and no number or name in the first column is broken: first headers
+    are broken into words, then text into lines, and then the columns into parts that
+    all begin with the first column.
+    """
+    columns = range(len(table.header))
+    cells = [max((cell_len(row[column]) for row in table.rows), default=0) for column in columns]
+    least = [_least(table, column, cells[column]) for column in columns]
+    groups: list[list[int]] = [[0]]
+    for column in columns[1:]:
+        if len(groups[-1]) > 1 and _drawn([least[each] for each in (*groups[-1], column)]) > width:
+            groups.append([0])
+        groups[-1].append(column)
+    parts = []
+    for number, group in enumerate(groups):
+        widths = {column: max(cells[column], cell_len(table.header[column])) for column in group}
+        while _drawn(widths.values()) > width:
+            wide = [column for column in group if widths[column] > least[column]]
+            if not wide:
+                break
+            widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
+        rows = tuple(tuple(row[column] for column in group) for row in table.rows)
+        title = f"{table.title} (continued)" if number else table.title
+        parts.append(Part(Table(title, tuple(table.header[column] for column in group), rows), tuple(widths.values())))
+    return parts
+
+
+def _least(table: Table, column: int, cells: int) -> int:
+    """Return the least width of a column whose widest cell has ``cells`` characters."""
+    header = _longest_word(table.header[column])
+    if column == 0 or table.has_numbers(column):
+        return max(header, cells)
+    words = max((_longest_word(row[column]) for row in table.rows), default=0)
+    return max(header, words, min(cells // _LINES, _NARROWEST_TEXT))
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def _drawn(widths: Collection[int]) -> int:
+    """Return the width of a drawn table of columns of ``widths``."""
+    return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES
 
 
 def summary_table(summary: Summary) -> Table:
@@ -96,8 +168,10 @@ def ipu_table(summary: Summary) -> Table:
     )
 
 
-def comparison_table(summaries: Sequence[Summary], refused: Sequence[tuple[str, str]] = ()) -> Table:
-    """Return a row for each run, and one for each ``refused`` schedule: its name and why."""
+def comparison_table(
+    summaries: Sequence[Summary], refused: Sequence[str] = (), too_large: Collection[str] = ()
+) -> Table:
+    """Return a row for each run, and one for each ``refused`` schedule; those in ``too_large`` do not fit."""
     against = f"against {summaries[0].schedule}" if summaries else "against"
     header = ("schedule", "makespan (cycles)", "makespan", against, "bubble", "samples/s", "note")
     first = summaries[0].makespan_cycles if summaries else 0
@@ -109,11 +183,11 @@ def comparison_table(summaries: Sequence[Summary], refused: Sequence[tuple[str, 
             f"{ratio(summary.makespan_cycles, first):.3g} x" if first else "-",
             _percent(summary.bubble.idle_fraction),
             f"{summary.throughput.samples_per_s:,.0f}",
-            "",
+            "out of memory" if summary.schedule in too_large else "",
         )
         for summary in summaries
     ]
-    rows += [(name, "-", "-", "-", "-", "-", f"refused: {reason}") for name, reason in refused]
+    rows += [(name, "-", "-", "-", "-", "-", "refused") for name in refused]
     return Table("Schedules on the same work", header, tuple(rows))
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipusim.analysis.fit import Fit
 from ipusim.errors import IpusimError, ProgramError
 from ipusim.machine.simulate import Progress
 from ipusim.scenario.memory import ScenarioMemoryError
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.resolve import load_experiment
 from ipusim.schedules.registry import find, names
-from ipusim.study.run import Result, execute
+from ipusim.study.run import Result, execute, memory_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +24,19 @@ class Row:
         schedule: its name.
         result: of the run; None when the schedule refuses the program.
         refusal: its own words, the nearest legal counts included when the count is why.
+        memory: what its IPUs hold against what they have, also where that is why it is refused;
+            None where the scenario does not say, or where the schedule cannot lay the program out.
     """
 
     schedule: str
     result: Result | None
     refusal: str = ""
+    memory: Fit | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the schedule runs, and every IPU holds what it needs for that, as far as the scenario says."""
+        return self.result is not None and not self.result.memory.too_large
 
 
 def compare(
@@ -52,10 +61,13 @@ def compare(
             rows.append(Row(name, None, "; ".join(problem.text for problem in error.problems)))
             continue
         try:
-            rows.append(Row(name, execute(experiment, progress)))
+            result = execute(experiment, progress)
         except ScenarioMemoryError as error:
             refused.append(error)
-            rows.append(Row(name, None, error.problems[0].text))
+            plan = find(name).plan(experiment.program.shape)
+            rows.append(Row(name, None, error.problems[0].text, memory_of(experiment, plan)))
+        else:
+            rows.append(Row(name, result, memory=result.memory if result.describes_memory else None))
     if len(refused) == len(rows):
         load_experiment(path, overrides)  # a mistake of the file itself shows as it stands there
         raise refused[0]

@@ -1,4 +1,4 @@
-"""What a run's memory report says, as plain data for ``summary.json``."""
+"""What a run's memory report says, as plain data for ``summary.json`` and ``comparison.json``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from typing import Any
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
 from ipusim.timeline.timeline import Timeline
+
+
+def fullest_dict(fit: Fit) -> dict[str, Any]:
+    """Return the peak of the fullest IPU, and whether all fit."""
+    peak = fit.fullest
+    return {
+        "sram_bytes": fit.sram_bytes,
+        "fits": not fit.too_large,
+        "verdict": fit.verdict(),
+        "ipu": peak.ipu,
+        "peak_bytes": peak.bytes,
+        "peak_pass": peak.during,
+        "excess_bytes": fit.excess_bytes(peak),
+    }
 
 
 def memory_dict(fit: Fit, timeline: Timeline) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ipusim.render.window import Window, execution_window, phase_window, window
 from ipusim.study.compare import Row
 from ipusim.study.effects import effects
 from ipusim.study.learning import Learning
-from ipusim.study.memory import memory_dict
+from ipusim.study.memory import fullest_dict, memory_dict
 from ipusim.study.run import Result
 from ipusim.timeline.timeline import Timeline
 
@@ -207,14 +207,18 @@ def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
 
 def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
     """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
-    results = [row.result for row in rows if row.result is not None]
-    name = results[0].experiment.name
-    figure = comparison([result.timeline for result in results], title=name)
+    run = [(row, row.result) for row in rows if row.result is not None]
+    figure = comparison(
+        [result.timeline for _, result in run],
+        title=run[0][1].experiment.name,
+        remarks=["" if row.fits else "out of memory" for row, _ in run],
+    )
     data = [
         {
             "schedule": row.schedule,
             "refusal": row.refusal or None,
             "summary": row.result.summary.to_dict() if row.result else None,
+            "memory": fullest_dict(row.memory) if row.memory else None,
         }
         for row in rows
     ]

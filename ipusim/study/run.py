@@ -84,15 +84,24 @@ def lay_out(experiment: Experiment) -> tuple[Plan, Fit]:
     Raises PlanError for a Plan that breaks a rule (a schedule of one's own can), and ScenarioMemoryError
     for a program that does not fit its IPUs, unless the scenario asks for a report of that.
     """
-    program, scenario, system = experiment.program, experiment.scenario, experiment.system
+    program = experiment.program
     plan = find(program.schedule).plan(program.shape)
     check(plan)
-    mode = scenario.memory or ("off" if system.free else "error")
-    held = footprint(plan, program, scenario.code_bytes)
-    found = fit(plan, held, None if mode == "off" else system.ipu.sram_bytes)
-    if mode == "error":
+    found = memory_of(experiment, plan)
+    if _memory_mode(experiment) == "error":
         check_memory(experiment, found)
     return plan, found
+
+
+def memory_of(experiment: Experiment, plan: Plan) -> Fit:
+    """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    system = experiment.system
+    held = footprint(plan, experiment.program, experiment.scenario.code_bytes)
+    return fit(plan, held, None if _memory_mode(experiment) == "off" else system.ipu.sram_bytes)
+
+
+def _memory_mode(experiment: Experiment) -> str:
+    return experiment.scenario.memory or ("off" if experiment.system.free else "error")
 
 
 class _Executor(NumpyExecutor):

@@ -21,6 +21,7 @@ from ipusim.timeline.timeline import Timeline
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
+ORDERS = ROOT / "scenarios" / "selection_orders.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
@@ -215,6 +216,53 @@ def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
     assert not (tmp_path / "losses.csv").exists()
     assert not (tmp_path / "memory.png").exists()
+
+
+def test_compare_says_which_schedule_does_not_fit(tmp_path):
+    done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert next(line for line in lines if line.split()[:1] == ["grouped"]).endswith("out of memory")
+    assert "grouped IPU 0 1.047 GiB F0.6 119.5% 175 MiB" in [" ".join(line.split()) for line in lines]
+    assert "interleaved IPU 0 784 MiB F0.3 87.4% -" in [" ".join(line.split()) for line in lines]
+    assert "grouped: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB." in done.stdout
+    assert "The fastest that fits its IPUs is interleaved." in lines
+    rows = {row["schedule"]: row for row in json.loads((tmp_path / "report" / "comparison.json").read_text())}
+    assert [rows[name]["memory"]["fits"] for name in rows] == [False, True, True, True]
+    # FIFOs of 6 x 96 MiB, of optimizer and gradients 192 and 96, parameters 96, live 96 + 4, feeds and copies 4 x 3.
+    assert rows["grouped"]["memory"]["peak_bytes"] == (576 + 192 + 96 + 96 + 100 + 12) << 20
+    assert rows["grouped"]["memory"]["excess_bytes"] == 175 << 20
+    refused = ipusim("compare", MEMORY, "--set", "memory=error", "--out", tmp_path / "error")
+    assert "grouped: refused: Out of memory on IPU 0: 1.047 GiB" in refused.stdout
+    again = {row["schedule"]: row for row in json.loads((tmp_path / "error" / "comparison.json").read_text())}
+    assert again["grouped"]["summary"] is None
+    assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
+
+
+def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
+    done = ipusim("compare", SMALL, "--out", tmp_path)
+    assert "Memory: the scenario does not say what its stages hold." in done.stdout
+    assert "fits" not in done.stdout
+    assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
+
+
+@pytest.mark.parametrize("columns", ["80", "60"])
+def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
+    done = subprocess.run(
+        [sys.executable, "-m", "ipusim.cli", "run", str(ORDERS), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": columns},
+    )
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    table = lines[lines.index("Selection orders") :]
+    for words in ("ZIGZAG 0 1 2 3 ", "SNAKE (used) 0 1 3 2 ", "HOOF 0 2 4 6 "):
+        assert any(" ".join(line.split()).startswith(words) for line in table)
+    for number in ("16 of 30", "65,589", "7,874,176"):
+        assert any(number in line for line in table)
+    tables = [line for line in lines if line.startswith((" ", "─"))]
+    assert max(map(len, tables)) <= int(columns)
 
 
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
