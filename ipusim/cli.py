@@ -83,23 +83,23 @@ def run(
     from ipusim.render.tables import ipu_table, summary_table
     from ipusim.scenario.resolve import load_experiment
     from ipusim.study import tables
-    from ipusim.study.folder import check_folder, write_folder
+    from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import RESULT_FILES, check_picture, picture_window, run_files
     from ipusim.study.run import execute
 
     experiment = load_experiment(scenario, overrides or ())
     folder = out or Path("reports") / experiment.name
     check_picture(experiment.executions, start, end, phase, execution)
-    check_folder(folder)
-    with _progress(experiment.name) as progress:
-        result = execute(experiment, progress)
-    try:
-        window = picture_window(result.timeline, start, end, phase, execution)
-    except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
-        typer.echo(f"{error}; the picture shows execution {execution} instead", err=True)
-        window = picture_window(result.timeline, execution=execution)
-    files = run_files(result, window)
-    write_folder(folder, files, stale=RESULT_FILES)
+    with ResultsFolder(folder, RESULT_FILES) as results:
+        with _progress(experiment.name) as progress:
+            result = execute(experiment, progress)
+        try:
+            window = picture_window(result.timeline, start, end, phase, execution)
+        except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
+            typer.echo(f"{error}; the picture shows execution {execution} instead", err=True)
+            window = picture_window(result.timeline, execution=execution)
+        files = run_files(result, window)
+        results.write(files)
     if experiment.description:
         typer.echo(experiment.description)
     _print_table(summary_table(result.summary))
@@ -134,18 +134,19 @@ def compare(
 ) -> None:
     """Run a scenario under several schedules; write a figure of their traces on one time axis, print a table."""
     from ipusim.render.tables import comparison_table
+    from ipusim.scenario.load import load_scenario, run_name
     from ipusim.study import tables
     from ipusim.study.compare import compare as compare_schedules
-    from ipusim.study.folder import write_folder
-    from ipusim.study.report import comparison_files
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.report import COMPARISON_FILES, comparison_files
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
-    with _progress("comparing") as progress:
-        rows = compare_schedules(scenario, names, overrides or (), progress)
-    done = next(row.result for row in rows if row.result is not None)
-    files = comparison_files(rows)
-    folder = out or Path("reports") / done.experiment.name
-    write_folder(folder, files)
+    folder = out or Path("reports") / run_name(load_scenario(scenario, overrides or ()), scenario)
+    with ResultsFolder(folder, COMPARISON_FILES) as results:
+        with _progress("comparing") as progress:
+            rows = compare_schedules(scenario, names, overrides or (), progress)
+        files = comparison_files(rows)
+        results.write(files)
     summaries = [row.result.summary for row in rows if row.result is not None]
     refused = [row.schedule for row in rows if row.result is None]
     _print_table(comparison_table(summaries, refused, [row.schedule for row in rows if not row.fits]))

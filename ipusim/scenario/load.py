@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -44,3 +45,12 @@ def load_scenario(path: Path | str, overrides: Iterable[str] = ()) -> Scenario:
     Raises ScenarioError with every problem found.
     """
     return load_source(path, overrides)[1]
+
+
+def run_name(scenario: Scenario, path: Path | str) -> str:
+    """Return what names a run and its folder: the scenario's name, or the file's.
+
+    Bytes of a file's name that no text can show (control characters, what is not UTF-8) are written as %XX.
+    """
+    shown = (c if c.isprintable() else quote(c, errors="surrogateescape") for c in Path(path).stem)
+    return scenario.name or "".join(shown)

@@ -32,7 +32,7 @@ from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import AddSpec
 from ipusim.scenario.limits import check_cycles, check_network
-from ipusim.scenario.load import load_source
+from ipusim.scenario.load import load_source, run_name
 from ipusim.scenario.problems import KeyPath, did_you_mean
 from ipusim.scenario.resolve_accumulation import check_accumulators
 from ipusim.scenario.resolve_data import Data, resolve_data
@@ -161,7 +161,7 @@ class _Parts:
 
 def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Experiment:
     """Assemble an Experiment of stages known by their cost alone."""
-    name = scenario.name or findings.source.path.stem
+    name = run_name(scenario, findings.source.path)
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
     program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
     parts, program = parts.settled(scenario, program, findings)
@@ -188,7 +188,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     profiles = counted_profiles(scenario, stages, feed, parts.training, findings)
     findings.raise_if_any()
     profiles = apply_options(scenario, profiles, parts.plan.shape, parts.system.ipu)
-    name = scenario.name or findings.source.path.stem
+    name = run_name(scenario, findings.source.path)
     program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
     parts, program = parts.settled(scenario, program, findings)
     check_cycles(scenario, parts.plan, program, parts.system, findings)

@@ -42,6 +42,8 @@ RESULT_FILES: Final = (
     "trace.svg",
     "memory.png",
 )
+#: Every file that a comparison may write.
+COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
 
 

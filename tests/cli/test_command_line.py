@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
+from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,7 @@ def test_run_writes_every_file_and_prints_a_summary(tmp_path):
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "a" / "b"
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".ipusim",
         "losses.csv",
         "memory.png",
         "summary.json",
@@ -78,8 +81,8 @@ def test_run_goes_to_reports_by_default(tmp_path):
 def test_same_bytes_under_two_hash_seeds(tmp_path):
     for seed in ("1", "2"):
         assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / seed, seed=seed).returncode == 0
-    names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert len(names) == 8
+    names = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file())
+    assert len(names) == 10
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
 
@@ -116,7 +119,8 @@ def test_compare_runs_all_and_says_who_refuses(tmp_path):
     assert "8 or 16" in " ".join(done.stdout.split())
     times = [rows[name]["summary"]["makespan_cycles"] for name in ("interleaved", "sequential", "sharded")]
     assert times[0] < times[1]
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {"comparison.json", "comparison.png", "comparison.svg"}
+    made = {path.name for path in (tmp_path / "c").iterdir() if path.is_file()}
+    assert made == {"comparison.json", "comparison.png", "comparison.svg"}
 
 
 def test_compare_that_no_schedule_can_run(tmp_path):
@@ -265,6 +269,28 @@ def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     assert max(map(len, tables)) <= int(columns)
 
 
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_results_go_to_another_file_system(tmp_path, command):
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=shared) as there:
+        (tmp_path / "out").symlink_to(there)
+        (Path(there) / "weights.npz").write_text("a stranger's")
+        done = ipusim(command, SMALL, "--out", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert (Path(there) / "weights.npz").read_text() == "a stranger's"
+        assert (tmp_path / "out" / ("summary.json" if command == "run" else "comparison.json")).exists()
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_folder_in_use_is_refused_before_the_run(tmp_path, command):
+    with ResultsFolder(tmp_path / "out"):
+        done = ipusim(command, MEMORY, "--out", tmp_path / "out", "--set", "memory=error")
+    assert done.returncode == 2
+    assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
+
+
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "ipusim.cli", "run", str(MEMORY), "--out", str(tmp_path)],
@@ -290,7 +316,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = ipusim("run", SMALL, "--out", tmp_path / "file" / "out")
     assert done.returncode == 2
-    assert "takes no files; name another place" in done.stderr
+    assert "Not a directory; name another place" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -301,7 +327,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp
     assert done.returncode == 2
     assert "trace.png: expected a place for a file, got a folder" in done.stderr
     assert (tmp_path / "summary.json").read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "summary.json"}
 
 
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):

@@ -1,0 +1,293 @@
+"""A folder of results takes a whole set or none, on any file system, from one run at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ipusim.errors import OutputError
+from ipusim.study.folder import ResultsFolder, write_file, write_folder
+
+NAMES = ("a.txt", "b.txt", "c.txt")
+
+
+def results(folder):
+    """Return what a person sees in the folder: its files and their content."""
+    return {path.name: path.read_text() for path in folder.iterdir() if path.name != ".ipusim"}
+
+
+def waiting(folder):
+    """Return what lies in the hidden folder beside the lock and the list."""
+    return {path.name for path in (folder / ".ipusim").iterdir()} - {"lock", "files.sha256"}
+
+
+def write(folder, names=NAMES, **files):
+    with ResultsFolder(folder, names) as opened:
+        opened.write({f"{name}.txt": content.encode() for name, content in files.items()})
+
+
+def python(code, *words, **options):
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Return a folder on another file system than that of ``tmp_path``."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
+
+
+def test_a_link_to_another_file_system_takes_results(tmp_path, elsewhere):
+    (tmp_path / "out").symlink_to(elsewhere)
+    write(tmp_path / "out", a="1", b="2")
+    assert results(elsewhere) == {"a.txt": "1", "b.txt": "2"}
+    write_file(tmp_path / "out" / "picture.png", b"3")
+    (tmp_path / "picture.png").symlink_to(elsewhere / "picture.png")
+    write_file(tmp_path / "picture.png", b"4")
+    assert results(elsewhere)["picture.png"] == "4"
+    assert waiting(elsewhere) == set()
+
+
+def test_a_mount_point_takes_results(tmp_path):
+    mount, unshare = shutil.which("mount"), shutil.which("unshare")
+    inside = [unshare, "--mount", "--map-root-user", "sh", "-c"]
+    (tmp_path / "out").mkdir()
+    mounted = f"{mount} -t tmpfs none '{tmp_path}/out'"
+    if not unshare or subprocess.run([*inside, mounted], check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    writes = f"write_folder(Path('{tmp_path}/out'), {{'a': b'1'}})"
+    code = f"from pathlib import Path; from ipusim.study.folder import write_folder; {writes}"
+    shown = f"{mounted} && {sys.executable} -c \"{code}\" && cat '{tmp_path}/out/a'"
+    done = subprocess.run([*inside, shown], check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1", "")
+
+
+def test_what_is_stale_goes_and_what_a_stranger_wrote_stays(tmp_path):
+    (tmp_path / "c.txt").write_text("a stranger's")
+    write(tmp_path, a="1", b="2")
+    assert results(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "a stranger's"}
+    (tmp_path / "notes.txt").write_text("mine")
+    write(tmp_path, a="3")
+    assert results(tmp_path) == {"a.txt": "3", "c.txt": "a stranger's", "notes.txt": "mine"}
+
+
+def test_a_file_that_was_changed_since_is_a_strangers(tmp_path):
+    write(tmp_path, a="1", b="2", c="3")
+    (tmp_path / "b.txt").write_text("2, and a remark")
+    write(tmp_path, a="4")
+    assert results(tmp_path) == {"a.txt": "4", "b.txt": "2, and a remark"}
+
+
+def test_two_commands_share_a_folder(tmp_path):
+    write(tmp_path, ("a.txt", "b.txt"), a="1", b="2")
+    write(tmp_path, ("c.txt",), c="3")
+    write(tmp_path, ("a.txt", "b.txt"), a="4")
+    assert results(tmp_path) == {"a.txt": "4", "c.txt": "3"}
+    write(tmp_path, ("c.txt", "d.txt"), d="5")
+    assert results(tmp_path) == {"a.txt": "4", "d.txt": "5"}
+
+
+def test_the_list_is_one_that_sha256sum_reads(tmp_path):
+    if not shutil.which("sha256sum"):
+        pytest.skip("there is no sha256sum here")
+    write(tmp_path, a="1", b="2")
+    done = subprocess.run(
+        ["sha256sum", "-c", ".ipusim/files.sha256"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "a.txt: OK\nb.txt: OK\n"
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_move_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch, at):
+    write(tmp_path, a="1", b="2", c="3")
+    move, moves = Path.rename, []
+
+    def failing(path, target):
+        moves.append(target)
+        if len(moves) == at:
+            raise OSError(16, "Device or resource busy", str(target))
+        return move(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    if at == 6:  # a and b go and come, c goes: five moves
+        write(tmp_path, a="4", b="5")
+        assert results(tmp_path) == {"a.txt": "4", "b.txt": "5"}
+        return
+    with pytest.raises(OutputError, match="Device or resource busy; name another place"):
+        write(tmp_path, a="4", b="5")
+    assert results(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"}
+    assert waiting(tmp_path) == set()
+
+
+def test_a_full_disk_leaves_all_as_it_was(tmp_path):
+    write(tmp_path, a="1", b="2")
+    code = """
+        import resource, signal, sys
+        from pathlib import Path
+        from ipusim.errors import OutputError
+        from ipusim.study.folder import ResultsFolder
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            with ResultsFolder(Path(sys.argv[1])) as opened:
+                opened.write({"a.txt": b"3", "b.txt": bytes(2000)})
+        except OutputError as error:
+            print(error)
+    """
+    for folder in (tmp_path, tmp_path / "new" / "one"):
+        done = python(code, folder)
+        assert done.stdout.startswith(f"{folder}: cannot be written: "), done.stderr
+    assert results(tmp_path) == {"a.txt": "1", "b.txt": "2"}
+    assert waiting(tmp_path) == set()
+
+
+def test_a_run_that_fails_leaves_nothing_that_was_not_there(tmp_path):
+    with pytest.raises(ZeroDivisionError), ResultsFolder(tmp_path / "a" / "b", NAMES):
+        assert 1 / 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_into_one_folder_are_one_too_many(tmp_path):
+    folder = tmp_path / "out"
+    with ResultsFolder(folder, NAMES) as opened:
+        with pytest.raises(OutputError) as caught:
+            write(folder, a="2")
+        assert str(caught.value) == f"{folder}: another run writes its results here; name another folder"
+        opened.write({"a.txt": b"1"})
+    assert results(folder) == {"a.txt": "1"}
+    write(folder, a="3")
+    assert results(folder) == {"a.txt": "3"}
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
+    code = """
+        import os, signal, sys
+        from pathlib import Path
+        from ipusim.study.folder import ResultsFolder
+        ResultsFolder._exchange = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        with ResultsFolder(Path(sys.argv[1]), ("a.txt", "b.txt")) as opened:
+            opened.write({"a.txt": b"2", "b.txt": b"2"})
+    """
+    write(tmp_path, a="1", b="1")
+    assert python(code, tmp_path).returncode == -signal.SIGKILL
+    assert results(tmp_path) == {"a.txt": "1", "b.txt": "1"}
+    assert (tmp_path / ".ipusim" / "new" / "b.txt").read_text() == "2"
+    write(tmp_path, a="3")
+    assert results(tmp_path) == {"a.txt": "3"}
+    assert waiting(tmp_path) == set()
+
+
+def test_a_file_system_without_locks_takes_results(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write(tmp_path, a="1")
+    assert results(tmp_path) == {"a.txt": "1"}
+
+
+@pytest.fixture
+def public():
+    """Return a folder that other users can reach, unlike ``tmp_path``."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_only_one_takes_results(public):
+    code = """
+        import os, sys
+        from pathlib import Path
+        from ipusim.errors import OutputError
+        from ipusim.study.folder import ResultsFolder, write_file
+        if os.getuid() == 0:  # whom no permission keeps out
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        for folder in map(Path, sys.argv[1:]):
+            try:
+                with ResultsFolder(folder) as opened:
+                    print("opened")
+                    opened.write({"a": b"1"})
+                write_file(folder / "b", b"2")
+            except OutputError as error:
+                print(error)
+    """
+    writable, locked = public / "writable", public / "locked"
+    writable.mkdir()
+    locked.mkdir()
+    writable.chmod(0o777)
+    locked.chmod(0o555)
+    public.chmod(0o555)
+    try:
+        done = python(code, writable, locked, locked / "new")
+    finally:
+        for folder in (public, locked):
+            folder.chmod(0o755)
+    assert done.stdout.splitlines() == [
+        "opened",
+        f"{locked}: cannot be written: {locked}/.ipusim: Permission denied; name another place",
+        f"{locked}/new: cannot be written: Permission denied; name another place",
+    ], done.stderr
+    assert (writable / "a").read_text() == "1"
+    assert (writable / "b").read_text() == "2"
+
+
+def test_files_have_the_permissions_of_any_other(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write(tmp_path, a="1")
+    write_file(tmp_path / "d.txt", b"2")
+    wanted = stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+    for name in ("a.txt", "d.txt"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == wanted
+
+
+def test_what_is_in_the_way_is_named_before_the_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "out" / "b.txt").mkdir(parents=True)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for folder, reason in (
+        (tmp_path / "file", "expected a folder for the results, got a file; name another"),
+        (tmp_path / "file" / "out", "cannot be written: .*Not a directory; name another place"),
+        (tmp_path / "loop", "cannot be written: .*; name another place"),
+        (tmp_path / ("x" * 300), "cannot be written: .*File name too long; name another place"),
+        (tmp_path / "out", "b.txt: expected a place for a file, got a folder"),
+    ):
+        with pytest.raises(OutputError, match=reason), ResultsFolder(folder, NAMES):
+            pytest.fail("the folder was opened")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.txt"]
+    with pytest.raises(OutputError, match="expected a place for a file, got a folder"):
+        write_file(tmp_path / "out", b"")
+
+
+def test_a_run_keeps_to_its_folder_when_the_working_folder_changes(tmp_path):
+    (tmp_path / "other").mkdir()
+    with contextlib.chdir(tmp_path), ResultsFolder(Path("out"), NAMES) as opened:
+        os.chdir("other")
+        opened.write({"a.txt": b"1"})
+    assert results(tmp_path / "out") == {"a.txt": "1"}
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_write_folder_replaces_and_leaves_the_rest(tmp_path):
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "b").write_text("other")
+    write_folder(tmp_path, {"a": b"new"})
+    assert results(tmp_path) == {"a": "new", "b": "other"}
