@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import text_width
 from ipusim.render.style import DASHES, LINE, LOOKS, NUMBER_SIZES, NUMBERED, TEXT_SIZE
@@ -20,8 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 #: Part of a row's pitch that its boxes take.
 _FILLED: Final = 0.84
-#: The boxes of a pass have white edges, to tell neighbours apart, while most are at least this wide, in points.
+#: The boxes of a pass have white edges, to tell neighbours apart, where they are at least this wide, in points.
 _NARROWEST_EDGE: Final = 4.0
+#: Hatching is left out where it would hide the colour.
+_NARROWEST_HATCH: Final = 2.0
 #: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
@@ -51,8 +54,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     axes.set_ylim(ipus, 0)
     _name_rows(axes, content, row_points)
     _draw_boxes(axes, content)
-    if not content.shares:
-        _draw_numbers(axes, content, row_points * _FILLED)
+    _draw_numbers(axes, content, row_points * _FILLED)
     window = content.window
     cuts = sorted({phase.end for phase in content.phases if window.start < phase.end < window.end})
     _draw_lines(axes, np.array(cuts, dtype=np.float64), ipus, linewidth=0.8)
@@ -84,22 +86,27 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
 
 
 def _draw_boxes(axes: Axes, content: Content) -> None:
-    """Draw the boxes as one path for each look, waits first, so that a pass is never covered."""
+    """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
     boxes = content.boxes
     foot = boxes.ipu + 0.5 + _FILLED / 2
     bottom, top = foot - _FILLED * boxes.bottom, foot - _FILLED * boxes.top
-    for index, look in reversed(list(enumerate(LOOKS))):
-        members = np.flatnonzero(boxes.look == index)
-        widths = (boxes.end - boxes.start)[members] * content.points
-        edged = index in NUMBERED and len(members) and not content.shares and np.median(widths) >= _NARROWEST_EDGE
-        edge: dict[str, Any] = {"edgecolor": "white" if edged else "none", "linewidth": 0.5 if edged else 0.0}
+    widths = (boxes.end - boxes.start) * content.points
+
+    def draw(members: Integers, **how: Any) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
             some = members[part : part + _BOXES_TO_A_PATH]
             path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
-            axes.add_patch(PathPatch(path, facecolor=look.face, zorder=2, **edge))
-            if look.hatch:
-                hatched = {"edgecolor": look.ink, "linewidth": 0.0, "hatch": look.hatch}
-                axes.add_patch(PathPatch(path, facecolor="none", zorder=2.1, **hatched))
+            # On whole pixels, where a part of one would be paler; add_patch would measure every box for the limits.
+            axes.add_artist(PathPatch(path, snap=True, **how))
+
+    for index, look in enumerate(LOOKS):
+        mine = boxes.look == index
+        edged = mine & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
+        draw(np.flatnonzero(edged), facecolor=look.face, zorder=2, edgecolor="white", linewidth=0.5)
+        draw(np.flatnonzero(mine & ~edged), facecolor=look.face, zorder=2, edgecolor="none", linewidth=0.0)
+        if look.hatch:
+            wide = np.flatnonzero(mine & (widths >= _NARROWEST_HATCH))
+            draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
 
 
 def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
@@ -116,7 +123,7 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
     vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(ipus)], len(at))], axis=1)
     path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
     line: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
-    axes.add_patch(PathPatch(path, facecolor="none", zorder=3, **line))
+    axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line))
 
 
 def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
