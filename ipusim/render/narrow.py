@@ -22,12 +22,12 @@ _BIN: Final = 2
 
 
 def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, bool]:
-    """Return the boxes of ``spans``, each at least ``narrowest`` cycles wide, and whether some are stacks of shares.
+    """Return the boxes of ``spans``, each wide enough to see, and whether some are stacks of shares.
 
-    In a stack no box is lower than ``least``, in parts of a row. A look whose widest
-    box is far narrower than ``narrowest`` is left out, and the box before it has its
-    time: widened, it would seem many times what it is. Passes and weight updates
-    are never left out.
+    What an IPU does with its stage is at least ``narrowest`` cycles wide, anything else
+    half of that; in a stack, no box is lower than ``least``, in parts of a row. A look
+    whose widest box is far narrower is left out, and the box before it has its time:
+    widened, it would seem many times what it is. Passes and weight updates never are.
     """
     widths = spans.end - spans.start
     looks = np.setdiff1d(spans.look, ALWAYS_SHOWN)
@@ -61,14 +61,15 @@ def _legible_strip(strip: Boxes, last: int, narrowest: int, least: float) -> tup
     start, end = strip.start.copy(), strip.end.copy()
     firsts: list[int] = []  # of the runs of boxes that each have moved because of the one before
     free = -np.inf
+    least_width = np.where(np.isin(strip.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
     for place in range(len(strip)):
         if start[place] >= free:
             firsts.append(place)
         start[place] = max(start[place], free)
-        free = end[place] = max(end[place], start[place] + narrowest)
+        free = end[place] = max(end[place], start[place] + least_width[place])
     moved = start - strip.start
     if len(strip) and free - last <= _FARTHEST * narrowest:
-        _push_back(start, end, last, narrowest)
+        _push_back(start, end, last, least_width)
     elif len(strip):
         moved[firsts[-1]] = np.inf
     alone = np.ones(len(strip), dtype=bool)
@@ -84,13 +85,13 @@ def _legible_strip(strip: Boxes, last: int, narrowest: int, least: float) -> tup
     return some(replace(strip, start=start, end=end), np.flatnonzero(alone)), stacks
 
 
-def _push_back(start: Floats, end: Floats, last: float, narrowest: int) -> None:
+def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> None:
     """Move boxes that end after ``last`` before it, and those that are in their way."""
     for place in reversed(range(len(start))):
         if end[place] <= last:
             return
         end[place] = last
-        last = start[place] = min(start[place], last - narrowest)
+        last = start[place] = min(start[place], last - least_width[place])
 
 
 def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> Boxes:

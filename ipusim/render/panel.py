@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +12,8 @@ from matplotlib.path import Path
 
 from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
-from ipusim.render.lettering import text_width
-from ipusim.render.style import DASHES, LINE, LOOKS, NUMBER_SIZES, NUMBERED, TEXT_SIZE
+from ipusim.render.numbers import numbers
+from ipusim.render.style import DASHES, LINE, LOOKS, NUMBERED, TEXT_SIZE
 from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
@@ -28,10 +27,6 @@ _NARROWEST_HATCH: Final = 2.0
 #: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
-#: Points of a box's width that a number leaves free.
-_MARGIN: Final = 2.0
-#: Numbers of one look above which none is written: nobody reads them, and each takes as long to draw as a row of boxes.
-_MOST_NUMBERS: Final = 1_500
 
 
 def row_names(timeline: Timeline) -> list[str]:
@@ -127,44 +122,20 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
 
 
 def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
-    """Write the micro-batch into each box that holds it, and its stage too on an IPU of several.
-
-    Each look has one size, the largest at which nine of ten of its numbers fit, or
-    the smallest; a number that does not fit its box is left out.
-    """
+    """Write the numbers of the micro-batches into their boxes."""
     boxes = content.boxes
-    several = [ipu for ipu, stages in content.timeline.info.stages_of_ipu.items() if len(stages) > 1]
-    for index in NUMBERED:
-        members = np.flatnonzero((boxes.look == index) & (boxes.micro_batch >= 0))
-        if not len(members):
-            continue
-        room = (boxes.end - boxes.start)[members] * content.points - _MARGIN
-        texts = [
-            f"{stage}.{micro_batch}" if crowded else str(micro_batch)
-            for crowded, stage, micro_batch in zip(
-                np.isin(boxes.ipu[members], several).tolist(),
-                boxes.stage[members].tolist(),
-                boxes.micro_batch[members].tolist(),
-                strict=True,
-            )
-        ]
-        # Judged by the widest digit, so that of numbers of one length all fit or none.
-        shapes = [re.sub(r"\d", "0", text) for text in texts]
-        for size in NUMBER_SIZES:
-            fits = np.array([text_width(shape, size) for shape in shapes]) <= room
-            least = 0.0 if size == NUMBER_SIZES[-1] else 0.9
-            if size <= height_points and fits.mean() >= least and fits.sum() <= _MOST_NUMBERS:
-                middle = (boxes.start + boxes.end)[members] / 2
-                height = 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top)[members])
-                for number in np.flatnonzero(fits).tolist():
-                    axes.text(
-                        middle[number],
-                        boxes.ipu[members[number]] + height[number],
-                        texts[number],
-                        fontsize=size,
-                        ha="center",
-                        va="center_baseline",
-                        color=LOOKS[index].number,
-                        zorder=4,
-                    )
-                break
+    middle = (boxes.start + boxes.end) / 2
+    height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    for number in numbers(content, height_points):
+        axes.text(
+            middle[number.box],
+            height[number.box],
+            number.text,
+            fontsize=number.size,
+            rotation=90 if number.upright else 0,
+            rotation_mode="anchor",
+            ha="center",
+            va="center_baseline",
+            color=LOOKS[boxes.look[number.box]].number,
+            zorder=4,
+        )
