@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.render.style import LOOK_OF_KIND, LOOKS
+from ipusim.render.style import ALWAYS_SHOWN, LOOK_OF_KIND, LOOKS
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import IO_TILE_KINDS, NONE, Timeline
 
@@ -27,6 +27,8 @@ _LOOKS: Final = np.array(LOOK_OF_KIND, dtype=np.int64)
 #: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
 _IO_TILES_TOP: Final = 0.24
 _ABOVE_IO_TILES: Final = 0.30
+#: A look that nowhere has this part of the least that can be seen is left out: shown, it would seem many times itself.
+FAINT: Final = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -84,33 +86,41 @@ def has_io_tiles(timeline: Timeline) -> bool:
     return bool(np.isin(timeline.kind, IO_TILE_KINDS).any())
 
 
-def share_boxes(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
+def share_boxes(spans: Boxes, ipus: int, edges: Integers, least: float = 0.0) -> Boxes:
     """Return stacked boxes whose heights are the shares of time of each look in each bin.
 
     Boxes of different parts of the rows are stacked apart, each within its part. ``spans``
     are the boxes of :func:`span_boxes` on ``ipus`` rows; ``edges`` are the bounds of the bins
-    in rising cycles, from the window's start to its end.
+    in rising cycles, from the window's start to its end. What has a share is at least
+    ``least`` of a row high, at the cost of the highest of its stack, but for looks that
+    have far less everywhere, which are left out; passes and weight updates never are.
     """
     parts = []
     for foot in np.unique(spans.bottom):
         members = np.flatnonzero(spans.bottom == foot)
-        stacked = _stacked(_some(spans, members), ipus, edges)
         height = float(spans.top[members[0]]) - foot
+        stacked = _stacked(some(spans, members), ipus, edges, least / height)
         parts.append(replace(stacked, bottom=foot + height * stacked.bottom, top=foot + height * stacked.top))
     if not parts:
         return spans
+    return concatenated(parts)
+
+
+def concatenated(parts: Sequence[Boxes]) -> Boxes:
+    """Return the boxes of all ``parts``, of which there is one at least."""
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
+
+
+def some(boxes: Boxes, members: Integers) -> Boxes:
+    """Return the boxes at the places of ``members``."""
+    return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
 
 
 def _columns() -> tuple[str, ...]:
     return tuple(field.name for field in fields(Boxes))
 
 
-def _some(boxes: Boxes, members: Integers) -> Boxes:
-    return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
-
-
-def _stacked(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
+def _stacked(spans: Boxes, ipus: int, edges: Integers, least: float) -> Boxes:
     """Return the boxes of one part of the rows, stacked over the whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(LOOKS) + spans.look
@@ -123,9 +133,23 @@ def _stacked(spans: Boxes, ipus: int, edges: Integers) -> Boxes:
         if len(members):
             area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
     share = (area / np.diff(edges)).reshape(ipus, len(LOOKS), -1)
+    if least:
+        share = _visible(share, least)
     top = np.cumsum(share, axis=1)
     bottom = top - share
     return _melt(bottom, top, edges)
+
+
+def _visible(share: Floats, least: float) -> Floats:
+    """Return shares of shape (IPUs, LOOKS, bins) of which none is lower than ``least``, with the same sums."""
+    shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
+    shown[list(ALWAYS_SHOWN)] = True
+    raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)
+    surplus = raised.sum(axis=1, keepdims=True) - share.sum(axis=1, keepdims=True)
+    highest = raised.argmax(axis=1)[:, np.newaxis]
+    most = np.take_along_axis(raised, highest, axis=1)
+    np.put_along_axis(raised, highest, np.where(most > 0, most - surplus, 0.0), axis=1)
+    return raised
 
 
 def _since(times: Integers, edges: Integers) -> Integers:

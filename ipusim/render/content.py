@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ipusim.analysis.phases import Phase, phases, time_steps
 from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, span_boxes
+from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import SpanKind, Timeline
@@ -16,6 +18,10 @@ from ipusim.timeline.timeline import SpanKind, Timeline
 #: Every span has its own box up to this many boxes, and while time-steps are on average this wide, in pixels.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
+#: Boxes are drawn at least this wide, in pixels: the first of these at which none has to be stacked, or else the last.
+_NARROWEST_BOXES: Final = (3.0, 2.0)
+#: Stacked boxes are at least this high, in parts of a row.
+_LOWEST_BOX: Final = 0.06
 #: Sync points are drawn where they are at least this far from their neighbours, in points, if most are.
 _NARROWEST_SYNC: Final = 10.0
 
@@ -28,7 +34,7 @@ class Content:
         timeline, window: what is shown.
         points: points of the figure to a cycle.
         boxes: the rectangles.
-        shares: whether heights of boxes are shares of time, as there is no room for each span.
+        shares: whether heights of some boxes are shares of time, as there is no room for each span.
         syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
         phases: the phases that lie in the window.
     """
@@ -52,7 +58,14 @@ def content(timeline: Timeline, window: Window, width_in: float) -> Content:
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
         edges = bin_edges(steps, window, _NARROWEST_STEP * 72 / DPI / points, [phase.end for phase in found])
-        boxes = share_boxes(boxes, len(timeline.info.ipus), edges)
+        boxes = share_boxes(boxes, len(timeline.info.ipus), edges, _LOWEST_BOX)
+    else:
+        spans = boxes
+        for pixels in _NARROWEST_BOXES:
+            narrowest = math.ceil(pixels * 72 / DPI / points)
+            boxes, shares = legible_boxes(spans, window, narrowest, _LOWEST_BOX)
+            if not shares:
+                break
     syncs = timeline.start[timeline.rows(SpanKind.SYNC)]
     syncs = syncs[(syncs > window.start) & (syncs < window.end)]
     gaps = np.diff(syncs, prepend=window.start, append=window.end) * points

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import numpy as np
@@ -11,24 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
-from ipusim.render.lettering import text_width
-from ipusim.render.style import DASHES, LINE, LOOKS, NUMBER_SIZES, NUMBERED, TEXT_SIZE
+from ipusim.render.numbers import numbers
+from ipusim.render.style import DASHES, LINE, LOOKS, NUMBERED, TEXT_SIZE
 from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
 
 #: Part of a row's pitch that its boxes take.
 _FILLED: Final = 0.84
-#: The boxes of a pass have white edges, to tell neighbours apart, while most are at least this wide, in points.
+#: The boxes of a pass have white edges, to tell neighbours apart, where they are at least this wide, in points.
 _NARROWEST_EDGE: Final = 4.0
+#: Hatching is left out where it would hide the colour.
+_NARROWEST_HATCH: Final = 2.0
 #: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
-#: Points of a box's width that a number leaves free.
-_MARGIN: Final = 2.0
-#: Numbers of one look above which none is written: nobody reads them, and each takes as long to draw as a row of boxes.
-_MOST_NUMBERS: Final = 1_500
 
 
 def row_names(timeline: Timeline) -> list[str]:
@@ -51,8 +49,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     axes.set_ylim(ipus, 0)
     _name_rows(axes, content, row_points)
     _draw_boxes(axes, content)
-    if not content.shares:
-        _draw_numbers(axes, content, row_points * _FILLED)
+    _draw_numbers(axes, content, row_points * _FILLED)
     window = content.window
     cuts = sorted({phase.end for phase in content.phases if window.start < phase.end < window.end})
     _draw_lines(axes, np.array(cuts, dtype=np.float64), ipus, linewidth=0.8)
@@ -84,22 +81,27 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
 
 
 def _draw_boxes(axes: Axes, content: Content) -> None:
-    """Draw the boxes as one path for each look, waits first, so that a pass is never covered."""
+    """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
     boxes = content.boxes
     foot = boxes.ipu + 0.5 + _FILLED / 2
     bottom, top = foot - _FILLED * boxes.bottom, foot - _FILLED * boxes.top
-    for index, look in reversed(list(enumerate(LOOKS))):
-        members = np.flatnonzero(boxes.look == index)
-        widths = (boxes.end - boxes.start)[members] * content.points
-        edged = index in NUMBERED and len(members) and not content.shares and np.median(widths) >= _NARROWEST_EDGE
-        edge: dict[str, Any] = {"edgecolor": "white" if edged else "none", "linewidth": 0.5 if edged else 0.0}
+    widths = (boxes.end - boxes.start) * content.points
+
+    def draw(members: Integers, **how: Any) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
             some = members[part : part + _BOXES_TO_A_PATH]
             path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
-            axes.add_patch(PathPatch(path, facecolor=look.face, zorder=2, **edge))
-            if look.hatch:
-                hatched = {"edgecolor": look.ink, "linewidth": 0.0, "hatch": look.hatch}
-                axes.add_patch(PathPatch(path, facecolor="none", zorder=2.1, **hatched))
+            # On whole pixels, where a part of one would be paler; add_patch would measure every box for the limits.
+            axes.add_artist(PathPatch(path, snap=True, **how))
+
+    for index, look in enumerate(LOOKS):
+        mine = boxes.look == index
+        edged = mine & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
+        draw(np.flatnonzero(edged), facecolor=look.face, zorder=2, edgecolor="white", linewidth=0.5)
+        draw(np.flatnonzero(mine & ~edged), facecolor=look.face, zorder=2, edgecolor="none", linewidth=0.0)
+        if look.hatch:
+            wide = np.flatnonzero(mine & (widths >= _NARROWEST_HATCH))
+            draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
 
 
 def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
@@ -116,48 +118,24 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
     vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(ipus)], len(at))], axis=1)
     path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
     line: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
-    axes.add_patch(PathPatch(path, facecolor="none", zorder=3, **line))
+    axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line))
 
 
 def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
-    """Write the micro-batch into each box that holds it, and its stage too on an IPU of several.
-
-    Each look has one size, the largest at which nine of ten of its numbers fit, or
-    the smallest; a number that does not fit its box is left out.
-    """
+    """Write the numbers of the micro-batches into their boxes."""
     boxes = content.boxes
-    several = [ipu for ipu, stages in content.timeline.info.stages_of_ipu.items() if len(stages) > 1]
-    for index in NUMBERED:
-        members = np.flatnonzero((boxes.look == index) & (boxes.micro_batch >= 0))
-        if not len(members):
-            continue
-        room = (boxes.end - boxes.start)[members] * content.points - _MARGIN
-        texts = [
-            f"{stage}.{micro_batch}" if crowded else str(micro_batch)
-            for crowded, stage, micro_batch in zip(
-                np.isin(boxes.ipu[members], several).tolist(),
-                boxes.stage[members].tolist(),
-                boxes.micro_batch[members].tolist(),
-                strict=True,
-            )
-        ]
-        # Judged by the widest digit, so that of numbers of one length all fit or none.
-        shapes = [re.sub(r"\d", "0", text) for text in texts]
-        for size in NUMBER_SIZES:
-            fits = np.array([text_width(shape, size) for shape in shapes]) <= room
-            least = 0.0 if size == NUMBER_SIZES[-1] else 0.9
-            if size <= height_points and fits.mean() >= least and fits.sum() <= _MOST_NUMBERS:
-                middle = (boxes.start + boxes.end)[members] / 2
-                height = 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top)[members])
-                for number in np.flatnonzero(fits).tolist():
-                    axes.text(
-                        middle[number],
-                        boxes.ipu[members[number]] + height[number],
-                        texts[number],
-                        fontsize=size,
-                        ha="center",
-                        va="center_baseline",
-                        color=LOOKS[index].number,
-                        zorder=4,
-                    )
-                break
+    middle = (boxes.start + boxes.end) / 2
+    height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    for number in numbers(content, height_points):
+        axes.text(
+            middle[number.box],
+            height[number.box],
+            number.text,
+            fontsize=number.size,
+            rotation=90 if number.upright else 0,
+            rotation_mode="anchor",
+            ha="center",
+            va="center_baseline",
+            color=LOOKS[boxes.look[number.box]].number,
+            zorder=4,
+        )

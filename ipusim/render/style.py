@@ -69,6 +69,9 @@ NUMBER_SIZES: Final = (8.0, 7.0, 6.0)
 #: Indices into LOOKS of the boxes that bear a micro-batch's number.
 NUMBERED: Final = (0, 1, 2)
 
+#: Indices into LOOKS of what a picture never leaves out, however short it is: what an IPU does with its stage.
+ALWAYS_SHOWN: Final = tuple(range(6))
+
 LINE: Final = "#333333"
 #: Of the lines at synchronisation points: on and off, in widths of the line.
 DASHES: Final = (0.0, (4.0, 3.0))

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 import matplotlib as mpl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import PathPatch
 from matplotlib.text import Text
 
 from ipusim.errors import OutputError
@@ -81,7 +82,7 @@ def test_numbers_lie_within_their_boxes(lock_step, name):
     assert len(numbers) > 20
     rectangles = [
         (*axes.transData.transform(polygon).min(axis=0), *axes.transData.transform(polygon).max(axis=0))
-        for patch in axes.patches
+        for patch in axes.findobj(PathPatch)
         if patch.get_facecolor()[3]
         for polygon in patch.get_path().to_polygons()
     ]

@@ -1,0 +1,133 @@
+"""What is narrower than a pixel: counted in the pixels of the picture that is drawn."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from ipusim.render.boxes import span_boxes
+from ipusim.render.content import content
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.narrow import legible_boxes
+from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND, LOOKS
+from ipusim.render.window import window
+from ipusim.scenario import load_experiment
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+def rows_of_pixels(figure, ipus):
+    """The pixels of each IPU's row, each of shape (height, width, 3), without what is written beside them."""
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    axes = figure.axes[-1].get_window_extent()
+    x0, x1 = round(axes.x0), round(axes.x1)
+    # Pixels count from the top, matplotlib from the bottom.
+    tops = [round(len(pixels) - axes.y1 + (axes.height / ipus) * row) for row in range(ipus + 1)]
+    return [pixels[top:end, x0:x1] for top, end in itertools.pairwise(tops)]
+
+
+def stretches(pixels, colour):
+    """How many stretches of columns hold a pixel of about this colour."""
+    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+    held = (np.abs(pixels - wanted).max(axis=-1) <= 24).any(axis=0)
+    return int(held[0]) + int(np.count_nonzero(held[1:] & ~held[:-1]))
+
+
+def test_all_forward_passes_of_an_inference_can_be_seen():
+    timeline = execute(load_experiment(SCENARIOS / "inference.yaml")).timeline
+    forward = timeline.rows(SpanKind.FORWARD)
+    rows = rows_of_pixels(execution_trace(timeline), 4)
+    narrowest = (timeline.end - timeline.start)[forward].min()
+    assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
+    assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(1, 400), min_size=4, max_size=4),
+    st.lists(st.integers(1, 400), min_size=4, max_size=4),
+    st.integers(1, 12),
+    st.integers(500, 40_000),
+    st.sampled_from([0, 40, 20_000]),
+)
+def test_no_pass_of_any_run_vanishes(lock_step, forward, backward, turns, sync, exchange):
+    """On every row, between the same two syncs, where there is a pass there are pixels of it."""
+    timeline = lock_step(
+        "grouped",
+        mapping=(0, 1, 2, 3),
+        count=8 * turns,
+        forward=forward,
+        backward=backward,
+        sync=sync,
+        exchange=exchange,
+        update=3,
+    )
+    figure = execution_trace(timeline)
+    rows = rows_of_pixels(figure, 4)
+    for ipu, pixels in enumerate(rows):
+        scale = pixels.shape[1] / window(timeline).cycles
+        for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.WEIGHT_UPDATE):
+            look = LOOKS[LOOK_OF_KIND[kind]]
+            wanted = np.array([int(look.face[place : place + 2], 16) for place in (1, 3, 5)])
+            near = np.flatnonzero((np.abs(pixels - wanted).max(axis=-1) <= 48).any(axis=0))
+            for span in timeline.rows(kind):
+                if timeline.ipu[span] == ipu:
+                    middle = (timeline.start[span] + timeline.end[span]) / 2 * scale
+                    assert np.abs(near - middle).min() <= 16, (kind, middle)
+
+
+def test_boxes_that_are_wide_enough_stay_as_they_are(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, infeed=30, host_wait=9, outfeed=7)
+    spans = span_boxes(timeline, window(timeline))
+    boxes, stacked = legible_boxes(spans, window(timeline), 7, 0.06)
+    assert not stacked
+    assert sorted(zip(boxes.ipu, boxes.start, boxes.end, boxes.look, strict=True)) == sorted(
+        zip(spans.ipu, spans.start, spans.end, spans.look, strict=True)
+    )
+
+
+@pytest.mark.parametrize("narrowest", [8, 15, 40, 90, 250])
+def test_boxes_are_wide_enough_and_neither_overlap_nor_leave_the_window(lock_step, narrowest):
+    timeline = lock_step("grouped", mapping=(0, 1, 2), count=12, infeed=30, host_wait=9, outfeed=7, executions=2)
+    shown = window(timeline)
+    boxes, _ = legible_boxes(span_boxes(timeline, shown), shown, narrowest, 0.06)
+    wide = np.where(np.isin(boxes.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
+    assert (boxes.end - boxes.start >= wide).all()
+    assert boxes.start.min() >= shown.start
+    assert boxes.end.max() <= shown.end
+    assert (boxes.top - boxes.bottom).min() >= 0.06 - 1e-12
+    for ipu in range(3):
+        own = np.flatnonzero(boxes.ipu == ipu)
+        for one, other in itertools.combinations(own, 2):
+            beside = boxes.end[one] <= boxes.start[other] or boxes.end[other] <= boxes.start[one]
+            above = min(boxes.top[one], boxes.top[other]) <= max(boxes.bottom[one], boxes.bottom[other]) + 1e-12
+            assert beside or above
+
+
+def test_what_is_far_too_narrow_is_left_out_everywhere_but_for_passes_and_updates(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1), count=64, forward=20_000, backward=40_000, update=2, exchange=3)
+    shown = content(timeline, window(timeline), 9.0)
+    looks = {LOOKS[look].name for look in np.unique(shown.boxes.look)}
+    assert looks == {"forward", "backward", "weight update", "sync wait"}
+    assert {LOOKS[look].name for look in ALWAYS_SHOWN} >= {"forward", "backward", "weight update", "all-reduce"}
+
+
+def test_a_small_share_of_a_dense_run_is_seen(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=2048, forward=3, backward=5, sync=900)
+    shown = content(timeline, window(timeline), 9.0)
+    assert shown.shares
+    forward = shown.boxes.look == 0
+    assert set(shown.boxes.ipu[forward]) == {0, 1, 2, 3}
+    assert (shown.boxes.top - shown.boxes.bottom)[forward].min() >= 0.06 - 1e-12
+    assert (shown.boxes.top).max() <= 1 + 1e-12
