@@ -9,9 +9,11 @@ anything in the same one.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from ipusim.errors import PlanError
 from ipusim.pipeline.grid import format_grid
@@ -22,6 +24,8 @@ Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "
 
 #: Rows of the grid that a message shows around the first violation.
 _CONTEXT_ROWS: Final = 60
+#: The time-step of an operation that is nowhere in a Plan.
+_NEVER: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,8 @@ def violations(plan: Plan) -> list[Violation]:
     between a stage's forward and backward than its FIFO and the stage itself
     hold (memory); nothing outside the emitted time-steps (range).
     """
-    placed = list(plan.ops())
-    return [
-        *_once(plan, placed),
-        *_placement(plan, placed),
-        *_dependencies(plan, placed),
-        *_repeats(placed),
-        *_memory(plan, placed),
-    ]
+    rows = _Rows(plan)
+    return [*_once(rows), *_placement(rows), *_dependencies(rows), *_repeats(rows), *_memory(rows)]
 
 
 def check(plan: Plan) -> None:
@@ -75,106 +73,158 @@ def check(plan: Plan) -> None:
     raise PlanError("\n".join([f"the plan breaks {count}: {found[0]}", *shown]))
 
 
-Placed = list[tuple[int, int, Op]]
+class _Rows:
+    """A Plan's operations as columns, and where each lies; only what breaks a rule becomes an object.
+
+    Attributes:
+        plan: the Plan.
+        known: whether each operation is one of a stage and a micro-batch that there are.
+        key: the place of a known operation in a table of all kinds, stages and micro-batches.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        shape = plan.shape
+        self.plan = plan
+        stage, micro_batch = plan.stage, plan.micro_batch
+        self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.count)
+        self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.count + micro_batch, -1)
+
+    def keys(self, kind: int, stage: int) -> slice:
+        """Return the places of a stage's operations of one kind, in the order of their micro-batches."""
+        first = (kind * self.plan.shape.stages + stage) * self.plan.shape.count
+        return slice(first, first + self.plan.shape.count)
+
+    @property
+    def size(self) -> int:
+        """The places that there are."""
+        return len(Pass) * self.plan.shape.stages * self.plan.shape.count
+
+    def op(self, row: int) -> Op:
+        """Return the operation of a row."""
+        plan = self.plan
+        return Op(Pass(int(plan.kind[row])), int(plan.stage[row]), int(plan.micro_batch[row]))
+
+    def violation(self, rule: Rule, row: int, text: str) -> Violation:
+        """Return a rule broken by the operation of ``row``, which ``text`` goes on to speak of."""
+        return Violation(rule, int(self.plan.time_step[row]), int(self.plan.ipu[row]), f"{self.op(row)} {text}")
 
 
-def _expected(plan: Plan) -> set[Op]:
-    """Every operation that one execution of the pipeline needs."""
-    shape = plan.shape
-    passes = [Pass.FORWARD, *([Pass.BACKWARD] if shape.training else [])]
-    ops = {
-        Op(kind, stage, micro_batch)
-        for kind in passes
-        for stage in range(shape.stages)
-        for micro_batch in range(shape.count)
-    }
-    if shape.recompute and shape.training:
-        ops |= {
-            Op(Pass.RECOMPUTE, stage, micro_batch)
-            for stage in range(shape.stages - 1)
-            for micro_batch in range(shape.count)
-        }
-    return ops
+def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
+    """Tell of every place whether one execution of the pipeline needs its operation."""
+    shape = rows.plan.shape
+    expected = np.zeros(rows.size, bool)
+    for stage in range(shape.stages):
+        expected[rows.keys(Pass.FORWARD, stage)] = True
+        expected[rows.keys(Pass.BACKWARD, stage)] = shape.training
+        expected[rows.keys(Pass.RECOMPUTE, stage)] = shape.recompute and shape.training and stage < shape.stages - 1
+    return expected
 
 
-def _once(plan: Plan, placed: Placed) -> list[Violation]:
-    expected = _expected(plan)
-    seen: Counter[Op] = Counter()
+def _once(rows: _Rows) -> list[Violation]:
+    plan, expected = rows.plan, _expected(rows)
+    times = np.bincount(rows.key[rows.known], minlength=rows.size)
+    stranger = ~rows.known | ~expected[rows.key]
+    outside = (plan.time_step < 0) | (plan.time_step >= plan.emitted)
+    again = np.zeros(len(plan.table), bool)
+    for place in np.flatnonzero(expected & (times > 1)).tolist():
+        again[np.flatnonzero(rows.key == place)[1]] = True
     found = []
-    for time_step, ipu, op in placed:
-        seen[op] += 1
-        if op not in expected:
-            found.append(Violation("once", time_step, ipu, f"{op} is no operation of this pipeline"))
-        elif seen[op] == 2:
-            found.append(Violation("once", time_step, ipu, f"{op} runs a second time; each runs exactly once"))
-        if not 0 <= time_step < plan.emitted:
-            found.append(Violation("range", time_step, ipu, f"{op} lies outside the {plan.emitted} time-steps emitted"))
-    missing = sorted(expected - seen.keys())
-    found += [Violation("once", None, None, f"{op} never runs; each runs exactly once") for op in missing]
+    for row in np.flatnonzero(stranger | again | outside).tolist():
+        if stranger[row]:
+            found.append(rows.violation("once", row, "is no operation of this pipeline"))
+        elif again[row]:
+            found.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
+        if outside[row]:
+            found.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
+    for place in np.flatnonzero(expected & (times == 0)).tolist():
+        stage, micro_batch = divmod(place, plan.shape.count)
+        op = Op(Pass(stage // plan.shape.stages), stage % plan.shape.stages, micro_batch)
+        found.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
     return found
 
 
-def _placement(plan: Plan, placed: Placed) -> list[Violation]:
+def _placement(rows: _Rows) -> list[Violation]:
+    plan = rows.plan
+    there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
+    home = np.array(plan.shape.mapping)[np.where(there, plan.stage, 0)]
     return [
-        Violation("placement", time_step, ipu, f"{op} runs on IPU {ipu}, but its stage lives on IPU {home}")
-        for time_step, ipu, op in placed
-        if 0 <= op.stage < plan.shape.stages and (home := plan.shape.mapping[op.stage]) != ipu
+        rows.violation("placement", row, f"runs on IPU {plan.ipu[row]}, but its stage lives on IPU {home[row]}")
+        for row in np.flatnonzero(there & (home != plan.ipu)).tolist()
     ]
 
 
-def _needs(plan: Plan, op: Op) -> list[Op]:
-    """What must have run before ``op``, by what a forward, a recomputation and a backward consume."""
-    kind, stage, micro_batch = op
-    if not 0 <= stage < plan.shape.stages:
-        return []
+def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
+    """What must have run on a micro-batch before a pass, by what forward, recomputation and backward consume."""
     if kind == Pass.FORWARD:
-        return [Op(Pass.FORWARD, before, micro_batch) for before in plan.shape.neighbours(stage, -1)]
+        return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
-        return [Op(Pass.FORWARD, stage, micro_batch)]
-    needs = [Op(Pass.FORWARD, stage, micro_batch)]
-    needs += [Op(Pass.BACKWARD, after, micro_batch) for after in plan.shape.neighbours(stage, 1)]
+        return [(Pass.FORWARD, stage)]
+    needs = [(Pass.FORWARD, stage), *((Pass.BACKWARD, after) for after in plan.shape.neighbours(stage, 1))]
     if plan.shape.recompute and stage < plan.shape.stages - 1:
-        needs.append(Op(Pass.RECOMPUTE, stage, micro_batch))
+        needs.append((Pass.RECOMPUTE, stage))
     return needs
 
 
-def _dependencies(plan: Plan, placed: Placed) -> list[Violation]:
-    time_step_of = {op: time_step for time_step, _, op in placed}
-    found = []
-    for time_step, ipu, op in placed:
-        for need in _needs(plan, op):
-            made = time_step_of.get(need)
-            if made is not None and made >= time_step:
-                text = f"{op} needs {need}, which runs in time-step {made}; it must run in an earlier one"
-                found.append(Violation("dependency", time_step, ipu, text))
-    return found
+def _dependencies(rows: _Rows) -> list[Violation]:
+    plan = rows.plan
+    made = np.full(rows.size, _NEVER)
+    made[rows.key[rows.known]] = plan.time_step[rows.known]
+    late: list[tuple[int, int, str]] = []
+    for chosen in _groups(rows.known, plan.kind * plan.shape.stages + plan.stage):
+        kind, stage = int(plan.kind[chosen[0]]), int(plan.stage[chosen[0]])
+        for number, (of, where) in enumerate(_needs(plan, kind, stage)):
+            before = made[rows.keys(of, where)][plan.micro_batch[chosen]]
+            wrong = np.flatnonzero((before != _NEVER) & (before >= plan.time_step[chosen]))
+            for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
+                need = Op(of, where, int(plan.micro_batch[row]))
+                text = f"needs {need}, which runs in time-step {at}; it must run in an earlier one"
+                late.append((row, number, text))
+    return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
 
 
-def _repeats(placed: Placed) -> list[Violation]:
-    programs: dict[tuple[int, Pass, int], Op] = {}
-    found = []
-    for time_step, ipu, op in placed:
-        first = programs.setdefault((time_step, op.kind, op.stage), op)
-        if first is not op:
-            text = f"{op} runs beside {first}; a stage's program runs at most once in a time-step"
-            found.append(Violation("repeat", time_step, ipu, text))
-    return found
+def _repeats(rows: _Rows) -> list[Violation]:
+    plan = rows.plan
+    order = np.lexsort((plan.stage, plan.kind, plan.time_step))  # stable: rows in order where all are the same
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for column in (plan.time_step, plan.kind, plan.stage):
+        same &= np.diff(column[order]) == 0
+    first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(len(order)), 0)) if len(order) else order
+    wrong = np.flatnonzero(np.r_[False, same])
+    found = sorted(zip(order[wrong].tolist(), order[first[wrong]].tolist(), strict=True))
+    return [
+        rows.violation(
+            "repeat", row, f"runs beside {rows.op(other)}; a stage's program runs at most once in a time-step"
+        )
+        for row, other in found
+    ]
 
 
-def _memory(plan: Plan, placed: Placed) -> list[Violation]:
+def _memory(rows: _Rows) -> list[Violation]:
+    plan = rows.plan
     if not plan.shape.training:
         return []
     if len(plan.fifo_depths) != plan.shape.stages:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
-    held = [0] * plan.shape.stages
+    there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
+    change = np.array([1, -1, 0])[plan.kind]  # a forward pass keeps, a backward pass lets go of a micro-batch
+    over: list[tuple[int, int]] = []
+    for chosen in _groups(there, plan.stage):
+        held = np.cumsum(change[chosen])
+        depth = plan.fifo_depths[int(plan.stage[chosen[0]])]
+        wrong = np.flatnonzero((plan.kind[chosen] == Pass.FORWARD) & (held > depth + 1))
+        over += zip(chosen[wrong].tolist(), held[wrong].tolist(), strict=True)
     found = []
-    for time_step, ipu, op in placed:
-        if not 0 <= op.stage < plan.shape.stages:
-            continue
+    for row, kept in sorted(over):
+        op, where = rows.op(row), (int(plan.time_step[row]), int(plan.ipu[row]))
         bound = plan.fifo_depths[op.stage] + 1
-        held[op.stage] += {Pass.FORWARD: 1, Pass.BACKWARD: -1, Pass.RECOMPUTE: 0}[op.kind]
-        if op.kind == Pass.FORWARD and held[op.stage] > bound:
-            text = f"with {op}, stage {op.stage} holds {held[op.stage]} micro-batches; its FIFO allows {bound}"
-            found.append(Violation("memory", time_step, ipu, text))
+        text = f"with {op}, stage {op.stage} holds {kept} micro-batches; its FIFO allows {bound}"
+        found.append(Violation("memory", *where, text))
     return found
+
+
+def _groups(among: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:
+    """Return the rows of each value, in their order."""
+    chosen = np.flatnonzero(among)
+    chosen = chosen[np.argsort(value[chosen], kind="stable")]
+    return np.split(chosen, np.flatnonzero(np.diff(value[chosen])) + 1) if len(chosen) else []

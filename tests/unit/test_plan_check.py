@@ -79,6 +79,16 @@ def test_more_micro_batches_than_the_fifo_holds():
     assert rules == {"memory"}
 
 
+def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
+    """No object is made for any of 131,072 operations: an object each took twice as long as the simulation."""
+
+    def none(*_):
+        raise AssertionError("an operation became an object")
+
+    monkeypatch.setattr("ipusim.pipeline.check.Op", none)
+    assert violations(find("grouped").plan(PlanShape(tuple(range(64)), 1024))) == []
+
+
 def test_outside_the_emitted_time_steps():
     table = PLAN.table.copy()
     table[-1, 0] = PLAN.emitted
