@@ -132,7 +132,7 @@ def compare(
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
-    """Run a scenario under several schedules; write a figure of their traces on one time axis, print a table."""
+    """Run a scenario under several schedules; print time and memory, write a figure of their traces on one axis."""
     from ipusim.render.tables import comparison_table
     from ipusim.scenario.load import load_scenario, run_name
     from ipusim.study import tables

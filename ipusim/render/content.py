@@ -48,8 +48,11 @@ class Content:
     phases: tuple[Phase, ...]
 
 
-def content(timeline: Timeline, window: Window, width_in: float) -> Content:
-    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches."""
+def content(timeline: Timeline, window: Window, width_in: float, coarser: float = 1.0) -> Content:
+    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches.
+
+    Bins of shares are ``coarser`` times as wide as they could be read.
+    """
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
@@ -57,7 +60,8 @@ def content(timeline: Timeline, window: Window, width_in: float) -> Content:
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
-        edges = bin_edges(steps, window, _NARROWEST_STEP * 72 / DPI / points, [phase.end for phase in found])
+        narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
+        edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
         boxes = share_boxes(boxes, len(timeline.info.ipus), edges, _LOWEST_BOX)
     else:
         spans = boxes

@@ -37,8 +37,11 @@ def to_png(figure: Figure, dpi: int = DPI) -> bytes:
 
 
 def to_svg(figure: Figure) -> bytes:
-    """Return ``figure`` as an SVG, without a date; equal figures give equal bytes."""
+    """Return ``figure`` as an SVG, without a date; equal figures give equal bytes.
+
+    Images in it have DPI pixels to the inch.
+    """
     buffer = io.BytesIO()
     with own_settings():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "ipusim"})
+        figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None, "Creator": "ipusim"})
     return buffer.getvalue()

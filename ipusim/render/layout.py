@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -28,18 +29,28 @@ _TITLE_LINE, _BELOW_TITLE, _SECONDS = 0.19, 0.06, 0.40
 _ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.08, 0.18, 0.32, 0.14, 0.44
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 _LEGEND_LINE: Final = 0.20
-#: All rows together take this height, each row between these bounds; less than the last is refused.
+#: All rows together take this height, each row between these bounds while all of them together keep within the last.
 _ALL_ROWS: Final = 7.0
-_LOWEST_ROW, _HIGHEST_ROW, _LEAST_ROW = 0.12, 0.42, 0.02
+_LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
+#: Of a figure of given height, rows lower than this are refused.
+_LEAST_ROW: Final = 0.02
 _LEAST_WIDTH: Final = 1.5
+#: With more boxes than this, an SVG has them as an image, without what lies above them.
+_MOST_DRAWN: Final = 40_000
+_ABOVE_BOXES: Final = 2.5
+#: With more rows than this, what they show is as much coarser along the time axis, so that boxes do not become more.
+_MOST_FINE_ROWS: Final = 256
+#: Inches: depth of a torn edge, and from one of its teeth to the next.
+_TOOTH: Final = (0.05, 0.10)
 
 
 @dataclass(frozen=True)
 class Headed:
-    """A Timeline to draw, and the line above it; empty for none."""
+    """A Timeline to draw, and the line above it, empty for none; ``torn`` where it goes on behind the window."""
 
     heading: str
     timeline: Timeline
+    torn: bool = False
 
 
 @own_settings()
@@ -56,7 +67,9 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         raise OutputError(
             f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
         )
-    contents = [content(panel.timeline, window, width) for panel in panels]
+    coarser = max(len(names) / _MOST_FINE_ROWS, 1.0)
+    contents = [content(panel.timeline, window, width, coarser) for panel in panels]
+    crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
     legend = legend_lines(legend_entries(contents), width_in - 2 * _EDGE)
 
     titles = wrap(title, TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
@@ -71,7 +84,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     )
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     fixed += _BETWEEN * (len(panels) - 1)
-    row = min(max(_ALL_ROWS / len(names), _LOWEST_ROW), _HIGHEST_ROW)
+    row = min(max(_ALL_ROWS / len(names), _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / len(names))
     if height_in is not None:
         row = (height_in - fixed) / len(names)
         if row < _LEAST_ROW:
@@ -104,7 +117,19 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         tall = row * len(panel.timeline.info.ipus)
         axes = place(top + _BAND, tall)
         draw_panel(axes, shown, row * 72)
+        if crowded:
+            axes.set_rasterization_zorder(_ABOVE_BOXES)
+        if panel.torn:
+            _tear(axes, width, tall)
         cycle_axis(axes, window, clock_hz, width, labelled=index == len(panels) - 1)
         top += _BAND + tall + _BETWEEN
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+def _tear(axes: Axes, width: float, tall: float) -> None:
+    """Draw a torn edge on the right of ``axes``, which are ``width`` by ``tall`` inches."""
+    depth, pitch = _TOOTH
+    ends = np.linspace(0.0, 1.0, 2 * max(round(tall / pitch), 1) + 1)
+    teeth = 1 + depth / width * (np.arange(len(ends)) % 2)
+    axes.plot(teeth, ends, transform=axes.transAxes, color=LINE, linewidth=0.8, clip_on=False)

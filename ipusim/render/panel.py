@@ -24,6 +24,8 @@ _FILLED: Final = 0.84
 _NARROWEST_EDGE: Final = 4.0
 #: Hatching is left out where it would hide the colour.
 _NARROWEST_HATCH: Final = 2.0
+#: In rows lower than this, in points, a share can be less than a pixel high: on whole pixels it would come and go.
+_LOWEST_SNAPPED: Final = 7.0
 #: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
@@ -48,7 +50,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     axes.set_xlim(content.window.start, content.window.end)
     axes.set_ylim(ipus, 0)
     _name_rows(axes, content, row_points)
-    _draw_boxes(axes, content)
+    _draw_boxes(axes, content, snap=row_points >= _LOWEST_SNAPPED)
     _draw_numbers(axes, content, row_points * _FILLED)
     window = content.window
     cuts = sorted({phase.end for phase in content.phases if window.start < phase.end < window.end})
@@ -80,7 +82,7 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
         )
 
 
-def _draw_boxes(axes: Axes, content: Content) -> None:
+def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
     """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
     boxes = content.boxes
     foot = boxes.ipu + 0.5 + _FILLED / 2
@@ -91,8 +93,8 @@ def _draw_boxes(axes: Axes, content: Content) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
             some = members[part : part + _BOXES_TO_A_PATH]
             path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
-            # On whole pixels, where a part of one would be paler; add_patch would measure every box for the limits.
-            axes.add_artist(PathPatch(path, snap=True, **how))
+            # On whole pixels, as a part of one would be paler; add_patch would measure every box for the limits.
+            axes.add_artist(PathPatch(path, snap=snap, **how))
 
     for index, look in enumerate(LOOKS):
         mine = boxes.look == index
