@@ -27,6 +27,10 @@ class UntraceableError(ModelError):
     """A user's function that takes an array out of the trace which its gradient comes from."""
 
 
+class FileError(IpusimError, ValueError):
+    """A file that does not hold what it should; the text is the reason, and whoever asked for the file names it."""
+
+
 class ProgramError(IpusimError, ValueError):
     """A pipeline that Graphcore's own rules refuse; the text is Graphcore's."""
 

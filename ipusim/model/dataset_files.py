@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import math
-import zipfile
 import zlib
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.npyio import NpzFile
 
-from ipusim.errors import ModelError
+from ipusim.errors import FileError, ModelError
+from ipusim.files import Readable, open_file, read_arrays, read_up_to
 from ipusim.model.datasets import Dataset
 from ipusim.model.layer import Array
 
@@ -21,6 +20,9 @@ from ipusim.model.layer import Array
 #: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
 _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
+_GZIP: Final = b"\x1f\x8b"
+#: Most axes that a NumPy array has.
+_MOST_AXES: Final = 64
 #: Most classes that labels may name; a larger number is a mistake in the file.
 _MOST_CLASSES: Final = 2**20
 
@@ -53,10 +55,10 @@ def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Datase
         raise ModelError(f"{images}: expected images of at least one axis each, got data of shape {x.shape}")
     if len(x) != len(y):
         raise ModelError(f"{images} holds {len(x)} images but {labels} {len(y)} labels: each image needs one")
-    if len(x) == 0:
-        raise ModelError(f"{images}: no images")
-    scale = 255 if x.dtype == np.uint8 else 1
-    return Dataset(_converted(x, dtype) / np.dtype(dtype).type(scale), *_classes(y, labels), images.name)
+    inputs = _converted(x, dtype)
+    if x.dtype == np.uint8:
+        inputs /= inputs.dtype.type(255)
+    return Dataset(inputs, *_classes(y, labels), images.name)
 
 
 def _converted(array: Array, dtype: npt.DTypeLike) -> Array:
@@ -76,27 +78,42 @@ def _classes(labels: Array, path: Path) -> tuple[Array, int]:
 def read_idx(path: Path) -> Array:
     """Return the array of one IDX file, gzipped or not; raises ModelError as :func:`idx` does."""
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+        with open_file(path) as file:
+            zipped = file.read(2) == _GZIP
+            file.seek(0)
+            return _idx_array(gzip.GzipFile(fileobj=file) if zipped else file)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: the gzip data is damaged: {error}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise ModelError(f"{path}: the gzip data is damaged: {error}") from None
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or data[3] == 0:
-        raise ModelError(
-            f"{path}: not an IDX file: expected a magic number of two zero bytes, a type from 08 to 0e "
-            f"and a number of axes, got {data[:4].hex(' ') or 'nothing'}"
+    except FileError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _idx_array(file: Readable) -> Array:
+    """Read no more than the header says, and raise FileError where the file has less or more."""
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES or start[3] == 0:
+        raise FileError(
+            "not an IDX file: expected a magic number of two zero bytes, a type from 08 to 0e "
+            f"and a number of axes, got {start.hex(' ') or 'nothing'}"
         )
-    dtype, axes = np.dtype(_IDX_TYPES[data[2]]), data[3]
+    dtype, axes = np.dtype(_IDX_TYPES[start[2]]), start[3]
     header = 4 + 4 * axes
-    if len(data) < header:
-        raise ModelError(f"{path}: the header of {axes} axes needs {header} bytes, the file has {len(data)}")
-    shape = tuple(int(size) for size in np.frombuffer(data, ">u4", axes, 4))
-    wanted = header + math.prod(shape) * dtype.itemsize
-    if len(data) != wanted:
-        raise ModelError(f"{path}: the header says shape {shape}, {wanted} bytes in all, the file has {len(data)}")
-    return np.frombuffer(data, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+    sizes = file.read(4 * axes)
+    if len(sizes) < 4 * axes:
+        raise FileError(f"the header of {axes} axes needs {header} bytes, the file has {4 + len(sizes)}")
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    if axes > _MOST_AXES:
+        raise FileError(f"expected at most {_MOST_AXES} axes, got {axes}")
+    if 0 in shape:
+        raise FileError(f"the header says shape {shape}, which holds nothing")
+    wanted = math.prod(shape) * dtype.itemsize
+    data = read_up_to(file, wanted)
+    if len(data) < wanted or file.read(1):
+        has = f"{header + len(data)}" if len(data) < wanted else "more"
+        raise FileError(f"the header says shape {shape}, {header + wanted} bytes in all, the file has {has}")
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt.DTypeLike = np.float32) -> Dataset:
@@ -108,21 +125,12 @@ def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt
     array that is missing, holds no numbers, or should hold tokens and does not.
     """
     try:
-        with path.open("rb") as file:  # np.load leaves a file open that it fails on
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, NpzFile):
-                raise ModelError(f"{path}: expected an npz archive, got a single array")
-            known = archive.files
-            arrays = {name: archive[name] for name in (x, y) if name in known}
-    except ModelError:
-        raise
+        with open_file(path) as file:
+            arrays = read_arrays(file, (x, y))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ModelError(f"{path}: not a NumPy archive of plain arrays: {error}") from None
-    for name in (x, y):
-        if name not in arrays:
-            raise ModelError(f"{path}: no array {name!r}; it holds {', '.join(known) or 'none'}")
+    except FileError as error:
+        raise ModelError(f"{path}: {error}") from None
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf" or array.ndim == 0 or array.size == 0:
             raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ipusim.errors import ModelError
+from ipusim.files import open_file
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
@@ -27,7 +28,8 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     path = base / file
     try:
         path = path.resolve()
-        source = path.read_bytes()
+        with open_file(path) as opened:
+            source = opened.read()
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # a null character

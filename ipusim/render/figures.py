@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,8 +21,11 @@ def own_settings() -> Iterator[None]:
     shows it may not have matplotlib's font, and another font's numbers would run
     out of their boxes.
     """
-    with mpl.rc_context():
+    with mpl.rc_context(), warnings.catch_warnings():
+        # A name in a script that the font has not is drawn as empty boxes, of the same width everywhere.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         mpl.rcdefaults()
+        mpl.rcParams["text.parse_math"] = False  # a dollar sign in a file's name is one
         mpl.rcParams["svg.hashsalt"] = "ipusim"
         mpl.rcParams["svg.fonttype"] = "path"
         mpl.rcParams["hatch.linewidth"] = 0.6

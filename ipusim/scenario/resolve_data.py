@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import ModelError
+from ipusim.files import open_file
 from ipusim.model import dataset_files
 from ipusim.model.datasets import Dataset
 from ipusim.model.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
@@ -88,7 +89,7 @@ def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Finding
 
 def _is_readable(path: Path, key: str, findings: Findings) -> bool:
     try:
-        path.open("rb").close()
+        open_file(path).close()
     except OSError as error:
         findings.add(("data", key), f"expected a file that can be read, got {path}: {error.strerror}")
         return False

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
-from zipfile import BadZipFile
+from typing import Any, BinaryIO, Final, NamedTuple, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import TimelineError
+from ipusim.errors import FileError, TimelineError
+from ipusim.files import open_file, read_arrays
 
 Column = npt.NDArray[np.int64]
 
@@ -22,6 +23,15 @@ Column = npt.NDArray[np.int64]
 ALL_IPUS: Final = -1
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
+
+
+#: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
+#: most IPUs, stages, links or letters of a name: bounds on what a file may say.
+_LATEST: Final = 2**62
+_MOST: Final = 2**53
+_LONGEST: Final = 4096
+#: Characters of a wrong value that a message shows.
+_SHOWN: Final = 60
 
 
 class SpanKind(IntEnum):
@@ -240,23 +250,97 @@ class Timeline:
         Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
         """
         try:
-            with np.load(file) as archive:
-                loaded = json.loads(archive["info"].tobytes().decode())
-                fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in loaded.items()}
-                timeline = cls(TimelineInfo(**fields), np.stack([archive[name] for name in Span._fields], axis=1))
-        except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+            with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
+                arrays = read_arrays(opened, ("info", *Span._fields))
+            timeline = cls(_read_info(arrays["info"]), _read_columns(arrays))
+            timeline._check_ranges()
+        except FileError as error:
             name = file if isinstance(file, Path) else getattr(file, "name", "the file")
-            raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found something else") from error
-        timeline._check_ranges(file)
+            raise TimelineError(
+                f"{name}: expected a Timeline as ipusim saves it, found something else: {error}"
+            ) from error
         return timeline
 
-    def _check_ranges(self, file: Path | BinaryIO) -> None:
-        """Refuse columns that point outside the run; raises TimelineError."""
+    def _check_ranges(self) -> None:
+        """Refuse what no run records, which a reader would stumble over; raises FileError."""
         info = self.info
-        ends = {"ipu": len(info.ipus), "stage": len(info.stages), "execution": info.executions, "cause": len(self)}
-        ends["replica"] = info.replicas
-        wrong = [name for name, end in ends.items() if ((c := getattr(self, name)) < NONE).any() or (c >= end).any()]
-        if not len(self) or wrong or (self.start > self.end).any() or info.clock_hz < 1:
-            name = file if isinstance(file, Path) else getattr(file, "name", "the file")
-            what = f"columns that point outside the run: {', '.join(wrong)}" if wrong else "no run in it"
-            raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found {what}")
+        ends = {
+            "start": _LATEST,
+            "end": _LATEST,
+            "kind": len(SpanKind),
+            "ipu": len(info.ipus),
+            "stage": len(info.stages),
+            "micro_batch": info.count,
+            "time_step": info.time_steps + 1,  # the weight update has the number behind the last
+            "execution": info.executions,
+            "link": max(len(info.links), 2),  # the host has two
+            "bytes": _LATEST,
+            "cause": len(self),
+            "replica": info.replicas,
+        }
+        lowest = {"start": 0, "end": 0, "kind": 0}
+        wrong = [
+            name
+            for name, end in ends.items()
+            if ((column := getattr(self, name)) < lowest.get(name, NONE)).any() or (column >= end).any()
+        ]
+        if wrong:
+            raise FileError(f"columns that point outside the run: {', '.join(wrong)}")
+        if (self.start > self.end).any() or (np.diff(self.start) < 0).any():
+            raise FileError("spans that end before they start, or are out of order")
+        if not info.executions <= len(self):
+            raise FileError(f"{len(self)} spans of {info.executions} executions")
+
+
+def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
+    """Return the columns as one table; raises FileError unless they are whole numbers of one length."""
+    shape = arrays["start"].shape
+    for name in Span._fields:
+        if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
+            raise FileError(f"column {name} is {arrays[name].dtype} of {arrays[name].shape}, start has {shape}")
+    return np.stack([arrays[name] for name in Span._fields], axis=1)
+
+
+def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
+    """Return what the JSON text says; raises FileError for other JSON, and for a run that cannot be."""
+    try:
+        loaded = json.loads(text.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"info is not JSON: {error}") from error
+    required = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
+    kinds = get_type_hints(TimelineInfo)
+    if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
+        raise FileError(f"info has not the keys {', '.join(kinds)}")
+    for name, value in loaded.items():
+        if not _FITS[kinds[name]](value):
+            raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
+    info = TimelineInfo(**given)
+    if not (
+        info.ipus
+        and info.stages
+        and min(info.clock_hz, info.executions, info.replicas) > 0
+        and len(info.ipus) % info.replicas == 0
+        and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
+        and max(info.mapping) < info.shards
+    ):
+        raise FileError("info of IPUs, stages, mapping, replicas and executions that do not go together")
+    return info
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
+
+
+#: Whether a value, as JSON has it, is one of a field of that type.
+_FITS: Final[dict[Any, Callable[[Any], bool]]] = {
+    int: _is_count,
+    str: _is_text,
+    bool: lambda value: isinstance(value, bool),
+    tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
+    tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
+}

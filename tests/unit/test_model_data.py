@@ -218,7 +218,7 @@ def test_idx_reads_every_type(tmp_path, code, dtype):
         (bytes([0, 0, 7, 1, 0, 0, 0, 0]), "not an IDX file"),
         (bytes([0, 0, 8, 3, 0, 0]), "header of 3 axes needs 16 bytes, the file has 6"),
         (idx_bytes(IMAGES, 8)[:-1], r"shape \(2, 3, 4\), 40 bytes in all, the file has 39"),
-        (idx_bytes(IMAGES, 8) + b"!", "the file has 41"),
+        (idx_bytes(IMAGES, 8) + b"!", "40 bytes in all, the file has more"),
         (gzip.compress(idx_bytes(IMAGES, 8), mtime=0)[:-9], "the gzip data is damaged"),
         (b"\x1f\x8b\x08" + b"\0" * 30, "gzip|cannot be read"),
     ],

@@ -437,10 +437,7 @@ CASES = {
     "data file of another format": (
         DATA,
         "{type: npz, file: f.py}",
-        "bad.yaml:3:25: data.file: f.py: not a NumPy archive of plain arrays: This file contains pickled (object) "
-        "data. "
-        "If you trust the file you can load it unsafely using the `allow_pickle=` keyword argument or "
-        "`pickle.load()`.",
+        "bad.yaml:3:25: data.file: f.py: not a NumPy archive: File is not a zip file",
     ),
     "unknown data": (
         "type: synthetic",

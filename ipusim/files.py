@@ -1,0 +1,118 @@
+"""Files that others made, read so that none of them can make a run wait or take memory without end."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+import warnings
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import FileError
+
+#: What is read at a time: memory follows what a file holds, not what it says of itself.
+_CHUNK_BYTES: Final = 1 << 20
+#: Names that a message lists of an archive's arrays.
+_LISTED: Final = 8
+_NUMPY: Final = b"\x93NUMPY"
+_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_KINDS: Final = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Readable(Protocol):
+    """Whatever bytes can be read from: a file, or what a compressed one holds."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most ``size`` bytes, or all; none at the end."""
+        ...
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read its bytes; raises OSError, also for a pipe or a device, which may never end."""
+    # Without waiting: a named pipe that nobody writes to would not even open.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+        raise OSError(errno.EINVAL, f"expected a file, got {kind}", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_up_to(file: Readable, size: int) -> bytearray:
+    """Return the next ``size`` bytes, or all that are left; memory grows with what really comes."""
+    data = bytearray()
+    while len(data) < size and (chunk := file.read(min(_CHUNK_BYTES, size - len(data)))):
+        data += chunk
+    return data
+
+
+def read_arrays(file: BinaryIO, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of those names from a NumPy archive (npz), which may come from anywhere.
+
+    Nothing is unpickled, and no array takes more memory than the archive holds of it. Raises FileError,
+    whose text is the reason, for what is no such archive and for an array that is missing or damaged.
+    """
+    if file.read(len(_NUMPY)) == _NUMPY:
+        raise FileError("expected an npz archive, got a single array")
+    try:
+        archive = ZipFile(file)
+    except Exception as error:  # damaged bytes fail in many ways
+        raise FileError(f"not a NumPy archive: {_reason(error)}") from error
+    with archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        for name in names:
+            if name not in members:
+                held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
+                raise FileError(f"no array {name!r}; it holds {held or 'none'}")
+        return {name: _array(archive, members[name], name) for name in names}
+
+
+def _array(archive: ZipFile, info: ZipInfo, name: str) -> npt.NDArray[Any]:
+    what = f"not a NumPy archive of plain arrays: {name!r}"
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise FileError(f"{what} is compressed by method {info.compress_type}, which NumPy does not write")
+    try:
+        with archive.open(info) as member:
+            shape, fortran, dtype = _header(member, what)
+            wanted, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+            if wanted != stated or min(shape, default=0) < 0:
+                raise FileError(f"{what} says {dtype} of {shape}, {wanted} bytes, and has {stated}")
+            data = read_up_to(member, wanted)
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    except FileError:
+        raise
+    except Exception as error:  # damaged bytes fail in many ways
+        raise FileError(f"{what} cannot be read: {_reason(error)}") from error
+
+
+def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(member)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that an older Python wrote, or that are no header
+            shape, fortran, dtype = _HEADERS[version](member)
+    except (BadZipFile, zlib.error):
+        raise
+    except Exception as error:  # NumPy's own text advises to unpickle
+        raise FileError(f"{what} has no header of a plain array") from error
+    if dtype.hasobject:
+        raise FileError(f"{what} holds Python objects, expected numbers")
+    return shape, fortran, dtype
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
