@@ -43,6 +43,10 @@ class ProgramTypeError(ProgramError, TypeError):
     """An argument of a type that Graphcore refuses; the text is Graphcore's."""
 
 
+class ConfigAttributeError(ProgramError, AttributeError):
+    """An attribute that a configuration does not have; the text is Graphcore's."""
+
+
 class ProgramStateError(ProgramError, RuntimeError):
     """Something asked for when it cannot be had, which Graphcore answers so; the text is Graphcore's."""
 

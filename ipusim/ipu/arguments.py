@@ -103,6 +103,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words: they are a
     ValueError, a TypeError and a NotImplementedError.
     """
+    _check_captured(given["gradient_accumulation_for_captured_grads"])
     count, training = _count(given["gradient_accumulation_count"]), given["optimizer_function"] is not None
     method = given["reduction_method"]
     if training:
@@ -162,6 +163,15 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         name=given["name"] or "pipeline",
         notes=notes,
     )
+
+
+def _check_captured(value: Any) -> None:
+    """Refuse what is no truth value, as a count in a place of another release; raises ProgramTypeError."""
+    if not isinstance(value, bool):
+        raise ProgramTypeError(
+            f"gradient_accumulation_for_captured_grads: expected True or False, got {value!r}; the order of pipeline's "
+            "arguments differs between Graphcore's releases, so name those behind gradient_accumulation_count"
+        )
 
 
 def _count(count: Any) -> int:

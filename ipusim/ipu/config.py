@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Sequence
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.errors import DeviceError, ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
+from ipusim.ipu.attributes import (
+    Category,
+    Field,
+    Fields,
+    devices,
+    flag,
+    member,
+    options,
+    share,
+    text,
+    whole,
+    without_effect,
+)
 from ipusim.ipu.stage_options import proportion
 from ipusim.model.stage_options import StageOptions
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION, IoTiles
@@ -41,82 +51,107 @@ class DeviceConnectionType(Enum):
     NEVER = "NEVER"
 
 
-@dataclass(frozen=True)
-class _Field:
-    """An attribute: its default, and its type as messages call it and as a test."""
+class MergeRemoteBuffersBehaviour(Enum):
+    """When buffers in remote memory are merged."""
 
-    default: Any
-    type_name: str
-    fits: Callable[[Any], bool]
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    NO_MERGING = "NO_MERGING"
+    MERGE = "MERGE"
+    IF_BENEFICIAL = "IF_BENEFICIAL"
 
 
-def _whole(default: int) -> _Field:
-    return _Field(default, "int", _is_int)
+class SchedulingAlgorithm(Enum):
+    """How the compiler orders an IPU's operations."""
+
+    CHOOSE_BEST = "CHOOSE_BEST"
+    CLUSTERING = "CLUSTERING"
+    POST_ORDER = "POST_ORDER"
+    LOOK_AHEAD = "LOOK_AHEAD"
+    SHORTEST_PATH = "SHORTEST_PATH"
 
 
-def _flag() -> _Field:
-    return _Field(False, "bool", lambda value: isinstance(value, bool))
+#: Attributes, with Graphcore's defaults, that choose something here.
+_SIMULATED: Final[Fields] = {
+    "auto_select_ipus": devices(),
+    "select_ipus": devices(),
+    "selection_order": member(SelectionOrder.AUTO),
+    "allow_recompute": flag(),
+    "io_tiles": {
+        "num_io_tiles": whole(0),
+        "place_ops_on_io_tiles": flag(),
+        "available_memory_proportion": share(float(AVAILABLE_MEMORY_PROPORTION)),
+    },
+    "device_connection": {
+        "enable_remote_buffers": flag(),
+        "type": member(DeviceConnectionType.ALWAYS),
+        "version": text("", "", "ipu1", "ipu2"),
+    },
+    "optimizations": {"minimum_remote_tensor_size": whole(MINIMUM_REMOTE_TENSOR_SIZE)},
+    "matmuls": {"poplar_options": options()},
+    "convolutions": {"poplar_options": options()},
+    # Has an effect where Graphcore's IPU Model runs only, there as here.
+    "ipu_model": {"compile_ipu_code": flag(True), "tiles_per_ipu": whole(0), "version": text("ipu2", "ipu1", "ipu2")},
+    "machine": text(),
+}
+#: Graphcore's other attributes, with Graphcore's defaults.
+_OTHERS: Final[Fields] = {
+    "serialization_output_folder": text(),
+    "compilation_poplar_options": options(),
+    "gcl_poplar_options": options(),
+    "experimental": {
+        "always_rearrange_copies_on_the_host": flag(),
+        "enable_remote_buffer_embedding": flag(),
+        "multi_replica_distribution": {"process_index": whole(0), "process_count": whole(0)},
+    },
+    "floating_point_behaviour": {
+        "inv": flag(),
+        "div0": flag(),
+        "oflo": flag(),
+        "esr": flag(),
+        "nanoo": flag(),
+        "set_all": flag(),
+    },
+    "matmuls": {"clear_pass_type": flag()},
+    "norms": {
+        "use_stable_statistics": flag(),
+        "experimental": {"distributed_batch_norm_replica_group_size": whole(1)},
+    },
+    "optimizations": {
+        "prefetch_data_streams": flag(True),
+        "combine_embedding_lookups": flag(),
+        "combine_matmuls": flag(),
+        "enable_graph_outlining": flag(True),
+        "merge_infeed_io_copies": flag(),
+        "maximum_cross_replica_sum_buffer_size": whole(0),
+        "maximum_reduce_scatter_buffer_size": whole(0),
+        "maximum_inter_ipu_copies_buffer_size": whole(0),
+        "maximum_send_recv_cluster_size": whole(0),
+        "merge_remote_buffers": member(MergeRemoteBuffersBehaviour.IF_BENEFICIAL),
+        "enable_gather_simplifier": flag(True),
+        "triangular_solve_expander_block_size": whole(0),
+        "cholesky_block_size": whole(0),
+        "enable_fast_math": flag(),
+    },
+    "pooling": {"poplar_options": options()},
+    "scheduling": {
+        "algorithm": member(SchedulingAlgorithm.CHOOSE_BEST),
+        "maximum_scheduler_lookahead_depth": whole(5),
+        "maximum_scheduler_search_space_size": whole(64),
+    },
+}
 
 
-def _text() -> _Field:
-    return _Field("", "str", lambda value: isinstance(value, str))
-
-
-def _member(default: Enum) -> _Field:
-    kind = type(default)
-    return _Field(default, kind.__name__, lambda value: isinstance(value, kind))
-
-
-def _devices() -> _Field:
-    def fits(value: Any) -> bool:
-        return _is_int(value) or (isinstance(value, list | tuple) and all(map(_is_int, value)))
-
-    return _Field([], "Union[int, List[int], Tuple[int, ...]]", fits)
-
-
-def _options() -> _Field:
-    return _Field({}, "Dict[str, str]", lambda value: isinstance(value, dict))
-
-
-class _Category:
-    """Attributes by name, some of them categories themselves; no others can be read or set."""
-
-    def __init__(self, path: str, fields: dict[str, _Field | dict[str, Any]]) -> None:
-        prefix = f"{path}." if path else ""
-        values = {
-            name: _Category(prefix + name, each) if isinstance(each, dict) else copy(each.default)
-            for name, each in fields.items()
-        }
-        self.__dict__.update(_path=prefix, _fields=fields, **values)
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse an attribute that there is not; raises ProgramError (a ValueError) with the nearest name."""
-        if name.startswith("__"):  # asked for by Python itself, which expects an AttributeError
-            raise AttributeError(name)
-        near = get_close_matches(name, self._fields)
-        hint = f"Did you mean '{self._path}{near[0]}'?" if near else ""
-        raise ProgramError(f"'{name}' is not a valid attribute of this config. {hint}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; raises ProgramError for one that there is not, ProgramTypeError for another type."""
-        field = self._fields.get(name)
-        if field is None:
-            self.__getattr__(name)
-        elif isinstance(field, dict):
-            raise ProgramError(f"{self._path}{name} is a category and cannot be assigned to.")
-        elif not field.fits(value):
-            raise ProgramTypeError(
-                f"Trying to set {self._path}{name} to {value}, but it must be of type {field.type_name}"
-            )
+def _together(simulated: Fields, others: Fields) -> Fields:
+    """Return all attributes, the ``others`` as without effect."""
+    found: dict[str, Any] = dict(simulated)
+    for name, each in others.items():
+        if isinstance(each, Field):
+            found[name] = without_effect(each)
         else:
-            self.__dict__[name] = value
+            found[name] = _together(found.get(name, {}), each)
+    return found
 
 
-class IPUConfig(_Category):
+class IPUConfig(Category):
     """Which device a pipeline runs on, and how.
 
     Attributes (Graphcore's, with Graphcore's defaults):
@@ -128,44 +163,30 @@ class IPUConfig(_Category):
         device_connection: enable_remote_buffers, type, version.
         optimizations: minimum_remote_tensor_size, in bytes.
         matmuls, convolutions: poplar_options, of those whose stage gives none.
+        ipu_model: compile_ipu_code, tiles_per_ipu, version, which are for Graphcore's IPU Model alone.
 
-    And one of this simulator:
+    Graphcore's other attributes are there as well, and refuse any value but their default.
+
+    One is this simulator's:
         machine: name of the machine, one of ``ipusim.hardware.machines.MACHINES``; when empty, the smallest
             of GC200 that has the IPUs.
     """
 
     def __init__(self) -> None:
         """Begin with the defaults."""
-        proportion = float(AVAILABLE_MEMORY_PROPORTION)
-        super().__init__(
-            "",
-            {
-                "auto_select_ipus": _devices(),
-                "select_ipus": _devices(),
-                "selection_order": _member(SelectionOrder.AUTO),
-                "allow_recompute": _flag(),
-                "io_tiles": {
-                    "num_io_tiles": _whole(0),
-                    "place_ops_on_io_tiles": _flag(),
-                    "available_memory_proportion": _Field(proportion, "float", lambda value: isinstance(value, float)),
-                },
-                "device_connection": {
-                    "enable_remote_buffers": _flag(),
-                    "type": _member(DeviceConnectionType.ALWAYS),
-                    "version": _text(),
-                },
-                "optimizations": {"minimum_remote_tensor_size": _whole(MINIMUM_REMOTE_TENSOR_SIZE)},
-                "matmuls": {"poplar_options": _options()},
-                "convolutions": {"poplar_options": _options()},
-                "machine": _text(),
-            },
+        super().__init__("", _together(_SIMULATED, _OTHERS))
+
+    def configure_ipu_system(self, device: object = None) -> None:
+        """Refuse: a configuration is an argument of the pipeline. Raises UnsupportedProgramError."""
+        raise UnsupportedProgramError(
+            "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline"
         )
 
     def wanted_io_tiles(self) -> IoTiles:
         """Return what is asked of I/O tiles; raises ProgramError for feeds on none."""
         asked = self.io_tiles
-        share = Fraction(str(asked.available_memory_proportion))
-        return IoTiles(asked.num_io_tiles, asked.place_ops_on_io_tiles, share)
+        usable = Fraction(str(asked.available_memory_proportion))
+        return IoTiles(asked.num_io_tiles, asked.place_ops_on_io_tiles, usable)
 
     def general_options(self) -> StageOptions:
         """Return the options of operations whose stage gives none; raises UnsupportedProgramError as stages do."""
@@ -187,7 +208,8 @@ class IPUConfig(_Category):
         return _build(self, mapping, pipelined, count, device)
 
     def check(self) -> None:
-        """Refuse attributes that do not go together; raises ProgramError in Graphcore's words."""
+        """Refuse attributes that are wrong or do not go together; raises ProgramError, in Graphcore's words if any."""
+        self.check_all()
         if self.auto_select_ipus not in ([], ()) and self.select_ipus not in ([], ()):
             raise ProgramError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
         chosen = self.select_ipus

@@ -45,11 +45,14 @@ class IPUOutfeedQueue:
         optimise_latency: bool = False,
     ) -> None:
         """Check the arguments; nothing is connected yet."""
-        mode = outfeed_mode or IPUOutfeedMode.ALL
+        given: object = outfeed_mode
+        mode = IPUOutfeedMode.ALL if given is None else given
         if not isinstance(mode, IPUOutfeedMode):
+            named = isinstance(mode, str) and mode.upper() not in IPUOutfeedMode.__members__
             raise ProgramError(
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
+                + (f" It is {mode!r}: the names of queues (feed_name) are generated, leave them out." if named else "")
             )
         check_device_ordinal(device_ordinal)
         check_buffer_depth(buffer_depth)

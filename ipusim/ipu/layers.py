@@ -50,14 +50,20 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
 def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     """Return a loss's mean over the micro-batch, a scalar, for ``x`` (batch, ...) and ``labels`` (batch, ...).
 
-    Raises ModelError for labels that do not fit; ``name`` and ``seed`` are as for :func:`layer`.
+    Raises ModelError for labels that do not fit, or that depend on a variable, as no gradient goes back to them;
+    ``name`` and ``seed`` are as for :func:`layer`.
     """
+    from autograd.core import VJPNode  # noqa: PLC0415 - as below
+    from autograd.tracer import getval, isbox  # noqa: PLC0415 - as below
+
     from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
-    shape = tuple(x.shape[1:])
-    of.check_labels(shape, np.asarray(labels))
+    if isbox(labels) and isinstance(labels._node, VJPNode):
+        raise ModelError(f"loss {name!r}: expected labels that depend on no variable, as no gradient goes back to them")
+    shape, targets = tuple(x.shape[1:]), np.asarray(getval(labels))
+    of.check_labels(shape, targets)
     parameters = _parameters(name, of, x, seed)
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), np.asarray(labels))
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), targets)
     return run_layer(call, x, *parameters.values())
 
 

@@ -105,9 +105,18 @@ class Optimizer:
     ) -> None:
         """Update the variables; called once for each execution of the pipeline and replica, with all variables.
 
-        What a subclass computes here, over all stages, takes no simulated time beyond its rule's.
+        What a subclass computes here, over all stages, takes no simulated time beyond its rule's. Raises
+        ProgramTypeError for a gradient of another type than its variable: as in Graphcore's, no optimizer casts it.
         """
         pairs = list(grads_and_vars)
+        for gradient, variable in pairs:
+            given = np.asarray(gradient).dtype
+            if given != variable.dtype:
+                raise ProgramTypeError(
+                    f"the gradient of {variable.name!r} is {given} and the variable {variable.dtype}: expected "
+                    "gradients of the variable's type, to which an optimizer of your own casts what was accumulated "
+                    "in another gradient_accumulation_dtype, as in `gradient.astype(variable.dtype)`"
+                )
         for state in {id(variable.state): variable.state for _, variable in pairs}.values():
             here = [(gradient, variable) for gradient, variable in pairs if variable.state is state]
             self.rule.apply(

@@ -137,7 +137,7 @@ def _name(function: Any) -> str:
 def _called(frame: FrameType) -> str:
     """Return the dotted name of what ``frame`` is calling, read off its code: no source is needed."""
     code = list(dis.get_instructions(frame.f_code))
-    here = next(each for each in code if each.offset == frame.f_lasti)
+    here = next(each for each in reversed(code) if each.offset <= frame.f_lasti)  # which may be inside its cache
     if here.opname == "STORE_SUBSCR":
         return "assignment to elements of a plain array"
     names = [

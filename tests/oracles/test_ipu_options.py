@@ -243,3 +243,35 @@ def test_replicas_share_a_variable_of_several_stages():
     assert found.variables["w"] == pytest.approx(2 - 0.01 * 12 * 66 / 2, rel=1e-12)
     assert found.program.stages[0].accumulator_bytes == 8
     assert found.program.stages[1].accumulator_bytes == found.program.stages[2].parameter_bytes == 0
+
+
+class CastGradients(GradientDescentOptimizer):
+    """The training guide's: accumulated gradients are cast to their variables' types."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        super().apply_gradients([(gradient.astype(v.dtype), v) for gradient, v in grads_and_vars], global_step, name)
+
+
+def half(optimizer):
+    """Train one weight of float16, with gradients of 0.5 accumulated in float32."""
+    return pipeline(
+        [lambda x: x * get_variable("w", np.float16(1)), lambda x: x],
+        8,
+        infeed_queue=IPUInfeedQueue([np.float16(0.5)] * 8),
+        outfeed_queue=IPUOutfeedQueue(),
+        optimizer_function=lambda value: OptimizerFunctionOutput(optimizer, value),
+        gradient_accumulation_dtype=np.float32,
+    )
+
+
+@pytest.mark.parametrize(
+    "optimizer", [GradientDescentOptimizer(0.5), CrossReplicaOptimizer(MomentumOptimizer(0.5, 0.9))]
+)
+def test_gradients_accumulated_in_another_type_are_not_cast_to_the_variables(optimizer):
+    with pytest.raises(TypeError, match=r"^the gradient of 'w' is float32 and the variable float16: expected"):
+        half(optimizer)
+
+
+def test_an_optimizer_of_ones_own_casts_accumulated_gradients():
+    found = half(CrossReplicaOptimizer(CastGradients(0.5)))
+    assert (found.variables["w"].dtype, found.variables["w"]) == (np.float16, -1.0)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import copy
+import operator
 
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError
-from ipusim.ipu.config import DeviceConnectionType, IPUConfig, SelectionOrder
+from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import (
+    DeviceConnectionType,
+    IPUConfig,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+)
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import (
     OptimizerFunctionOutput,
@@ -91,6 +98,21 @@ def test_configuration_of_a_pipeline(attributes, kind, text, run, refused):
         ),
         ({"_path": ""}, ValueError, "'_path' is not a valid attribute of this config. "),
         ({"colour": "red"}, ValueError, "'colour' is not a valid attribute of this config. "),
+        (
+            {"device_connection__version": "bogus"},
+            ValueError,
+            "Trying to set device_connection.version to 'bogus', but it must be one of '', 'ipu1', 'ipu2'",
+        ),
+        (
+            {"io_tiles__num_io_tiles": -1000},
+            ValueError,
+            "Trying to set io_tiles.num_io_tiles to -1000, but it must be 0 or more",
+        ),
+        (
+            {"io_tiles__available_memory_proportion": 5.0},
+            ValueError,
+            "Trying to set io_tiles.available_memory_proportion to 5.0, but it must be above 0 and at most 1",
+        ),
         ({"io_tiles": 32}, Exception, "io_tiles is a category and cannot be assigned to."),
         (
             {"io_tiles__num_io_tiles": True},
@@ -110,12 +132,90 @@ def test_configuration_of_a_pipeline(attributes, kind, text, run, refused):
         (
             {"auto_select_ipus": "2"},
             TypeError,
-            "Trying to set auto_select_ipus to 2, but it must be of type Union[int, List[int], Tuple[int, ...]]",
+            "Trying to set auto_select_ipus to 2, but it must be of type "
+            "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]",
         ),
     ],
 )
 def test_configuration_attributes(attributes, kind, text, refused):
     refused(kind, text, lambda: configured(**attributes))
+
+
+#: Graphcore's attributes that choose nothing here, by category, with values that are not their defaults.
+NOT_SIMULATED = {
+    "": {
+        "serialization_output_folder": "x",
+        "compilation_poplar_options": {"a": "b"},
+        "gcl_poplar_options": {"a": "b"},
+    },
+    "experimental": {"always_rearrange_copies_on_the_host": True, "enable_remote_buffer_embedding": True},
+    "experimental.multi_replica_distribution": {"process_index": 1, "process_count": 2},
+    "floating_point_behaviour": dict.fromkeys(["inv", "div0", "oflo", "esr", "nanoo", "set_all"], True),
+    "matmuls": {"clear_pass_type": True},
+    "norms": {"use_stable_statistics": True},
+    "norms.experimental": {"distributed_batch_norm_replica_group_size": 2},
+    "optimizations": {
+        "prefetch_data_streams": False,
+        "combine_embedding_lookups": True,
+        "combine_matmuls": True,
+        "enable_graph_outlining": False,
+        "merge_infeed_io_copies": True,
+        "maximum_cross_replica_sum_buffer_size": 1,
+        "maximum_reduce_scatter_buffer_size": 1,
+        "maximum_inter_ipu_copies_buffer_size": 1,
+        "maximum_send_recv_cluster_size": 1,
+        "merge_remote_buffers": MergeRemoteBuffersBehaviour.MERGE,
+        "enable_gather_simplifier": False,
+        "triangular_solve_expander_block_size": 1,
+        "cholesky_block_size": 1,
+        "enable_fast_math": True,
+    },
+    "pooling": {"poplar_options": {"a": "b"}},
+    "scheduling": {
+        "algorithm": SchedulingAlgorithm.CLUSTERING,
+        "maximum_scheduler_lookahead_depth": 6,
+        "maximum_scheduler_search_space_size": 65,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "value"),
+    [(category, name, value) for category, values in NOT_SIMULATED.items() for name, value in values.items()],
+)
+def test_graphcores_other_attributes_are_there_and_keep_their_defaults(category, name, value):
+    config = IPUConfig()
+    place = operator.attrgetter(category)(config) if category else config
+    default = getattr(place, name)
+    setattr(place, name, default)
+    config.check()
+    with pytest.raises(UnsupportedProgramError) as caught:
+        setattr(place, name, value)
+    path = f"{category}.{name}".lstrip(".")
+    assert str(caught.value) == f"{path} is not simulated: expected its default {default!r}, got {value!r}"
+    with pytest.raises(TypeError, match=f"^Trying to set {path} to None, but it must be of type "):
+        setattr(place, name, None)
+    assert getattr(place, name) == default
+
+
+def test_dictionaries_changed_in_place_are_checked_before_a_run(run):
+    config = configured(auto_select_ipus=2, ipu_model__compile_ipu_code=False, ipu_model__version="ipu1")
+    run(config=config)
+    config.compilation_poplar_options["target.type"] = "Cpu"
+    with pytest.raises(UnsupportedProgramError, match="compilation_poplar_options is not simulated"):
+        run(config=config)
+
+
+def test_what_is_no_attribute_is_not_there():
+    config = IPUConfig()
+    assert not hasattr(config, "auto_select_ipu")
+    assert not hasattr(config.io_tiles, "tiles")
+    assert getattr(config, "colour", 3) == 3
+    assert hasattr(config.norms.experimental, "distributed_batch_norm_replica_group_size")
+    with pytest.raises(ProgramError, match="cannot be deleted"):
+        del config.allow_recompute
+    with pytest.raises(UnsupportedProgramError, match="the argument `config` of pipelining_ops"):
+        config.configure_ipu_system()
 
 
 def test_a_configuration_reads_back_and_copies():

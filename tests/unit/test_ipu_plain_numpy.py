@@ -9,14 +9,17 @@ import re
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.interpolate
+import scipy.special
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from ipusim.errors import ModelError, UntraceableError
-from ipusim.ipu import get_variable
+from ipusim.ipu import get_variable, layers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.model.losses import MeanSquaredError
 from ipusim.model.python_layer import PythonLayer, PythonLoss
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
@@ -186,6 +189,35 @@ def test_what_a_stage_is_given_cannot_be_changed(stages, run):
 def test_arrays_in_a_list_among_the_results_are_refused(run):
     with pytest.raises(ModelError, match="expected an array or a tuple of arrays, got a list in it"):
         run(computational_stages=[lambda x: (x, [x, x]), lambda x, y: x])
+
+
+def of_mean_squared_error(labels):
+    return lambda x, y: layers.loss("mse", MeanSquaredError(), x, labels(y))
+
+
+def test_a_loss_takes_real_labels_that_depend_on_no_variable(run):
+    def train_on(labels):
+        return run(
+            computational_stages=[lambda x, y: (times_w(x), y), of_mean_squared_error(labels)],
+            infeed_queue=IPUInfeedQueue(repeat([(X, X)])),
+            optimizer_function=learn,
+        )
+
+    # The mean over six elements of (w x - 2 x)^2 at w = 1, of eight micro-batches.
+    gradient = 8 * np.sum(2 * (X - 2 * X) * X, axis=0) / X.size
+    assert train_on(lambda y: 2 * y).variables["w"] == pytest.approx(1 - 0.01 * gradient)
+    with pytest.raises(ModelError, match="loss 'mse': expected labels that depend on no variable"):
+        train_on(lambda y: y * get_variable("scale", np.ones(3)))
+
+
+def test_the_line_in_a_function_that_calls_another_is_named(run):
+    def helper(x):
+        return scipy.special.erf(x) + np.vectorize(math.erf)(x)
+
+    with pytest.raises(ModelError, match=r"^stage 'pipeline_stage_1': erf \(.*\) takes an array"):
+        train(run, [times_w, helper, square])
+    with pytest.raises(ModelError, match=r"^stage 'pipeline_stage_1': .*interp1?d? \(.*\) takes an array"):
+        train(run, [times_w, lambda x: scipy.interpolate.interp1d([0, 100], [0, 1])(x), square])
 
 
 def test_what_else_uses_autograd_keeps_its_own_arrays(run):

@@ -28,6 +28,12 @@ def identity(x):
         ({"prefetch_depth": -1}, "prefetch_depth must be greater than zero, but it is -1"),
         ({"prefetch_depth": 256}, "prefetch_depth must be less than 256, but it is 256"),
         ({"device_ordinal": "0"}, "Device ordinal must be an integer"),
+        ({"device_ordinal": True}, "Device ordinal must be an integer"),
+        (
+            {"device_ordinal": "infeed"},  # where a release before has feed_name
+            "Device ordinal must be an integer, got 'infeed': the names of queues (feed_name) are generated, leave "
+            "them out",
+        ),
         ({"device_ordinal": -1}, "Device ordinal must be >= 0"),
     ],
 )
@@ -100,6 +106,11 @@ def test_infeed_elements_by_name(run):
         (
             {"outfeed_mode": "ALL"},
             "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>.",
+        ),
+        (
+            {"outfeed_mode": "outfeed"},
+            "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>. It "
+            "is 'outfeed': the names of queues (feed_name) are generated, leave them out.",
         ),
         ({"device_ordinal": 0.0}, "Device ordinal must be an integer"),
         ({"device_ordinal": -2}, "Device ordinal must be >= 0"),

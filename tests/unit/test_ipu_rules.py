@@ -14,6 +14,7 @@ from ipusim.ipu.pipelining_ops import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    pipeline,
 )
 
 ONES = np.ones(2, np.float32)
@@ -270,6 +271,15 @@ ARGUMENT_RULES = [
         "`pipelining_ops.pipeline` to `False` to stop seeing this message.",
     ),
 ]
+
+
+def test_a_count_in_the_place_of_another_release_is_refused(run, refused):
+    """Release 2.1 has repeat_count where gradient_accumulation_for_captured_grads is now."""
+    text = (
+        "gradient_accumulation_for_captured_grads: expected True or False, got 10; the order of pipeline's arguments "
+        "differs between Graphcore's releases, so name those behind gradient_accumulation_count"
+    )
+    refused(TypeError, text, lambda: pipeline([times_w, identity], 8, None, 10))
 
 
 @pytest.mark.parametrize(("arguments", "kind", "text"), ARGUMENT_RULES)
