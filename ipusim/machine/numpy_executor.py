@@ -15,11 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import IpusimError, MissingTensorError, ModelError
+from ipusim.errors import MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.layer import Key
 from ipusim.model.optimizers import JointOptimizer, State, Updated
+from ipusim.model.users_code import told
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -176,13 +177,11 @@ class NumpyExecutor:
                 self._backward(ipu, memory, stage, micro_batch)
             else:
                 self._recompute(ipu, memory, stage, micro_batch)
-        except IpusimError:
+        except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # a user's own function may do anything on its thousandth call
+        except BaseException as error:  # a user's own function may do anything on its thousandth call
             op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
-            raise ModelError(
-                f"{op} of stage {name!r} failed in execution {self._execution}: {type(error).__name__}: {error}"
-            ) from error
+            raise ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {told(error)}") from error
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
