@@ -39,6 +39,12 @@ class Result:
     learning: Learning | None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings: about options without an effect, and about a training that never gave a number."""
+        warning = self.learning.warning if self.learning else ""
+        return (*self.experiment.notes, *([warning] if warning else []))
+
+    @property
     def describes_memory(self) -> bool:
         """Whether any stage says what it holds; stages known by their cycles alone may not."""
         return any(
@@ -151,4 +157,5 @@ class _Executor(NumpyExecutor):
             weights=self.weights(),
             evaluations=tuple(self._evaluations),
             constant_loss=self._experiment.constant_loss,
+            not_finite=next((each.not_finite for each in (self, *self.others) if each.not_finite), ""),
         )

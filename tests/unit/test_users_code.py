@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 
 import pytest
@@ -148,3 +149,64 @@ def test_an_error_of_a_stage_in_python_that_cannot_be_printed_is_told(run):
 
     with pytest.raises(IpusimError, match=r"Mute: \(its message cannot be read: RuntimeError\)"):
         run(computational_stages=[stage, lambda x: x])
+
+
+def not_finite(path, monkeypatch, capsys):
+    """Run a training that gives no number; return the last notes that are printed, and the summary's."""
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr("sys.argv", ["ipusim", "run", path.name])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    said = capsys.readouterr()
+    assert (caught.value.code, said.err) == (0, "")
+    summary = json.loads((path.parent / "reports" / "scenario" / "summary.json").read_text())
+    assert "lower the learning rate" not in said.out
+    return said.out, summary["notes"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "loss", "origin"),
+    [
+        (
+            "def layer(x):\n    return np.log(-np.abs(x))\n",
+            LOSS,
+            "layer 'mine' (python function 'layer' (mine.py:19): FloatingPointError: invalid value encountered in log)"
+            " in F0.0 of stage 'stage0'",
+        ),
+        (
+            LAYER,
+            "def loss(x, labels):\n    return np.mean(x * 0 / 0)\n",
+            "layer 'cel' (python function 'loss' (mine.py:21): FloatingPointError: invalid value encountered in divide)"
+            " in F1.0 of stage 'stage1'",
+        ),
+        ("def layer(x):\n    return x * float('nan')\n", LOSS, "layer 'mine' in F0.0 of stage 'stage0'"),
+    ],
+)
+def test_a_training_without_any_loss_names_what_made_the_first_nan(scenario, monkeypatch, capsys, layer, loss, origin):
+    path = scenario(layer, loss)
+    said, notes = not_finite(path, monkeypatch, capsys)
+    note = f"Every loss is NaN, from the first micro-batch on: the first value that is not finite is from {origin}."
+    assert [each.replace(f"{path.parent}/", "") for each in notes] == [note]
+    assert notes[0] in said
+
+
+def test_the_first_nan_is_found_behind_skip_connections_checkpoints_and_recomputation(load, scenario):
+    text = scenario("def layer(x):\n    return x - np.inf\n").read_text()
+    dense = "    - {name: first, type: dense, units: 4}\n    - {name: mine"
+    skip = "    - {name: sum, type: add, from: first}\n    - {name: out"
+    again = ("pipeline.allow_recompute=true", "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved")
+    text = text.replace("    - {name: mine", dense)
+    checkpoint = (*again, "pipeline.recomputation_checkpoints=[first]")
+    for model, changes in ((text.replace("    - {name: out", skip), ()), (text, again), (text, checkpoint)):
+        learning = execute(load(model, *changes)).learning
+        assert learning.not_finite.startswith("layer 'mine' "), changes
+        assert learning.warning
+
+
+def test_a_training_that_diverges_later_is_not_said_to_have_begun_so(load, scenario):
+    text = scenario().read_text()
+    learning = execute(load(text, "optimizer.learning_rate=1e6", "steps=8")).learning
+    assert (learning.warning, learning.not_finite) == ("", "")
+    assert learning.diverged_at is not None
+    fine = execute(load(text)).learning
+    assert (fine.warning, fine.diverged_at) == ("", None)
