@@ -118,7 +118,7 @@ def run(
         _print_table(tables.order_table(result.orders))
         _print_table(tables.route_table(result.orders))
     typer.echo(tables.order_words(result.experiment.system, result.orders))
-    for note in result.experiment.notes:
+    for note in result.notes:
         typer.echo(note)
     typer.echo(f"{folder}: {', '.join(files)}")
 

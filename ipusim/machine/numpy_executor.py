@@ -15,11 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import IpusimError, MissingTensorError, ModelError
+from ipusim.errors import MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.layer import Key
+from ipusim.model.not_finite import is_finite, origin
 from ipusim.model.optimizers import JointOptimizer, State, Updated
+from ipusim.model.users_code import told
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -76,6 +78,8 @@ class NumpyExecutor:
     Attributes:
         results: what the host received, in order: of each element what ``outfeed`` sends of the last stage's
             results, such as the loss in training.
+        not_finite: what made the first value that is not finite in the first micro-batch's forward passes; empty
+            where all are finite.
     """
 
     def __init__(
@@ -119,6 +123,8 @@ class NumpyExecutor:
         self._outfeed = outfeed
         self._total: tuple[Array, ...] | None = None
         self.results: list[tuple[Array, ...]] = []
+        self.not_finite = ""
+        self._watching = True
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
             here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
@@ -176,13 +182,11 @@ class NumpyExecutor:
                 self._backward(ipu, memory, stage, micro_batch)
             else:
                 self._recompute(ipu, memory, stage, micro_batch)
-        except IpusimError:
+        except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # a user's own function may do anything on its thousandth call
+        except BaseException as error:  # a user's own function may do anything on its thousandth call
             op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
-            raise ModelError(
-                f"{op} of stage {name!r} failed in execution {self._execution}: {type(error).__name__}: {error}"
-            ) from error
+            raise ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {told(error)}") from error
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
@@ -281,6 +285,8 @@ class NumpyExecutor:
             tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        if self._watching and not micro_batch:
+            self._watch(memory, stage, payload, output)
         if self._stores[stage]:
             output = memory.put(self._stores[stage], micro_batch, output)
         last = stage == self._last
@@ -292,6 +298,15 @@ class NumpyExecutor:
             else:
                 memory.saved[place] = saved
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
+
+    def _watch(self, memory: IpuMemory, stage: int, payload: Payload, output: Any) -> None:
+        """Note what has made the first value that is not finite, until the first micro-batch is through."""
+        self._watching = stage != self._last
+        if not is_finite(output):
+            self._watching, model = False, self._workload.stages[stage]
+            parameters = memory.stages[stage].parameters
+            made_by = origin(model, parameters, payload.tensor, payload.labels, self._key(0))
+            self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch

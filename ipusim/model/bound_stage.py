@@ -7,11 +7,12 @@ it cost as much as a small layer's arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from ipusim.errors import ModelError
 from ipusim.model.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Saved
+from ipusim.model.users_code import Failing
 
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
@@ -38,12 +39,20 @@ class Passes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[DescribedT]):
-    """A layer or loss with its parameters: by its own names, and the flat name of each."""
+    """A layer or loss with its parameters: by its own names, and the flat name of each.
+
+    ``failing`` names it where one of its passes fails.
+    """
 
     name: str
     layer: DescribedT
     own: Parameters
     keys: tuple[tuple[str, str], ...]
+    failing: Failing = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make what names the layer, once."""
+        object.__setattr__(self, "failing", Failing(f"layer {self.name!r}"))
 
 
 class BoundStage:
@@ -84,13 +93,15 @@ class BoundStage:
         saved = []
         place = self._first_position
         for bound in self._layers:
-            x, kept = bound.layer.forward(bound.own, x, None if key is None else (*key, place))
+            with bound.failing:
+                x, kept = bound.layer.forward(bound.own, x, None if key is None else (*key, place))
             saved.append(kept)
             place += 1
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
-            loss, kept = self._loss.layer.forward(self._loss.own, x, labels)
+            with self._loss.failing:
+                loss, kept = self._loss.layer.forward(self._loss.own, x, labels)
             saved.append(kept)
             return ((x, loss) if self._gives_predictions else loss), saved
         return x, saved
@@ -116,7 +127,8 @@ class BoundStage:
         lowest = 0 if need_input_gradient else self._first_trained
         if self._loss is not None:
             needed = need_input_gradient or lowest < len(layers)
-            grad, inner = self._loss.layer.backward(self._loss.own, saved[-1], 1.0, needed)
+            with self._loss.failing:
+                grad, inner = self._loss.layer.backward(self._loss.own, saved[-1], 1.0, needed)
             for name, key in self._loss.keys:
                 receive(key, inner.pop(name))
         for index in range(len(layers) - 1, lowest - 1, -1):
@@ -127,9 +139,11 @@ class BoundStage:
             adding = self._adding[index]
             if totals is not None and adding is not None:
                 own = {name: totals[key] for name, key in bound.keys}
-                grad = adding.backward_into(bound.own, saved[index], grad, needed, own)
+                with bound.failing:
+                    grad = adding.backward_into(bound.own, saved[index], grad, needed, own)
                 continue
-            grad, inner = bound.layer.backward(bound.own, saved[index], grad, needed)
+            with bound.failing:
+                grad, inner = bound.layer.backward(bound.own, saved[index], grad, needed)
             for name, key in bound.keys:
                 receive(key, inner.pop(name))
         return grad if need_input_gradient else None
@@ -137,5 +151,6 @@ class BoundStage:
     def predict(self, x: Array) -> Array:
         """Return the output of the layers before the loss, keeping nothing for a backward pass."""
         for bound in self._layers:
-            x, _ = bound.layer.forward(bound.own, x)
+            with bound.failing:
+                x, _ = bound.layer.forward(bound.own, x)
         return x

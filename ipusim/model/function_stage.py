@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ipusim.errors import IpusimError, ModelError, UntraceableError
 from ipusim.model.bound_stage import Receiver
 from ipusim.model.layer import Array, Key, Parameters, Saved
+from ipusim.model.users_code import told
 from ipusim.model.variables import looking_up
 
 #: What travels between such stages: a tuple of arrays.
@@ -118,9 +119,11 @@ class FunctionStage:
         try:
             with np.errstate(all="ignore"):
                 yield
-        except (Exception, SystemExit) as error:  # a user's function may do anything under a trace
-            what = "" if isinstance(error, IpusimError) else f"it cannot be traced: {type(error).__name__}: "
-            raise ModelError(f"stage {self.name!r}: {what}{error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's function may do anything under a trace
+            what = "" if isinstance(error, IpusimError) else "it cannot be traced: "
+            raise ModelError(f"stage {self.name!r}: {what}{told(error)}") from error
 
 
 class BoundFunction:
@@ -216,13 +219,13 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
                     f"stage {name!r}: expected an array or a tuple of arrays, got a {type(nested).__name__} in it"
                 )
             outputs = tuple(map(np.asarray, results))
-    except IpusimError:
+    except (IpusimError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs) or "nothing"
-        changed = isinstance(error, ValueError) and "read-only" in str(error)  # NumPy's words
+        changed = isinstance(error, ValueError) and "read-only" in told(error)  # NumPy's words
         hint = ": others use the array too, so assign the result to a new name" if changed else ""
-        raise ModelError(f"stage {name!r} failed on {shapes}: {type(error).__name__}: {error}{hint}") from error
+        raise ModelError(f"stage {name!r} failed on {shapes}: {told(error)}{hint}") from error
     for place, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
             raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")

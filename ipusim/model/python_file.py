@@ -11,6 +11,7 @@ from typing import Any
 
 from ipusim.errors import ModelError
 from ipusim.files import open_file
+from ipusim.model.users_code import told
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
@@ -32,6 +33,8 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
             source = opened.read()
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
+    except RuntimeError:  # pathlib's, of symbolic links in a circle
+        raise ModelError(f"{reference!r}: cannot read {path}: its symbolic links lead in a circle") from None
     except ValueError as error:  # a null character
         raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
     module = _run(path, source)
@@ -57,10 +60,12 @@ def _run(path: Path, source: bytes) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}:{error.lineno or 1}"
         raise ModelError(f"{place}: {type(error).__name__}: {error.msg}") from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         place = f"{path}:{lines[-1]}" if lines else str(path)
-        raise ModelError(f"{place}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"{place}: {told(error)}") from error
     finally:
         if before is None:
             del sys.modules[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.profile import Work
+from ipusim.model.users_code import first_line, line_of, name_of, told
 
 #: Samples of the micro-batch of zeros that a function is tried on.
 _PROBE_BATCH: Final = 2
@@ -47,7 +47,7 @@ class _PythonFunction:
 
     @property
     def _label(self) -> str:
-        return f"python function {getattr(self.function, '__name__', repr(self.function))!r}"
+        return f"python function {name_of(self.function)!r}"
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the parameters' shapes as given."""
@@ -72,42 +72,47 @@ class _PythonFunction:
 
     @contextmanager
     def _explained(self, *arrays: Array) -> Iterator[None]:
-        """Turn an error of the function on zeros into a ModelError with its line."""
+        """Turn what the function raises into a ModelError with its line, and the shapes that it was tried on."""
         try:
-            with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-                yield
+            yield
         except UntraceableError as error:
             raise ModelError(f"{self._label}: {error}") from error
-        except ModelError:
+        except (ModelError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            file = getattr(getattr(self.function, "__code__", None), "co_filename", None)
-            frames = traceback.extract_tb(error.__traceback__)
-            frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
-            shapes = " and ".join(str(array.shape) for array in arrays)
-            raise ModelError(
-                f"{self._label} ({frame.filename}:{frame.lineno}) on {shapes}: {type(error).__name__}: {error}"
-            ) from error
+        except BaseException as error:  # a user's function may do anything, and leave with sys.exit
+            on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
+            place = line_of(error, self.function)
+            raise ModelError(f"{self._label} ({place}){on}: {told(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""
-        with self._explained(x, *labels):
-            y, saved = self._run(self._zeros(), x, *labels)
-            self._pull(saved, np.ones_like(y), True)
+        # Zeros may divide by zero where data does not.
+        with np.errstate(all="ignore"), self._explained(x, *labels):
+            y, saved = self._evaluate(self._zeros(), x, *labels)
+            self._differentiate(saved, np.ones_like(y), True)
         return y
 
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
+        with self._explained():
+            return self._evaluate(parameters, x, *labels)
+
+    def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:
+        with self._explained():
+            return self._differentiate(saved, grad, need_input_gradient)
+
+    def _evaluate(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
         """Evaluate under a trace; result and gradients have the dtype of ``x``."""
         from ipusim.model.gradient import pullback  # noqa: PLC0415 - only models with Python functions pay for autograd
 
         arrays = [x, *(parameters[name] for name in self.shapes)]
-        try:
-            pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
-        except UntraceableError as error:
-            raise ModelError(f"{self._label}: {error}") from error
+        pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
+        if y is None:  # which NumPy would take for NaN
+            raise ModelError(f"{self._label} ({first_line(self.function)}) returned nothing: it must return an array")
         return np.asarray(y, x.dtype), (pull, x.dtype)
 
-    def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:
+    def _differentiate(
+        self, saved: Saved, grad: Array, need_input_gradient: bool
+    ) -> tuple[Array | None, dict[str, Array]]:
         pull, dtype = saved
         # autograd divides by cosh(x)^2 for tanh: where that overflows, the 0 that comes out is right.
         with np.errstate(over="ignore"):
@@ -127,7 +132,7 @@ class _PythonFunction:
 
         parameters = self._zeros()
         wanted = range(0 if need_input_gradient else 1, len(parameters) + 1)
-        with self._explained(x, *labels):
+        with np.errstate(all="ignore"), self._explained(x, *labels):
             forward, backward, y = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
         weights = sum(array.size for array in parameters.values()) if need_input_gradient else 0
         labels_read = sum(array.size for array in labels)

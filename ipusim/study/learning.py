@@ -45,6 +45,7 @@ class Learning:
         weights: final parameters, keyed ``layer/W``.
         evaluations: (steps behind, evaluation on held-out data), in order.
         constant_loss: loss of the best predictor that ignores its input.
+        not_finite: what made the first value that is not finite in the first micro-batch; empty where there is none.
     """
 
     losses: tuple[Loss, ...]
@@ -52,6 +53,7 @@ class Learning:
     weights: dict[str, npt.NDArray[Any]]
     evaluations: tuple[tuple[int, Evaluation], ...]
     constant_loss: float | None
+    not_finite: str = ""
 
     @cached_property
     def mean_loss_by_step(self) -> dict[int, float]:
@@ -66,8 +68,18 @@ class Learning:
         return self.mean_loss_by_step[step]
 
     @property
+    def warning(self) -> str:
+        """A sentence where no loss is a finite number, from the first micro-batch on; else empty."""
+        if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
+            return ""
+        losses = "Every loss is NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
+        return f"{losses}, from the first micro-batch on: the first value that is not finite is from {self.not_finite}."
+
+    @property
     def diverged_at(self) -> int | None:
-        """The first step with a loss that is not finite; None when all are."""
+        """The first step with a loss that is not finite; None when all are, or none ever was."""
+        if self.warning:
+            return None
         return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
 
 

@@ -52,7 +52,7 @@ def summary_dict(result: Result) -> dict[str, Any]:
     experiment, learning = result.experiment, result.learning
     data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
     data["ipu"] = experiment.system.ipu.name
-    data["notes"] = list(experiment.notes)
+    data["notes"] = list(result.notes)
     data["options"] = effects(experiment.program, experiment.system)
     data["steps"] = experiment.steps
     data["repeat_count"] = experiment.program.repeat_count

@@ -9,11 +9,11 @@ from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.errors import IpusimError, ModelError
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
+from ipusim.model.users_code import Failing
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check
 from ipusim.pipeline.footprint import footprint
@@ -37,6 +37,12 @@ class Result:
     summary: Summary
     orders: tuple[OrderReport, ...]
     learning: Learning | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings: about options without an effect, and about a training that never gave a number."""
+        warning = self.learning.warning if self.learning else ""
+        return (*self.experiment.notes, *([warning] if warning else []))
 
     @property
     def describes_memory(self) -> bool:
@@ -136,12 +142,8 @@ class _Executor(NumpyExecutor):
         held_out = self._experiment.held_out
         if held_out is None:
             return
-        try:
+        with Failing(f"the evaluation after step {step - 1} failed"):  # on other samples a user's function may
             found = evaluate(held_out.stages, [self.weights()], held_out.dataset)
-        except IpusimError:
-            raise
-        except (Exception, SystemExit) as error:  # a user's own function may do anything on other samples
-            raise ModelError(f"the evaluation after step {step - 1} failed: {type(error).__name__}: {error}") from error
         self._evaluations.append((step, found))
 
     def learning(self) -> Learning:
@@ -155,4 +157,5 @@ class _Executor(NumpyExecutor):
             weights=self.weights(),
             evaluations=tuple(self._evaluations),
             constant_loss=self._experiment.constant_loss,
+            not_finite=next((each.not_finite for each in (self, *self.others) if each.not_finite), ""),
         )

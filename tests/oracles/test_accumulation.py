@@ -174,7 +174,9 @@ def test_a_function_that_fails_late_is_named():
     shape = PlanShape((0, 1), 16)
     program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape)
     with pytest.raises(
-        ModelError, match=r"F0\.\d+ of stage 'stage 0' failed in execution 0: RuntimeError: out of luck"
+        ModelError,
+        match=r"F0\.8 of stage 'stage 0' failed in execution 0: layer 'late': python function 'late' "
+        r"\(.*test_accumulation.py:\d+\): RuntimeError: out of luck",
     ):
         simulate(
             find("grouped").plan(shape),
