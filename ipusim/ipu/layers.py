@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.dropout import Dropout
 from ipusim.model.layer import Array, Layer, Loss, Shape
-from ipusim.model.variables import get_variable
+from ipusim.model.variables import draw_key, get_variable
 
 
 def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
@@ -34,16 +33,14 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
         x: the input, whose first axis is the batch.
         seed: of the initial parameters, together with the name.
 
-    Raises ModelError for an input that the layer does not take, and for dropout: a function draws nothing.
+    Raises ModelError for an input that the layer does not take. Dropout draws in training, by the name.
     """
     from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
-    if isinstance(of, Dropout):
-        raise ModelError(f"layer {name!r}: expected a layer that draws nothing in a Python stage, got dropout")
     shape = tuple(x.shape[1:])
     of.output_shape(shape)
     parameters = _parameters(name, of, x, seed)
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters))
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), key=draw_key(name))
     return run_layer(call, x, *parameters.values())
 
 

@@ -14,7 +14,7 @@ from ipusim.errors import IpusimError, ModelError, UntraceableError
 from ipusim.model.bound_stage import Receiver
 from ipusim.model.layer import Array, Key, Parameters, Saved
 from ipusim.model.users_code import told
-from ipusim.model.variables import looking_up
+from ipusim.model.variables import drawing, looking_up
 
 #: What travels between such stages: a tuple of arrays.
 Arrays = tuple[Array, ...]
@@ -146,7 +146,8 @@ class BoundFunction:
             from ipusim.model.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
 
             try:
-                pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
+                with drawing(key):
+                    pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
             except UntraceableError as error:
                 raise UntraceableError(f"stage {stage.name!r}: {error}") from error
         outputs = tuple(np.asarray(result) for result in results)

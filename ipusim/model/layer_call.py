@@ -15,7 +15,7 @@ import autograd.builtins  # noqa: F401 - lets an operation have several results 
 import numpy as np
 from autograd.extend import defvjp_argnums, primitive
 
-from ipusim.model.layer import Array, Layer, LayerCost, Loss, Saved, Shape
+from ipusim.model.layer import Array, Key, Layer, LayerCost, Loss, Saved, Shape
 
 
 @dataclass(eq=False)
@@ -23,6 +23,7 @@ class Call:
     """One evaluation of a layer (or, with ``labels``, of a loss) under the names of its parameters.
 
     Attributes:
+        key: what seeds its random draws, in training.
         saved: what its forward pass kept, once it has run.
         shape, batch, itemsize: of the input: of one sample, their number, bytes of an element.
     """
@@ -33,6 +34,7 @@ class Call:
     batch: int
     itemsize: int
     labels: Array | None = None
+    key: Key | None = None
     saved: Saved = field(default=None, init=False)
 
     def cost(self, need_input_gradient: bool = True) -> LayerCost:
@@ -42,7 +44,7 @@ class Call:
     def forward(self, x: Array, parameters: Sequence[Array]) -> Array:
         """Run the forward pass and keep what the backward pass needs."""
         own, layer = dict(zip(self.names, parameters, strict=True)), self.layer
-        args: tuple[Any, ...] = () if self.labels is None else (self.labels,)
+        args: tuple[Any, ...] = (self.key,) if self.labels is None else (self.labels,)
         y, self.saved = layer.forward(own, x, *args)
         return np.asarray(y)
 

@@ -6,6 +6,7 @@ lasts, what such a name stands for. Outside of a stage there is none.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import Array
+from ipusim.model.layer import Array, Key
 
 #: From a variable's name and initial value to what the function computes with.
 Lookup = Callable[[str, Array], Any]
 
 _LOOKUP: Final[ContextVar[Lookup | None]] = ContextVar("lookup", default=None)
+_KEY: Final[ContextVar[Key | None]] = ContextVar("key", default=None)
 
 
 @contextmanager
@@ -31,6 +33,22 @@ def looking_up(lookup: Lookup) -> Iterator[None]:
         yield
     finally:
         _LOOKUP.reset(token)
+
+
+@contextmanager
+def drawing(key: Key | None) -> Iterator[None]:
+    """Seed the random draws of layers inside the block by ``key``, which is the micro-batch's; None: no draws."""
+    token = _KEY.set(key)
+    try:
+        yield
+    finally:
+        _KEY.reset(token)
+
+
+def draw_key(name: str) -> Key | None:
+    """Return what seeds the random draws of the layer called ``name`` in the pass that is running, if it draws."""
+    key = _KEY.get()
+    return None if key is None else (*key, zlib.crc32(name.encode()))
 
 
 def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:

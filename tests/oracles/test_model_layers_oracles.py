@@ -21,6 +21,7 @@ from ipusim.model.lstm import LSTM
 from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.recurrent import orthogonal
+from tests.formulas import attention, gru, lstm
 
 Z = np.linspace(-6, 6, 101)
 
@@ -169,54 +170,6 @@ def test_the_first_of_equal_maxima_takes_the_gradient():
     layer = MaxPool2D()
     grad, _ = layer.backward({}, layer.forward({}, x)[1], np.full((1, 1, 1, 1), 3.0))
     np.testing.assert_array_equal(grad.reshape(2, 2), [[3, 0], [0, 0]])
-
-
-def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
-    """Attention head by head, with slices of the kernels."""
-    size = Wq.shape[1] // heads
-    joined = []
-    for head in range(heads):
-        part = slice(head * size, (head + 1) * size)
-        q, k, v = (anp.einsum("btd,di->bti", x, W[:, part]) + b[part] for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        scores = anp.einsum("bti,bsi->bts", q, k) / math.sqrt(size)
-        if causal:
-            scores = scores - 1e30 * (1 - np.tri(x.shape[1]))
-        scores = anp.exp(scores - anp.max(scores, axis=2, keepdims=True))
-        joined.append(anp.einsum("bts,bsi->bti", scores / anp.sum(scores, axis=2, keepdims=True), v))
-    return anp.einsum("bti,id->btd", anp.concatenate(joined, axis=2), Wo) + bo
-
-
-def sigmoid(z):
-    return 1 / (1 + anp.exp(-z))
-
-
-def lstm(x, W, U, b):
-    units, hs = U.shape[0], []
-    h = c = np.zeros((x.shape[0], units))
-    for t in range(x.shape[1]):
-        z = anp.dot(x[:, t], W) + anp.dot(h, U) + b
-        i, f, o = (sigmoid(z[:, n * units : (n + 1) * units]) for n in (0, 1, 3))
-        c = f * c + i * anp.tanh(z[:, 2 * units : 3 * units])
-        h = o * anp.tanh(c)
-        hs.append(h)
-    return anp.stack(hs, axis=1)
-
-
-def gru(x, W, U, b, reset_after):
-    units, hs = U.shape[0], []
-    h = np.zeros((x.shape[0], units))
-    for t in range(x.shape[1]):
-        given = anp.dot(x[:, t], W) + (b[0] if reset_after else b)
-        own = anp.dot(h, U[:, : 2 * units]) + (b[1, : 2 * units] if reset_after else 0)
-        z = sigmoid(given[:, :units] + own[:, :units])
-        r = sigmoid(given[:, units : 2 * units] + own[:, units:])
-        if reset_after:
-            inner = r * (anp.dot(h, U[:, 2 * units :]) + b[1, 2 * units :])
-        else:
-            inner = anp.dot(r * h, U[:, 2 * units :])
-        h = z * h + (1 - z) * anp.tanh(given[:, 2 * units :] + inner)
-        hs.append(h)
-    return anp.stack(hs, axis=1)
 
 
 FORMULAS = {

@@ -21,6 +21,7 @@ from ipusim.model.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.scenario import load_experiment
 from ipusim.study.run import execute
+from tests import formulas
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
 PIPELINED = ("grouped", "interleaved")
@@ -30,6 +31,17 @@ MODES = {
     "sequential": ("Auto", "RecomputeAndBackpropagateInterleaved"),
 }
 MOMENTUM = 0.75
+#: The layers before those of rows, by their formulas.
+FIRST = {
+    "flatten": lambda layer, h: anp.reshape(h, (len(h), -1)),
+    "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
+    "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
+    "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
+    "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
+    "multi_head_attention": lambda layer, h, **own: formulas.attention(
+        h, **own, heads=layer["num_heads"], causal=layer["causal"]
+    ),
+}
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 
@@ -37,7 +49,10 @@ LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 @st.composite
 def layers(draw):
     """Return the hidden layers and the logits of a small classifier."""
-    found = [{"name": "flatten", "type": "flatten"}]
+    found = [*draw(st.lists(sequences(), max_size=2, unique_by=lambda layer: layer["name"]))]
+    if not found and draw(st.booleans()):
+        found = [{"name": "conv", "type": "conv2d", "filters": 2, "kernel_size": [2, 1], "padding": "same"}]
+    found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
         activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
         if draw(st.booleans()):
@@ -64,11 +79,24 @@ def layers(draw):
 
 
 @st.composite
+def sequences(draw):
+    """Return a layer of sequences that keeps their form: two steps of two elements."""
+    kind = draw(st.sampled_from(["lstm", "gru", "multi_head_attention", "layer_norm"]))
+    more = {
+        "lstm": {"units": 2, "return_sequences": True},
+        "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
+        "multi_head_attention": {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())},
+        "layer_norm": {},
+    }[kind]
+    return {"name": f"first_{kind}", "type": kind, **more}
+
+
+@st.composite
 def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
     schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single"]))
-    names = [layer["name"] for layer in model[1:]]
+    names = [layer["name"] for layer in model if layer["name"] != "flatten" and layer is not model[0]]
     splits = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)), key=names.index)
     stages, training = len(splits) + 1, draw(st.booleans())
     mapping = draw(st.permutations(range(stages)))
@@ -103,7 +131,7 @@ def scenarios(draw):
         },
         "data": {
             "type": "synthetic",
-            "shape": [2, 2],
+            "shape": [2, 2, 1] if model[0]["type"] == "conv2d" else [2, 2],
             "classes": 3,
             "samples": 13,
             "shuffle": draw(st.booleans()),
@@ -151,9 +179,10 @@ def scenarios(draw):
 @st.composite
 def optimizers(draw):
     """Return an optimizer, and what it does to each micro-batch's gradients."""
-    kind = draw(st.sampled_from(["sgd", "momentum", "adam"]))
+    kind = draw(st.sampled_from(["sgd", "momentum", "adam", "lamb"]))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
-    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "adam": {"epsilon": 0.01, "weight_decay": 0.1}}[kind]
+    adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
+    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "adam": adaptive, "lamb": adaptive}[kind]
     clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
     return {"type": kind, "learning_rate": 0.05, "map_gradient": clip, **more}
 
@@ -192,9 +221,13 @@ def shards_of(mapping):
 
 def loss_of(weights, scenario, x, y, element):
     """Return the mean cross entropy of the unsplit model on one micro-batch."""
-    h, made = anp.reshape(x, (len(x), -1)), {}
-    for place, layer in enumerate(scenario["model"]["layers"][1:-1], 1):
+    h, made = x, {}
+    for place, layer in enumerate(scenario["model"]["layers"][:-1]):
         name = layer["name"]
+        if layer["type"] in FIRST:
+            own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
+            h = made[name] = FIRST[layer["type"]](layer, h, **own)
+            continue
         if layer["type"] == "dropout":
             if "optimizer" in scenario:
                 # Which elements fall is a draw: the mask alone is the layer's.
@@ -216,8 +249,7 @@ def loss_of(weights, scenario, x, y, element):
             if f"{name}/b" in weights:
                 h = h + weights[f"{name}/b"]
         h = made[name] = ACTIVATIONS[layer.get("activation", "identity")](h)
-    shifted = h - anp.max(h, axis=1, keepdims=True)
-    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
+    return formulas.cross_entropy(h, y)
 
 
 def replicas_of(scenario):
@@ -267,11 +299,16 @@ def mapped(optimizer, gradient, weight):
 def stepped(optimizer, weight, gradient, slots):
     """Return the weight after one update; ``slots`` are the optimizer's, and its count of updates."""
     rate = optimizer["learning_rate"]
-    if optimizer["type"] != "adam":
+    if optimizer["type"] not in ("adam", "lamb"):
         slots[0] = optimizer.get("momentum", 0) * slots[0] + gradient
         return weight - rate * slots[0]
     slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
     slots[2] += 1
+    if optimizer["type"] == "lamb":
+        first, second = 1 - 0.9 ** slots[2], 1 - 0.999 ** slots[2]
+        step = slots[0] / first / (np.sqrt(slots[1] / second) + 0.01) + 0.1 * weight
+        lengths = np.linalg.norm(weight), np.linalg.norm(step)
+        return weight - rate * (lengths[0] / lengths[1] if all(lengths) else 1) * step
     rate_now = rate * np.sqrt(1 - 0.999 ** slots[2]) / (1 - 0.9 ** slots[2])
     return weight - rate_now * slots[0] / (np.sqrt(slots[1]) + 0.01) - rate * 0.1 * weight
 

@@ -1,0 +1,310 @@
+"""Random trainings of every kind of layer, in stages that share variables, against a plain loop with autograd.
+
+The loop shares no layer, loss or optimizer with ipusim, knows no stages, replicas or parts, and takes its
+gradients of textbook formulas. Every layer keeps the form of what it gets, so that any may follow any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ipusim.ipu import get_variable, layers
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.optimizers import (
+    CrossReplicaOptimizer,
+    GradientDescentOptimizer,
+    MapGradientOptimizer,
+    MomentumOptimizer,
+    Optimizer,
+)
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
+from ipusim.model.adaptive_optimizers import LAMB, Adam
+from ipusim.model.attention import MultiHeadAttention
+from ipusim.model.convolution import Conv2D
+from ipusim.model.gru import GRU
+from ipusim.model.layers import Dense
+from ipusim.model.losses import SoftmaxCrossEntropy
+from ipusim.model.lstm import LSTM
+from ipusim.model.normalisation import LayerNorm
+from tests import formulas
+
+BATCH, TIME, WIDTH, CLASSES, RATE = 2, 3, 4, 3, 0.05
+SCALE = np.linspace(0.5, 1.5, WIDTH)
+PRODUCT = np.random.default_rng(3).normal(size=(WIDTH, WIDTH)) / 2
+RULES = {
+    "sgd": lambda: GradientDescentOptimizer(RATE),
+    "momentum": lambda: MomentumOptimizer(RATE, 0.75),
+    # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
+    "adam": lambda: Optimizer(Adam(RATE, epsilon=0.01, weight_decay=0.1)),
+    "lamb": lambda: Optimizer(LAMB(RATE, epsilon=0.01, weight_decay=0.1)),
+}
+
+
+def image(of):
+    """A function of images as one of sequences: they get a channel, and lose it again."""
+    return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape, 1)), *rest), h.shape)
+
+
+#: Of each kind the layer in a stage and its formula; both take a name, the activations, and give activations.
+KINDS = {
+    "dense": (Dense(WIDTH, "tanh"), lambda h, W, b: anp.tanh(anp.dot(h, W) + b)),
+    "lstm": (LSTM(WIDTH, return_sequences=True), formulas.lstm),
+    "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
+    "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
+    "attention": (MultiHeadAttention(2), lambda *a: formulas.attention(*a, 2, False)),
+    "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),
+    "convolution": (Conv2D(1, (2, 3), padding="same"), image(formulas.convolution)),
+    "layer norm": (LayerNorm(), formulas.layer_norm),
+}
+SHARED = ("shared scale", "shared product", "shared dense")
+
+
+@dataclass
+class Training:
+    """What is drawn: stages as lists of (kind, name), and the options."""
+
+    stages: list
+    mapping: list
+    schedule: str
+    rule: str
+    replicas: int = 1
+    count: int = 4
+    executions: int = 2
+    reduction: str = "SUM"
+    mapped: str = ""
+    outside: bool = False
+    seed: int = 0
+    recompute: bool = False
+    serialization: int = 1
+    sharding: dict = field(default_factory=dict)
+
+    @property
+    def every(self):
+        """All layers in a row: the unsplit model."""
+        return [each for stage in self.stages for each in stage]
+
+
+@st.composite
+def trainings(draw):
+    schedule = draw(st.sampled_from(["Grouped", "Interleaved", "Sequential"]))
+    drawn = draw(st.lists(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2), min_size=2, max_size=4))
+    if schedule != "Interleaved" and draw(st.booleans()):
+        kind = draw(st.sampled_from(SHARED))
+        for at in draw(st.sets(st.sampled_from(range(len(drawn))), min_size=2)):
+            drawn[at].append(kind)
+    stages = [
+        [(kind, kind if kind in SHARED else f"l{at}_{place}") for place, kind in enumerate(stage)]
+        for at, stage in enumerate(drawn)
+    ]
+    mapping = place(draw, drawn, schedule)
+    serialization = draw(st.integers(2, 3)) if schedule == "Sequential" and set(mapping) == {0} else 1
+    overlap = {"Grouped": 2 * len(stages), "Interleaved": len(stages), "Sequential": 1}[schedule]
+    shards = 1 << max(mapping).bit_length()
+    replicas = draw(st.sampled_from([1, 2, 4 if shards == 1 else 2]))
+    sharding = {}
+    if replicas > 1:
+        sharding["offload_weight_update_variables"] = True
+        sharding["replicated_optimizer_state_sharding"] = draw(st.booleans())
+        in_parts = not any(kind in SHARED for stage in drawn for kind in stage) and draw(st.booleans())
+        sharding["replicated_weight_sharding"] = in_parts
+    return Training(
+        stages,
+        mapping,
+        schedule,
+        draw(st.sampled_from(sorted(RULES))),
+        replicas,
+        overlap * draw(st.integers(1, 2)),
+        draw(st.integers(1, 2)),
+        "SUM" if serialization > 1 else draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"])),
+        draw(st.sampled_from(["", "decay", "clip"])),
+        draw(st.booleans()),
+        draw(st.integers(0, 99)),
+        draw(st.booleans()),
+        serialization,
+        sharding,
+    )
+
+
+def place(draw, stages, schedule):
+    """Return an IPU for each stage: stages that share a variable, and only under schedules that allow it, share it."""
+    mapping = list(draw(st.permutations(range(len(stages)))))
+    if schedule == "Sequential" and draw(st.booleans()):
+        return [0] * len(stages)
+    for name in SHARED:
+        users = [at for at, stage in enumerate(stages) if name in stage]
+        homes = {mapping[at] for at in users}
+        mapping = [mapping[users[0]] if ipu in homes else ipu for ipu in mapping]
+    used = sorted(set(mapping))
+    return [used.index(ipu) for ipu in mapping]
+
+
+def run_layer(kind, name, h, seed):
+    """A layer inside a stage."""
+    if kind == "shared scale":
+        return h * get_variable(name, SCALE)
+    if kind == "shared product":
+        return anp.tanh(anp.dot(h, get_variable(name, PRODUCT)))
+    layer = KINDS["dense" if kind == "shared dense" else kind][0]
+    if kind == "convolution":
+        h = anp.reshape(h, (*h.shape, 1))
+    y = layers.layer(name, layer, h, seed=seed)
+    return anp.reshape(y, y.shape[:3]) if kind == "convolution" else y
+
+
+def stage_of(training, at):
+    """The function of a stage; the last ends in the loss."""
+    last = at == len(training.stages) - 1
+
+    def stage(h, labels):
+        for kind, name in training.stages[at]:
+            h = run_layer(kind, name, h, training.seed)
+        if not last:
+            return h, labels
+        logits = layers.layer("logits", Dense(CLASSES), anp.reshape(h, (BATCH, -1)), seed=training.seed)
+        return layers.loss("cel", SoftmaxCrossEntropy(), logits, labels)
+
+    return stage
+
+
+def loss_of(weights, training, x, labels):
+    """The loss of the unsplit model by formulas."""
+    h = x
+    for kind, name in training.every:
+        if kind == "shared scale":
+            h = h * weights[name]
+        elif kind == "shared product":
+            h = anp.tanh(anp.dot(h, weights[name]))
+        else:
+            formula = KINDS["dense" if kind == "shared dense" else kind][1]
+            own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
+            order = [key for key in ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b") if key in own]
+            h = formula(h, *(own[key] for key in order or ("gamma", "beta")))
+    logits = anp.dot(anp.reshape(h, (BATCH, -1)), weights["logits/W"]) + weights["logits/b"]
+    return formulas.cross_entropy(logits, labels)
+
+
+def mapped(training, gradient, weight):
+    if training.mapped == "decay":
+        return gradient + 0.1 * weight
+    return np.clip(gradient, -0.02, 0.02) if training.mapped == "clip" else gradient
+
+
+def stepped(rule, weight, gradient, slots):
+    """The weight after an update; ``slots`` are m, v and the count of updates."""
+    if rule in ("sgd", "momentum"):
+        slots[0] = (0.75 if rule == "momentum" else 0) * slots[0] + gradient
+        return weight - RATE * slots[0]
+    slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
+    slots[2] += 1
+    first, second = 1 - 0.9 ** slots[2], 1 - 0.999 ** slots[2]
+    if rule == "adam":
+        return weight - RATE * np.sqrt(second) / first * slots[0] / (np.sqrt(slots[1]) + 0.01) - RATE * 0.1 * weight
+    step = slots[0] / first / (np.sqrt(slots[1] / second) + 0.01) + 0.1 * weight
+    lengths = np.linalg.norm(weight), np.linalg.norm(step)
+    return weight - RATE * (lengths[0] / lengths[1] if all(lengths) else 1) * step
+
+
+def plain_loop(training, weights, elements):
+    """The losses of all micro-batches, replicas side by side, and the weights in the end."""
+    weights = dict(weights)
+    slots = {name: [np.zeros_like(array), np.zeros_like(array), 0] for name, array in weights.items()}
+    count, replicas = training.count * training.serialization, training.replicas
+    scale = 1 if training.reduction == "SUM" else 1 / count
+    losses, stream = [], iter(elements)
+    for _ in range(training.executions):
+        total = {name: np.zeros_like(array) for name, array in weights.items()}
+        for _ in range(count * replicas):
+            loss, gradients = autograd.value_and_grad(loss_of)(weights, training, *next(stream))
+            losses.append(float(loss))
+            for name, gradient in gradients.items():
+                total[name] = total[name] + scale / replicas * mapped(training, gradient, weights[name])
+        weights = {name: stepped(training.rule, array, total[name], slots[name]) for name, array in weights.items()}
+    return losses, weights
+
+
+def in_pipeline(training, elements):
+    """The losses, the initial and the last weights of the simulated machine."""
+    initial = {}
+
+    def learn(loss):
+        inner = RULES[training.rule]()
+        apply = inner.apply_gradients
+
+        def noting(grads_and_vars, global_step=None, name=None):
+            pairs = list(grads_and_vars)
+            if not initial:
+                initial.update({variable.name: variable.numpy() for _, variable in pairs})
+            apply(pairs, global_step, name)
+
+        inner.apply_gradients = noting
+        chain = [CrossReplicaOptimizer] if training.replicas > 1 else []
+        if training.mapped:
+            chain.append(lambda opt: MapGradientOptimizer(opt, lambda g, v: mapped(training, g, v)))
+        for wrap in chain if training.outside else reversed(chain):
+            inner = wrap(inner)
+        return OptimizerFunctionOutput(inner, loss)
+
+    config = IPUConfig()
+    config.auto_select_ipus = training.replicas * (1 << max(training.mapping).bit_length())
+    config.allow_recompute = training.recompute
+    config.device_connection.enable_remote_buffers = True
+    config.optimizations.minimum_remote_tensor_size = 1
+    queue = IPUOutfeedQueue()
+    found = pipeline(
+        [stage_of(training, at) for at in range(len(training.stages))],
+        training.count,
+        repeat_count=training.executions,
+        batch_serialization_iterations=training.serialization,
+        infeed_queue=IPUInfeedQueue(elements),
+        outfeed_queue=queue,
+        optimizer_function=learn,
+        pipeline_schedule=PipelineSchedule[training.schedule],
+        device_mapping=training.mapping,
+        recomputation_mode=RecomputationMode.Auto,
+        reduction_method=training.reduction,
+        config=config,
+        **training.sharding,
+    )
+    return np.ravel(queue.dequeue()[0]), initial, found.variables
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(training=trainings())
+def test_a_pipeline_learns_what_the_formulas_do(training):
+    rng = np.random.default_rng(training.seed)
+    total = training.count * training.serialization * training.replicas * training.executions
+    elements = [(rng.normal(size=(BATCH, TIME, WIDTH)), rng.integers(0, CLASSES, BATCH)) for _ in range(total)]
+    losses, initial, learned = in_pipeline(training, elements)
+    expected, weights = plain_loop(training, initial, elements)
+    assert np.isfinite(losses).all()
+    np.testing.assert_allclose(losses, expected, rtol=1e-10, atol=1e-12)
+    assert learned.keys() == weights.keys()
+    for name, array in learned.items():
+        np.testing.assert_allclose(array, weights[name], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_every_kind_and_option_is_drawn_together():
+    """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""
+    seen = set()
+
+    @settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
+    @given(training=trainings())
+    def note(training):
+        options = {training.rule, training.schedule, *(name for name, on in training.sharding.items() if on)}
+        options |= {"replicas"} if training.replicas > 1 else set()
+        seen.update((kind, option) for kind, _ in training.every for option in options)
+        if any(kind in SHARED for kind, _ in training.every):
+            seen.update(("shared", option) for option in options)
+
+    note()
+    options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
+    assert {(kind, option) for kind in [*KINDS, "shared"] for option in options} <= seen
+    assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen
