@@ -145,9 +145,21 @@ class Pipeline:
         # As for scenarios: the same bits on any number of cores, and a training that diverges is a result.
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
             self._timeline = simulate(self.plan, self.program, self.system, executor=self._together)
+        sent = self._sent()
+        if self.plan.shape.training:
+            self._note_not_finite(sent)
         if self._outfeed is not None:
-            self._outfeed.receive(self._sent())
+            self._outfeed.receive(sent)
         return self._timeline
+
+    def _note_not_finite(self, sent: list[tuple[Any, ...]]) -> None:
+        """Note where no result of a training was ever a finite number what made the first value that is none."""
+        origin = next((each.not_finite for each in self._executors if each.not_finite), "")
+        numbers = [np.asarray(result) for element in sent for result in element]
+        floats = [array for array in numbers if array.dtype.kind == "f"]
+        if origin and not any(np.isfinite(array).any() for array in floats):
+            note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
+            self.notes = tuple(dict.fromkeys((*self.notes, note)))
 
     def _sent(self) -> list[tuple[Any, ...]]:
         """Return what reached the host, element by element; with an axis of replicas where there are several."""

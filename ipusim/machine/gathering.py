@@ -120,6 +120,10 @@ class Gathering:
             self._env.process(self._put_together(stage, step))
         return done
 
+    def missing(self, ipu: int) -> list[int]:
+        """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
+        return [other for other in self._ipus if other not in self._arrived] if ipu in self._arrived else []
+
     def _now(self) -> int:
         return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
 

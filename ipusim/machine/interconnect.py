@@ -100,9 +100,14 @@ class Interconnect:
             self._meet(cause)
         return done
 
-    def missing(self) -> list[int]:
-        """Return the IPUs that have not arrived at the current meeting."""
-        return [ipu for ipu in self._ipus if ipu not in self._arrived]
+    def waits_for(self, ipu: int) -> str:
+        """Return in words what ``ipu`` waits for here, where nothing is left to happen."""
+        if self._carrying:
+            return f"the inter-IPU copy, which {self._carrying} of its links have not delivered"
+        if ipu not in self._arrived:
+            return "an event of its own time-step"
+        late = [other for other in self._ipus if other not in self._arrived]
+        return f"the inter-IPU copy, which waits for IPU {', '.join(map(str, late))}"
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.

@@ -202,6 +202,21 @@ class Ipu:
                 self._let_go(self._replica, place, None)
             step += 1
 
+    def waits_for(self) -> str:
+        """Return in words what this IPU waits for, where nothing is left to happen."""
+        for what, meeting in (("the sum over replicas", self._reduction), ("the all-gather", self._gathering)):
+            if meeting is not None and (late := meeting.missing(self.number)):
+                return f"{what}, which waits for IPU {', '.join(map(str, late))}"
+        if self._remote is not None and self._remote.under_way:
+            return self._remote.under_way
+        for what, port in (
+            ("the next element of the infeed", self._infeed),
+            ("room in the outfeed's buffer", self._outfeed),
+        ):
+            if port is not None and port.stream.ipu_is_waiting:
+                return what
+        return self._interconnect.waits_for(self.number)
+
     def _end(self, update_cycles: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
         """End an execution: update the weights, and hand out what was accumulated; returns the last span."""
         if update_cycles is None:  # without a weight update the sum goes out in the last time-step

@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import MissingTensorError, ModelError, UntraceableError
+from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.layer import Key
 from ipusim.model.not_finite import is_finite, origin
 from ipusim.model.optimizers import JointOptimizer, State, Updated
-from ipusim.model.users_code import told
+from ipusim.model.users_code import line_of, told
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -186,7 +186,9 @@ class NumpyExecutor:
             raise
         except BaseException as error:  # a user's own function may do anything on its thousandth call
             op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
-            raise ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {told(error)}") from error
+            place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
+            text = f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}"
+            raise ModelError(text) from error
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""

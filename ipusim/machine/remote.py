@@ -84,6 +84,7 @@ class RemotePort:
     Attributes:
         passes: bytes before and after each (pass, stage) of the IPU.
         update: bytes before and after its weight update.
+        under_way: the transfer that the IPU waits for, in words; empty where it waits for none.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class RemotePort:
         """Describe the transfers of logical IPU ``ipu``, in replica ``replica``."""
         self.passes = passes
         self.update = update
+        self.under_way = ""
         self._env = env
         self._record = recorder.record
         self._memory = memory
@@ -124,5 +126,7 @@ class RemotePort:
         if not size:
             return cause
         start: int = self._env.now  # type: ignore[assignment]  # time is an integer here
+        self.under_way = f"the {'load' if described is self._loads else 'store'} of {size} bytes in Streaming Memory"
         yield self._memory.transfer(size)
+        self.under_way = ""
         return self._record(described[size], step, start, int(self._env.now), cause)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import simpy
 
@@ -24,6 +24,7 @@ from ipusim.timeline.timeline import NONE, SpanKind, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
+_DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: A replica's infeed and outfeed.
 Ports = tuple[HostPort | None, HostPort | None]
 
@@ -107,7 +108,9 @@ def simulate(
         env.run(until=everyone)
     except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
         if not everyone.triggered and env.peek() == float("inf"):
-            raise DeadlockError(_blocked(plan, system, meetings, reduction, ports)) from None
+            waiting = [ipu for ipu, process in zip(ipus, running, strict=True) if process.is_alive]
+            lines = [f"  IPU {ipu.number} waits for {ipu.waits_for()}" for ipu in waiting]
+            raise DeadlockError("\n".join([_DEADLOCK, *lines])) from None
         raise
     return recorder.timeline(_info(plan, program, system, links, executions))
 
@@ -262,34 +265,6 @@ def _ports(
         ports = [NONE] if sent.accumulated else sent.micro_batches
         outfeed = HostPort(stream, recorder, transfer, ports, cost.outfeed, wait)
     return infeed, outfeed
-
-
-def _blocked(
-    plan: Plan,
-    system: System,
-    meetings: Sequence[Interconnect],
-    reduction: Reduction | None,
-    ports: Sequence[Ports],
-) -> str:
-    """Say of each IPU what it waits for when nothing is left to happen."""
-    lines = ["nothing is left to happen, but the pipeline is not done:"]
-    for ipu, replica in _places(plan, system, range(system.replicas)).items():
-        missing = meetings[replica % len(meetings)].missing()
-        infeed, outfeed = ports[replica]
-        place = ipu - replica * system.shards
-        if reduction is not None and (late := reduction.missing(ipu)):
-            what = f"the sum over replicas, which waits for IPU {', '.join(map(str, late))}"
-        elif ipu not in missing:
-            others = ", ".join(map(str, missing))
-            what = f"the inter-IPU copy, which waits for IPU {others}"
-        elif infeed is not None and place == plan.shape.mapping[0] and infeed.stream.ipu_is_waiting:
-            what = "the next element of the infeed"
-        elif outfeed is not None and place == plan.shape.mapping[-1] and outfeed.stream.ipu_is_waiting:
-            what = "room in the outfeed's buffer"
-        else:
-            what = "an event that nothing triggers"
-        lines.append(f"  IPU {ipu} waits for {what}")
-    return "\n".join(lines)
 
 
 def _info(

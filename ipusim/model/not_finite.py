@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ipusim.errors import ModelError
 from ipusim.model.layer import Array, Key, Parameters
 from ipusim.model.network import NamedLayer
 from ipusim.model.skips import Add
 from ipusim.model.stage import LayerStage, Stage
-from ipusim.model.users_code import told
+from ipusim.model.users_code import line_of, told
 
 
 def is_finite(arrays: Any) -> bool:
@@ -23,12 +25,12 @@ def is_finite(arrays: Any) -> bool:
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
     """Return in words what made the first value that is not finite in a forward pass of ``stage``, which is run again.
 
-    Of a layer that is a Python function, that is the line too, where NumPy saw it happen there.
+    Of a Python function, that is the line too, where NumPy saw it happen there.
     """
     if not is_finite(x):
         return "the samples of the data"
     if not isinstance(stage, LayerStage):
-        return "its function"
+        return f"the function{_heard(lambda: stage.bind(parameters).forward(x, labels, key))}"
     seen: list[_Watched] = []
     watched = replace(
         stage,
@@ -58,13 +60,21 @@ class _Watched:
         return made
 
     def words(self) -> str:
-        """Run the layer again, to hear what NumPy says of it."""
-        try:
-            with np.errstate(divide="raise", over="raise", invalid="raise"):
-                self._layer.forward(*self._arguments)
-        except Exception as error:
-            return f"layer {self._name!r} ({told(error)})"
-        return f"layer {self._name!r}"
+        """Return the layer's name, and what NumPy says when it runs again."""
+        return f"layer {self._name!r}{_heard(lambda: self._layer.forward(*self._arguments))}"
+
+
+def _heard(run: Callable[[], object]) -> str:
+    """Return in brackets what NumPy says of the first value that is not finite in ``run``; empty where it is silent."""
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            run()
+    except ModelError as error:  # of a function as a layer, which says where
+        return f" ({error})"
+    except Exception as error:
+        place = line_of(error)
+        return f" ({place}: {told(error)})" if place else f" ({told(error)})"
+    return ""
 
 
 def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:

@@ -20,6 +20,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import getval
 
 from ipusim.errors import UntraceableError
+from ipusim.model.users_code import LIBRARIES, package_of
 
 #: What Python's own operators call when a plain array is on their left.
 _OPERATORS: Final = frozenset(
@@ -30,9 +31,8 @@ _OPERATORS: Final = frozenset(
 _OF_THE_FORM: Final = frozenset(
     {np.shape, np.ndim, np.size, np.result_type, np.zeros_like, np.ones_like, np.empty_like}
 )
-#: Packages that may look into a traced array, and that are not the place of a user's mistake.
+#: Packages that may look into a traced array.
 _INNER: Final = frozenset({"autograd", "ipusim"})
-_LIBRARIES: Final = _INNER | {"numpy", "scipy"}
 
 _REMEDY: Final = "write it with autograd.numpy, as in `import autograd.numpy as np`"
 
@@ -46,7 +46,7 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
         frame = sys._getframe(1)
         while frame.f_code is getval.__code__ and frame.f_back is not None:
             frame = frame.f_back
-        if _package(frame) not in _INNER:
+        if package_of(frame) not in _INNER:
             _refuse(
                 "its value, as getval returns it,",
                 "compute with the array itself, and where no gradient is meant to come back, say so by an autograd "
@@ -115,17 +115,13 @@ def refusing_plain_numpy() -> Iterator[None]:
 def _refuse(what: str = "", remedy: str = _REMEDY) -> NoReturn:
     """Raise UntraceableError for ``what`` a user's function did, or for what it is calling."""
     frame: FrameType = sys._getframe(1)
-    while _package(frame) in _LIBRARIES and frame.f_back is not None:
+    while package_of(frame) in LIBRARIES and frame.f_back is not None:
         frame = frame.f_back
     what = what or _called(frame)
     raise UntraceableError(
         f"{what} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and no gradient comes "
         f"back from what it makes: {remedy}"
     )
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _name(function: Any) -> str:

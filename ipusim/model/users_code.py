@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from types import CodeType, TracebackType
-from typing import Any
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final
 
 from ipusim.errors import IpusimError, ModelError
+
+#: Packages that are not the place of a user's mistake.
+LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy"})
 
 
 def told(error: BaseException) -> str:
@@ -35,15 +37,22 @@ def first_line(function: Callable[..., Any]) -> str:
     return name_of(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def line_of(error: BaseException, function: Callable[..., Any]) -> str:
-    """Return ``file:line`` of what failed in the file of ``function``.
+def line_of(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """Return ``file:line`` of the innermost line that is not a library's.
 
-    That is the innermost line there; where none took part, as in a backward pass, the function's first.
+    Where there is none, as in a backward pass, that of the first line of ``function``; empty without it.
     """
-    code = _code(function)
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if code is not None and frame.filename == code.co_filename]
-    return f"{code.co_filename}:{lines[-1]}" if code is not None and lines else first_line(function)
+    found, step = "", error.__traceback__
+    while step is not None:
+        if package_of(step.tb_frame) not in LIBRARIES:
+            found = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return found or (first_line(function) if function is not None else "")
+
+
+def package_of(frame: FrameType) -> str:
+    """Return the name of the package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ipusim.hardware.system import System
 from ipusim.machine.durations import durations
+from ipusim.machine.extent import most_spans
 from ipusim.model.inner_sizes import inner_sizes
 from ipusim.model.network import Network
 from ipusim.pipeline.plan import Plan
@@ -15,6 +16,7 @@ from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import PythonSpec
 from ipusim.scenario.problems import KeyPath
 from ipusim.scenario.schema import Scenario
+from ipusim.units import format_bytes
 
 #: Numbers in all samples of synthetic data: 0.5 GB as float64.
 MAX_SAMPLE_ELEMENTS: Final = 2**26
@@ -24,8 +26,12 @@ MAX_DIRECTION_ELEMENTS: Final = 2**22
 MAX_PARAMETER_ELEMENTS: Final = 2**26
 #: Elements of one micro-batch's activations in all layers, times the micro-batches that are alive at once.
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
-#: Passes of one run: a Timeline of that many takes about 1.5 GB.
-MAX_OPERATIONS: Final = 5_000_000
+#: Memory of the machine that simulates a run, all files included, in bytes.
+MAX_RUN_BYTES: Final = 4 * 2**30
+#: What a run takes of it, in bytes: for each span, of which every pass is one, and for each pass of a Plan.
+#: Measured; a test measures it again.
+SPAN_BYTES: Final = 1_100
+PASS_BYTES: Final = 500
 #: Cycles of one run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
 
@@ -71,30 +77,53 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: 
     return len(findings) == before
 
 
-def check_operations(scenario: Scenario, shape: PlanShape, findings: Findings) -> bool:
-    """Note a run of too many passes at the largest of the counts that make it so; tell whether it is short enough."""
-    counts = {
+def check_passes(scenario: Scenario, shape: PlanShape, findings: Findings) -> bool:
+    """Note a run whose passes alone take too much memory, before a Plan is laid out; tell whether they fit."""
+    total = shape.passes * scenario.pipeline.repeat_count * scenario.steps
+    return _check_size(scenario, shape, total, findings)
+
+
+def _check_size(scenario: Scenario, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
+    """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
+    counts: dict[KeyPath, int] = {
         ("pipeline", "gradient_accumulation_count"): shape.count,
         ("pipeline", "repeat_count"): scenario.pipeline.repeat_count,
         ("steps",): scenario.steps,
     }
-    total = shape.steps * math.prod(counts.values())
-    if total > MAX_OPERATIONS:
+    size = spans * SPAN_BYTES + shape.passes * PASS_BYTES + results
+    if size > MAX_RUN_BYTES:
         largest = max(counts, key=lambda path: counts[path])
         factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
-        text = f"expected at most {MAX_OPERATIONS} passes in a run, got {shape.steps} of a micro-batch x {factors}"
-        findings.add(largest, f"{text} = {total}")
-    return total <= MAX_OPERATIONS
+        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of about "
+        held = f" and {format_bytes(results)} of results" if results else ""
+        text += f"{format_bytes(size)}: {factors} make {spans} spans of the trace{held}; make one of the three smaller"
+        findings.add(largest, text)
+    return size <= MAX_RUN_BYTES
 
 
-def check_cycles(scenario: Scenario, plan: Plan, program: PipelineProgram, system: System, findings: Findings) -> None:
-    """Note a run that could last longer than a Timeline can say."""
+def check_run(
+    scenario: Scenario,
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    findings: Findings,
+    element_bytes: int = 0,
+) -> None:
+    """Note a run that could last longer than a Timeline can say, or whose record would not fit.
+
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps.
+    """
     with findings.at(("pipeline",)):
         cost = durations(plan, program, system)
         copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
         host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
         step = sum(cost.passes.values()) + copies
         execution = plan.emitted * step + host * plan.shape.count + sum(cost.update.values())
-        longest = execution * program.repeat_count * scenario.steps
+        executions = program.repeat_count * scenario.steps
+        longest = execution * executions
         if longest > MAX_CYCLES:
             findings.add(("pipeline",), f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}")
+        spans = most_spans(plan, program, system, cost, executions)
+        # Each is kept as it comes, in one array with the others, and in the file.
+        results = 3 * element_bytes * program.outfeed_elements.sent(executions) * system.replicas
+        _check_size(scenario, plan.shape, spans, findings, results)

@@ -31,7 +31,7 @@ from ipusim.pipeline.rules import (
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import AddSpec
-from ipusim.scenario.limits import check_cycles, check_network
+from ipusim.scenario.limits import check_network, check_run
 from ipusim.scenario.load import load_source, run_name
 from ipusim.scenario.problems import KeyPath, did_you_mean
 from ipusim.scenario.resolve_accumulation import check_accumulators
@@ -39,7 +39,13 @@ from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.scenario.resolve_network import is_loss, resolve_network
 from ipusim.scenario.resolve_options import apply_options, check_options
-from ipusim.scenario.resolve_program import build_program, build_workload, counted_profiles, timed_profiles
+from ipusim.scenario.resolve_program import (
+    build_program,
+    build_workload,
+    counted_profiles,
+    outfeed_bytes,
+    timed_profiles,
+)
 from ipusim.scenario.resolve_system import (
     resolve_io_tiles,
     resolve_offloads,
@@ -165,7 +171,7 @@ def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Expe
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
     program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
     parts, program = parts.settled(scenario, program, findings)
-    check_cycles(scenario, parts.plan, program, parts.system, findings)
+    check_run(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
     return parts.experiment(scenario, findings.source, program)
 
@@ -191,7 +197,8 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     name = run_name(scenario, findings.source.path)
     program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
     parts, program = parts.settled(scenario, program, findings)
-    check_cycles(scenario, parts.plan, program, parts.system, findings)
+    kept_bytes = 0 if scenario.numerics == "off" else outfeed_bytes(scenario, stages)
+    check_run(scenario, parts.plan, program, parts.system, findings, kept_bytes)
     findings.raise_if_any()
     experiment = parts.experiment(scenario, findings.source, program)
     if scenario.numerics == "off":

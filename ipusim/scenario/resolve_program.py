@@ -103,9 +103,7 @@ def build_program(
         in_bytes = feed.element_bytes if feed else 0
     sent = _outfeed(scenario, stages)
     if out_bytes is None:
-        elements = stages[-1].result_elements(pipeline.micro_batch_size) if stages else (0,)
-        itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
-        out_bytes = sum(elements[place] for place in sent.kept) * itemsize
+        out_bytes = outfeed_bytes(scenario, stages)
     if scenario.use_synthetic_data:
         in_bytes = out_bytes = 0
     return PipelineProgram(
@@ -120,6 +118,14 @@ def build_program(
         sync_replicas_independently=scenario.system.sync_replicas_independently,
         name=name,
     )
+
+
+def outfeed_bytes(scenario: Scenario, stages: tuple[LayerStage, ...]) -> int:
+    """Return the bytes of what the last of ``stages`` gives the host for a micro-batch; 0 without stages."""
+    sent = _outfeed(scenario, stages)
+    elements = stages[-1].result_elements(scenario.pipeline.micro_batch_size) if stages else (0,)
+    itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
+    return sum(elements[place] for place in sent.kept) * itemsize
 
 
 def _outfeed(scenario: Scenario, stages: tuple[LayerStage, ...]) -> Outfeed:

@@ -23,7 +23,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.limits import check_operations
+from ipusim.scenario.limits import check_passes
 from ipusim.scenario.problems import KeyPath, one_of
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping
 from ipusim.scenario.schema import Scenario, StreamingMemorySpec, SystemSpec
@@ -166,7 +166,7 @@ def _rates(scenario: Scenario) -> Mapping[str, Fraction]:
 
 def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Plan | None:
     """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
-    if not check_operations(scenario, shape, findings):
+    if not check_passes(scenario, shape, findings):
         return None
     schedule = registry.find(scenario.pipeline.schedule)
     if schedule.name == "sharded" and shape.stages < 2:

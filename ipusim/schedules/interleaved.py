@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import (
@@ -23,11 +25,14 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     A rotation of the steps' IPUs is taken if it differs from every one taken
     before in every place, so that each IPU has at most one step a time-step.
     """
-    ipus = shape.device_of_step
+    steps, places = shape.steps, defaultdict[int, list[int]](list)
+    for place, ipu in enumerate(shape.device_of_step):
+        places[ipu].append(place)
+    # Two rotations meet on an IPU where they are as far apart as two steps on it.
+    meeting = {(one - other) % steps for each in places.values() for one in each for other in each}
     chosen: list[int] = []
-    for start in range(shape.steps):
-        rotated = [ipus[(place - start) % shape.steps] for place in range(shape.steps)]
-        if all(ipus[(place - other) % shape.steps] != ipu for other in chosen for place, ipu in enumerate(rotated)):
+    for start in range(steps):
+        if not any(start - other in meeting for other in chosen):
             chosen.append(start)
     return tuple(chosen)
 

@@ -23,6 +23,8 @@ from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.window import Window, execution_window, phase_window, window
+from ipusim.scenario.limits import MAX_CYCLES
+from ipusim.scenario.problems import show
 from ipusim.study.compare import Row
 from ipusim.study.effects import effects
 from ipusim.study.learning import Learning
@@ -146,8 +148,13 @@ def check_picture(
     executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
 ) -> None:
     """Refuse what no run of ``executions`` executions can show, before it is run; raises OutputError."""
+    for option, cycle in (("--from", start), ("--to", end)):
+        if cycle is not None and not 0 <= cycle <= MAX_CYCLES:
+            raise OutputError(
+                f"{option}: expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
+            )
     if not 0 <= execution < executions:
-        raise OutputError(f"--execution: expected an execution from 0 to {executions - 1}, got {execution}")
+        raise OutputError(f"--execution: expected an execution from 0 to {executions - 1}, got {show(execution)}")
     if phase is not None and (start is not None or end is not None):
         raise OutputError("--phase: expected either a phase or cycles --from and --to, got both")
     words = [name.replace(" ", "-") for name in PHASES]

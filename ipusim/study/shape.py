@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
 from ipusim.errors import CountError, ProgramError
 from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_mapping, nearest_counts
+from ipusim.scenario.problems import show
 from ipusim.schedules.registry import find
 
 #: Operations above which a grid is no longer something to read.
-_MOST_OPERATIONS = 1_000_000
+_MOST_OPERATIONS: Final = 1_000_000
+#: Stages, and IPUs, of the largest grid: four times those of the largest machine.
+_MOST_STAGES: Final = 1024
+_IPU: Final = re.compile(r"[0-9]{1,4}")
 
 
 def plan_for(
@@ -31,7 +37,10 @@ def plan_for(
     overlap = len(found.offsets(shape))
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
-        raise CountError(f"expected at most {_MOST_OPERATIONS} operations in a grid, got {count} x {shape.steps}")
+        raise CountError(
+            f"--count: expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
+            f"got {show(count)} x {shape.steps}"
+        )
     try:
         return found.plan(replace(shape, count=count))
     except CountError as error:
@@ -44,8 +53,12 @@ def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple
         ipus = tuple(range(2 if stages is None else stages))
         return ((0,) * len(ipus) if schedule.lower() == "single" else ipus), ()
     words = text.replace("+", ",").split(",")
-    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) < 1024 for word in words):
-        raise ProgramError(f"--mapping: expected IPUs below 1024, separated by commas, such as 0,1,0, got {text!r}")
+    if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
+        raise ProgramError(
+            f"--mapping: expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {show(text)}"
+        )
+    if len(words) > _MOST_STAGES:  # as for --stages
+        raise ProgramError(f"--mapping: expected at most {_MOST_STAGES} stages, got {len(words)}")
     places = text.count(",") + 1
     if stages is not None:
         check_mapping(places, stages)

@@ -1,0 +1,122 @@
+"""Runs that would take too much memory are refused before they begin, by a bound that is measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipusim.machine.durations import durations
+from ipusim.machine.extent import most_spans
+from ipusim.scenario import load_experiment
+from ipusim.scenario.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
+from ipusim.scenario.problems import ScenarioError
+from ipusim.study.run import execute
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+#: Runs of every kind of span.
+KINDS = {
+    "schedules_four_ipus": ("system.name=m2000", "infeed.element_bytes=4 KiB", "pipeline.schedule=sequential"),
+    "overlapped_io": (),
+    "optimizer_state_offload": ("numerics=off",),
+    "recomputation": (),
+    "concurrent_stages": (),
+    "data_parallel_4x4": ("numerics=off", "steps=1", "system.sync_replicas_independently=true"),
+    "transformer_eight_ipus": ("numerics=off", "steps=1", "pipeline.repeat_count=2"),
+    "inference": ("numerics=off",),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_records_no_more_spans_than_were_told_and_not_far_fewer(name):
+    experiment = load_experiment(SCENARIOS / f"{name}.yaml", KINDS[name])
+    result = execute(experiment)
+    cost = durations(result.plan, experiment.program, experiment.system)
+    told = most_spans(result.plan, experiment.program, experiment.system, cost, experiment.executions)
+    assert len(result.timeline.start) <= told <= 1.5 * len(result.timeline.start)
+
+
+def test_spans_around_passes_whose_weights_lie_in_parts_elsewhere_are_told(load):
+    text = """
+system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
+pipeline:
+  gradient_accumulation_count: 8
+  replicated_weight_sharding: true
+  offload_weights: true
+  stages:
+    - {name: a, forward: 10, backward: 20, update: 5, output_bytes: 8, parameter_bytes: 4 MiB, state_bytes: 4 MiB}
+    - {name: b, forward: 10, backward: 20, update: 5, parameter_bytes: 4 MiB, state_bytes: 4 MiB}
+"""
+    experiment = load(text)
+    result = execute(experiment)
+    cost = durations(result.plan, experiment.program, experiment.system)
+    assert cost.pass_streams
+    told = most_spans(result.plan, experiment.program, experiment.system, cost, 1)
+    assert len(result.timeline.start) <= told <= 2 * len(result.timeline.start)
+
+
+def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
+    """624,000 micro-batches passed a bound of five million passes, and took 5.9 GB."""
+    with pytest.raises(ScenarioError) as caught:
+        load_experiment(FOUR, ["pipeline.gradient_accumulation_count=624000"])
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.gradient_accumulation_count"
+    assert problem.text == (
+        "expected a run that takes at most 4 GiB of memory here, got one of about 7.439 GiB: 624000 "
+        "gradient_accumulation_count x 1 repeat_count x 1 steps make 4992000 spans of the trace; make one of the "
+        "three smaller"
+    )
+    assert load_experiment(FOUR, ["pipeline.gradient_accumulation_count=65536", "system.name=m2000"])
+
+
+def test_spans_beside_the_passes_count():
+    """Of 2,496,000 passes alone the run would fit; with waits, syncs and copies it does not."""
+    changes = ["pipeline.gradient_accumulation_count=96", "pipeline.repeat_count=3250", "system.name=m2000"]
+    changes += ["pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB"]
+    assert 8 * 96 * 3250 * SPAN_BYTES + 8 * 96 * PASS_BYTES < MAX_RUN_BYTES
+    with pytest.raises(ScenarioError) as caught:
+        load_experiment(FOUR, changes)
+    assert [problem.key for problem in caught.value.problems] == ["pipeline.repeat_count"]
+
+
+def test_results_that_the_host_keeps_count(load):
+    text = """
+system: {name: free}
+data: {type: synthetic, shape: [64], classes: 2, samples: 64}
+model: {layers: [{name: a, type: dense, units: 4}, {name: b, type: dense, units: 65536}]}
+pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
+"""
+    with pytest.raises(ScenarioError) as caught:
+        load(text)
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.gradient_accumulation_count"
+    assert " and 12 GiB of results; make one of the three smaller" in problem.text
+    assert load(text, "outfeed.mode=LAST")
+    assert load(text, "numerics=off")
+
+
+MEASURE = """
+import resource, sys
+from ipusim.scenario import load_experiment
+from ipusim.study.report import picture_window, run_files
+from ipusim.study.run import execute
+result = execute(load_experiment(sys.argv[1], sys.argv[2:]))
+run_files(result, picture_window(result.timeline))
+print(len(result.timeline.start), len(result.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_run_takes_no_more_memory_for_a_span_than_the_bound_counts():
+    """The growth of a whole run's peak, all files included, from one size to four times that."""
+    found = []
+    for count in (1_500, 6_000):
+        changes = ("system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB")
+        words = [sys.executable, "-c", MEASURE, FOUR, *changes, f"pipeline.gradient_accumulation_count={count}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        found.append([int(word) for word in done.stdout.split()])
+    spans, passes, kibibytes = (large - small for small, large in zip(*found, strict=True))
+    assert spans > 4 * passes > 100_000
+    assert kibibytes * 1024 <= spans * SPAN_BYTES + passes * PASS_BYTES
