@@ -61,6 +61,15 @@ def parse_quantity(text: str, kind: str) -> Fraction:
     return Fraction(number.replace("_", "")) * units[unit]
 
 
+def format_numbers(count: int) -> str:
+    """Return which numbers ``count`` things have, counted from 0, as words that follow "expected an IPU".
+
+    >>> format_numbers(4), format_numbers(1)
+    ('from 0 to 3', 'numbered 0')
+    """
+    return f"from 0 to {count - 1}" if count > 1 else "numbered 0"
+
+
 def format_bytes(count: int) -> str:
     """Return ``count`` bytes for people, in binary multiples: ``format_bytes(638976) == '624 KiB'``."""
     value = float(count)

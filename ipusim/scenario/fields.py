@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
 from pydantic.json_schema import JsonSchemaValue
@@ -19,6 +19,9 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from ipusim.errors import QuantityError
 from ipusim.scenario.problems import one_of
 from ipusim.units import UNITS, parse_quantity
+
+#: The word for null where a key takes it, in a JSON Schema.
+NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 
 
 class Node(BaseModel):

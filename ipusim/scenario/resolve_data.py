@@ -57,8 +57,9 @@ def resolve_data(scenario: Scenario, base: Path, findings: Findings) -> Data | N
             return None
     size = scenario.pipeline.micro_batch_size
     if size > len(train):
-        text = f"expected a micro-batch of at most the {len(train)} samples of the data, got {size}"
-        findings.add(("pipeline", "micro_batch_size"), text)
+        left = " that are not held out" if held_out is not None else ""
+        text = f"expected a micro-batch of at most the {len(train)} samples of the data{left}, got {size}"
+        findings.add(("pipeline", "micro_batch_size"), f"{text}: make it smaller, or take more samples")
         return None
     return Data(train, held_out)
 

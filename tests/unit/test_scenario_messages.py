@@ -449,7 +449,7 @@ CASES = {
         "micro_batch_size: 8",
         "micro_batch_size: 65",
         "bad.yaml:13:21: pipeline.micro_batch_size: expected a micro-batch of at most the 64 samples of the data, "
-        "got 65",
+        "got 65: make it smaller, or take more samples",
     ),
     "too few samples": (
         "samples: 64",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.python_layer import PythonLayer, PythonLoss
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
-from ipusim.scenario import Experiment, load_experiment
+from ipusim.scenario import Experiment, json_schema, load_experiment
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
 
@@ -159,7 +160,9 @@ def test_numerics_off_changes_nothing_but_the_arithmetic(load) -> None:  # type:
     assert off.system == on.system
 
 
-@pytest.mark.parametrize("override", ["optimizer=", "training=false"])
+@pytest.mark.parametrize(
+    "override", ["optimizer=", "optimizer=null", "optimizer=none", "optimizer=None", "training=false"]
+)
 def test_without_optimizer_or_with_training_off_it_is_inference(load, override: str) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING, override)
     assert not experiment.program.shape.training
@@ -168,6 +171,22 @@ def test_without_optimizer_or_with_training_off_it_is_inference(load, override: 
         ((), (), 0),
         ((), (), 0),
     ]
+
+
+def test_none_as_an_optimizer_is_good_by_the_json_schema_too() -> None:
+    validator = jsonschema.Draft202012Validator(
+        json_schema()["properties"]["optimizer"] | {"$defs": json_schema()["$defs"]}
+    )
+    assert [validator.is_valid(word) for word in ("none", None, "nine")] == [True, True, False]
+
+
+def test_samples_that_come_several_times_in_one_weight_update_are_a_note(load) -> None:  # type: ignore[no-untyped-def]
+    assert load(TRAINING).notes == ()
+    (note,) = load(TRAINING, "data.hold_out=4").notes
+    assert note.startswith("Each weight update takes 64 samples, and the data have 60 to train on: ")
+    assert load(TRAINING, "data.hold_out=4", "optimizer=none").notes == ()
+    (note,) = load(TRAINING, "system.auto_select_ipus=4").notes
+    assert note.startswith("Each weight update takes 128 samples, and the data have 64")
 
 
 def test_optimizers_precision_and_seed(load) -> None:  # type: ignore[no-untyped-def]
