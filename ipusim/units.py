@@ -35,6 +35,7 @@ UNITS: Final = {
     "bytes per second": (_RATES, "64 GB/s"),
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
+    "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
 
 _NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")

@@ -194,7 +194,6 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     check_cycles(scenario, parts.plan, program, parts.system, findings)
     findings.raise_if_any()
     experiment = parts.experiment(scenario, findings.source, program)
-    experiment = replace(experiment, notes=(*experiment.notes, *_few_samples(program, parts.system, len(data.train))))
     if scenario.numerics == "off":
         return experiment
     held_out = None
@@ -203,6 +202,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
         held_out = HeldOut(data.held_out, whole, scenario.evaluate.every if scenario.evaluate else None)
     return replace(
         experiment,
+        notes=(*experiment.notes, *_few_samples(program, parts.system, len(data.train))),
         workload=build_workload(scenario, stages, feed, parts.training),
         held_out=held_out,
         constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),

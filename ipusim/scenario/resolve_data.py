@@ -100,7 +100,7 @@ def _is_readable(path: Path, key: str, findings: Findings) -> bool:
 def _fits(samples: int, elements: int, findings: Findings) -> bool:
     """Note samples of so many numbers that would not fit; tell whether they do."""
     if samples * elements > MAX_SAMPLE_ELEMENTS:
-        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}"
+        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: take fewer"
         findings.add(("data", "samples"), text)
     return samples * elements <= MAX_SAMPLE_ELEMENTS
 
@@ -125,7 +125,9 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     if not _fits(spec.samples, size + outputs, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
-        text = f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}"
+        text = (
+            f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}: take less of both"
+        )
         findings.add(("data", "shape"), text)
         return None
     with findings.at(("data",)):

@@ -25,7 +25,7 @@ from ipusim.schedules import registry
 #: Floating-point types of weights and accumulators.
 DType = Literal["float16", "float32", "float64"]
 
-#: Most stages of a pipeline: 4 on each IPU of the largest machine.
+#: Most stages of a pipeline: 4 on each IPU of the largest pod, which it cannot go beyond.
 MAX_STAGES: Final = 256
 
 
@@ -150,7 +150,7 @@ class SystemSpec(Node, title="system"):
     auto_select_ipus: int | None = Field(
         default=None,
         ge=1,
-        le=64,
+        le=max(machine.count for machine in MACHINES.values()),
         description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
         "the program runs as that many replicas",
     )

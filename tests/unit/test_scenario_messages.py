@@ -320,7 +320,7 @@ CASES = {
         "optimizer",
         "steps: 1000000\noptimizer",
         "bad.yaml:15:8: steps: expected at most 5000000 passes in a run, got 4 of a micro-batch x 8 "
-        "gradient_accumulation_count x 1 repeat_count x 1000000 steps = 32000000",
+        "gradient_accumulation_count x 1 repeat_count x 1000000 steps = 32000000: take fewer",
     ),
     "split at no layer": (
         "[logits]",
@@ -427,7 +427,8 @@ CASES = {
     "parameters too large": (
         DENSE,
         "python: f.py:block, parameters: {W: [65536, 65536]}",
-        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296",
+        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: "
+        "the function is called with them to find what it costs; make them smaller",
     ),
     "missing data file": (
         DATA,
@@ -459,7 +460,8 @@ CASES = {
     "too much data": (
         "shape: [4, 4]",
         "shape: [65536, 65536]",
-        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300",
+        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300: "
+        "take fewer",
     ),
     "all data held out": (
         "samples: 64",
