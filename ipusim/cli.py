@@ -93,10 +93,11 @@ def run(
     with ResultsFolder(folder, RESULT_FILES) as results:
         with _progress(experiment.name) as progress:
             result = execute(experiment, progress)
+        missing = ""
         try:
             window = picture_window(result.timeline, start, end, phase, execution)
         except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
-            typer.echo(f"{error}; the picture shows execution {execution} instead", err=True)
+            missing = f"{error}; the picture shows execution {execution} instead"
             window = picture_window(result.timeline, execution=execution)
         files = run_files(result, window)
         results.write(files)
@@ -121,6 +122,8 @@ def run(
     for note in result.notes:
         typer.echo(note)
     typer.echo(f"{folder}: {', '.join(files)}")
+    if missing:
+        raise OutputError(missing)
 
 
 @app.command()

@@ -35,6 +35,7 @@ UNITS: Final = {
     "bytes per second": (_RATES, "64 GB/s"),
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
+    "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
 
 _NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")
@@ -59,6 +60,15 @@ def parse_quantity(text: str, kind: str) -> Fraction:
     if unit not in units:
         raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}")
     return Fraction(number.replace("_", "")) * units[unit]
+
+
+def format_numbers(count: int) -> str:
+    """Return which numbers ``count`` things have, counted from 0, as words that follow "expected an IPU".
+
+    >>> format_numbers(4), format_numbers(1)
+    ('from 0 to 3', 'numbered 0')
+    """
+    return f"from 0 to {count - 1}" if count > 1 else "numbered 0"
 
 
 def format_bytes(count: int) -> str:

@@ -16,6 +16,7 @@ from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
+from ipusim.units import format_numbers
 
 
 def build_system(
@@ -65,7 +66,7 @@ def build_system(
         if ipu >= device.count:
             raise DeviceError(
                 f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {device.count} IPUs: "
-                f"expected an IPU from 0 to {device.count - 1}, or a larger device"
+                f"expected an IPU {format_numbers(device.count)}, or a larger device"
             )
         if ipu >= POD_IPUS:
             raise DeviceError(

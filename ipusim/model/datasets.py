@@ -70,10 +70,9 @@ class Dataset:
         """
         held = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < held < len(self) and held == int(held)):
-            raise ModelError(
-                f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected a fraction between 0 "
-                f"and 1, or a number from 1 to {len(self) - 1}"
-            )
+            most = len(self) - 1
+            right = f"a fraction between 0 and 1, or a number from 1 to {most}" if most > 1 else "more samples"
+            raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
         order = np.random.default_rng([seed, len(self)]).permutation(len(self))
         train, test = order[int(held) :], order[: int(held)]
         return replace(self, x=self.x[train], y=self.y[train]), replace(self, x=self.x[test], y=self.y[test])

@@ -6,19 +6,38 @@ messages of :mod:`ipusim.scenario.messages` use the same words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationInfo,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ipusim.errors import QuantityError
+from ipusim.hardware.rounding import duration_cycles
 from ipusim.scenario.problems import one_of
 from ipusim.units import UNITS, parse_quantity
+
+#: The word for null where a key takes it, in a JSON Schema.
+NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
+
+
+#: What the context of a validation holds: the clock that makes cycles of times, in hertz.
+CLOCK_HZ: Final = "clock_hz"
+#: Cycles as a text.
+_CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
 
 class Node(BaseModel):
@@ -67,7 +86,7 @@ class Quantity:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
-        return core_schema.no_info_plain_validator_function(self._read)
+        return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe both spellings."""
@@ -76,7 +95,8 @@ class Quantity:
         expected = f"{self.kind} from {self.span}, as a number or with a unit such as {example}"
         return {"anyOf": [number, {"type": "string"}], "examples": [example], **expects(expected)}
 
-    def _read(self, value: object) -> int | Fraction:
+    def read(self, value: object) -> int | Fraction:
+        """Return the value in the base unit; raises PydanticCustomError for anything else."""
         if isinstance(value, int | Fraction) and not isinstance(value, bool):
             exact = Fraction(value)
         elif isinstance(value, float) and isfinite(value):
@@ -94,6 +114,42 @@ class Quantity:
             text = f"expected a whole number of {self.kind}, got {value!r}"
             raise PydanticCustomError("told", "{text}", {"text": text})
         return int(exact) if self.whole else exact
+
+
+@dataclass(frozen=True)
+class CycleCount:
+    """Annotation of a field that takes cycles of the tile clock, or a time, which the system's clock makes cycles of.
+
+    Attributes:
+        most: the most cycles; the least are 0.
+    """
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        return core_schema.with_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe both spellings."""
+        number = {"type": "integer", "minimum": 0, "maximum": self.most}
+        expected = f"cycles from 0 to {self.most}, or a time such as 1.2 ms"
+        return {"anyOf": [number, {"type": "string"}], "examples": [1200, "1.2 ms"], **expects(expected)}
+
+    def _read(self, value: object, info: ValidationInfo) -> int:
+        cycles = Quantity("cycles", 0, self.most, f"0 to {self.most}")
+        if not isinstance(value, str) or _CYCLES_ALONE.fullmatch(value):
+            return int(cycles.read(value))
+        clock_hz = (info.context or {}).get(CLOCK_HZ)
+        if clock_hz is None:
+            raise PydanticCustomError("unexpected", "a time without a clock")
+        try:
+            seconds = parse_quantity(value, "seconds")
+        except QuantityError:
+            raise PydanticCustomError("unexpected", "neither cycles nor a time") from None
+        if seconds < 0:
+            raise PydanticCustomError("unexpected", "out of bounds")
+        return int(cycles.read(duration_cycles(seconds * 10**9, clock_hz)))
 
 
 @dataclass(frozen=True)
@@ -137,8 +193,8 @@ Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
 BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14, "1 MB/s to 100 TB/s", whole=False)]
 #: A duration, such as ``3.7 us``.
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
-#: A duration in cycles of the tile clock. At most about a minute, so that the longest run fits 64 bits.
-Cycles = Annotated[int, Field(ge=0, le=10**11)]
+#: A duration in cycles of the tile clock, or a time. At most about a minute, so that the longest run fits 64 bits.
+Cycles = Annotated[int, CycleCount(10**11)]
 #: The name of a layer or stage, which ``--set`` can use as an index.
 Name = Annotated[
     str,

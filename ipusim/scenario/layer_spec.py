@@ -194,8 +194,10 @@ class MeanSquaredErrorSpec(_LayerSpec, title="mean_squared_error"):
 class CyclesSpec(Node, title="cycles"):
     """What the passes of a stage cost, as measured or assumed, instead of the cost model's figures."""
 
-    forward: Cycles = Field(description="cycles of the tile clock for the forward pass of one micro-batch")
-    backward: Cycles = Field(default=0, description="cycles of the tile clock for the backward pass of one micro-batch")
+    forward: Cycles = Field(description="cycles of the tile clock, or time, of the forward pass of one micro-batch")
+    backward: Cycles = Field(
+        default=0, description="cycles of the tile clock, or time, of the backward pass of one micro-batch"
+    )
 
 
 def _cost_kind(value: object) -> str:

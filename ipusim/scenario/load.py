@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
+from ipusim.hardware.machines import find_machine
+from ipusim.scenario.fields import CLOCK_HZ
 from ipusim.scenario.messages import problems_of
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
-from ipusim.scenario.schema import Scenario, json_schema
+from ipusim.scenario.schema import Scenario, SystemSpec, json_schema
 from ipusim.scenario.source import Source, read_source
 from ipusim.schedules import registry
 
@@ -21,10 +23,19 @@ from ipusim.schedules import registry
 def validate(source: Source) -> Scenario:
     """Return the Scenario that ``source`` says. Raises ScenarioError with every problem of its keys and values."""
     try:
-        return Scenario.model_validate(source.data)
+        return Scenario.model_validate(source.data, context={CLOCK_HZ: _clock_hz(source.data)})
     except ValidationError as error:
         found = error.errors(include_url=False)
         raise ScenarioError(problems_of(found, source, _schema_with(registry.names()))) from None
+
+
+def _clock_hz(data: Mapping[str, Any]) -> int:
+    """Return the tile clock of the system of a scenario; any clock for a system that is no good, which is refused."""
+    try:
+        system = SystemSpec.model_validate(data.get("system"))
+    except ValidationError:
+        return 10**9
+    return system.clock or find_machine(system.name).ipu.clock_hz
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from ipusim.scenario.fields import NONE
 from ipusim.scenario.problems import KeyPath, Problem, did_you_mean, dotted, one_of, show
 from ipusim.scenario.source import Source
 
@@ -88,7 +89,7 @@ def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
         target = schema["$defs"][node["$ref"].rpartition("/")[2]]
         beside = {key: value for key, value in node.items() if key != "$ref"}
         return _resolve(target, schema) | beside
-    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
     if len(options) == 1:
         beside = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
         return _resolve(options[0], schema) | beside

@@ -21,7 +21,7 @@ class ModelSpec(Node, title="model"):
 class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     """What the passes and the weight update of a stage cost."""
 
-    update: Cycles = Field(default=0, description="cycles of the tile clock for one weight update")
+    update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
 
 
 class TimedStageSpec(StageCyclesSpec, title="timed"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipusim.scenario.problems import KeyPath, Place, Problem, ScenarioError, did_you_mean, dotted, show
 from ipusim.scenario.source import Located, Source
+from ipusim.units import format_numbers
 
 
 def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
@@ -81,7 +82,7 @@ def _index(items: list[Any], name: str, path: KeyPath) -> int:
     if name.isdecimal() and name.isascii() and len(name) < 10:
         if int(name) < len(items):
             return int(name)
-        raise _NoPlaceError(f"expected an index of {dotted(path)} from 0 to {len(items) - 1}, got {name}")
+        raise _NoPlaceError(f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}")
     named = [str(item.get("name")) if isinstance(item, dict) else "" for item in items]
     if name in named:
         return named.index(name)

@@ -209,9 +209,21 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
         held_out = HeldOut(data.held_out, whole, scenario.evaluate.every if scenario.evaluate else None)
     return replace(
         experiment,
+        notes=(*experiment.notes, *_few_samples(program, parts.system, len(data.train))),
         workload=build_workload(scenario, stages, feed, parts.training),
         held_out=held_out,
         constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),
+    )
+
+
+def _few_samples(program: PipelineProgram, system: System, samples: int) -> tuple[str, ...]:
+    """Return a warning where one weight update takes samples several times, as the data have fewer."""
+    batch = program.micro_batch_size * program.shape.count * system.replicas
+    if not program.shape.training or batch <= samples:
+        return ()
+    return (
+        f"Each weight update takes {batch} samples, and the data have {samples} to train on: samples come several "
+        "times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count.",
     )
 
 

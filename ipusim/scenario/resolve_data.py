@@ -57,8 +57,9 @@ def resolve_data(scenario: Scenario, base: Path, findings: Findings) -> Data | N
             return None
     size = scenario.pipeline.micro_batch_size
     if size > len(train):
-        text = f"expected a micro-batch of at most the {len(train)} samples of the data, got {size}"
-        findings.add(("pipeline", "micro_batch_size"), text)
+        left = " that are not held out" if held_out is not None else ""
+        text = f"expected a micro-batch of at most the {len(train)} samples of the data{left}, got {size}"
+        findings.add(("pipeline", "micro_batch_size"), f"{text}: make it smaller, or take more samples")
         return None
     return Data(train, held_out)
 
@@ -99,7 +100,7 @@ def _is_readable(path: Path, key: str, findings: Findings) -> bool:
 def _fits(samples: int, elements: int, findings: Findings) -> bool:
     """Note samples of so many numbers that would not fit; tell whether they do."""
     if samples * elements > MAX_SAMPLE_ELEMENTS:
-        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}"
+        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: take fewer"
         findings.add(("data", "samples"), text)
     return samples * elements <= MAX_SAMPLE_ELEMENTS
 
@@ -124,7 +125,9 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     if not _fits(spec.samples, size + outputs, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
-        text = f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}"
+        text = (
+            f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}: take less of both"
+        )
         findings.add(("data", "shape"), text)
         return None
     with findings.at(("data",)):

@@ -28,6 +28,7 @@ from ipusim.scenario.problems import KeyPath, one_of
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping
 from ipusim.scenario.schema import Scenario, StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
+from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
 
@@ -78,7 +79,7 @@ def resolve_system(scenario: Scenario, devices: DeviceMapping, findings: Finding
         return None
     if findings.is_set(MAPPING):
         for stage in outside:
-            text = f"expected an IPU from 0 to {count - 1} of the device's {count}, got {mapping[stage]}"
+            text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
             findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; take a larger device, or another IPU")
     else:
         needed = 1 << max(mapping).bit_length()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
@@ -17,7 +17,7 @@ from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.scenario.data_spec import DataSpec
-from ipusim.scenario.fields import Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
+from ipusim.scenario.fields import NONE, Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
 from ipusim.scenario.model_spec import ModelSpec, StageCyclesSpec, StageSpec
 from ipusim.scenario.optimizer_spec import OptimizerSpec
 from ipusim.schedules import registry
@@ -25,7 +25,7 @@ from ipusim.schedules import registry
 #: Floating-point types of weights and accumulators.
 DType = Literal["float16", "float32", "float64"]
 
-#: Most stages of a pipeline: 4 on each IPU of the largest machine.
+#: Most stages of a pipeline: 4 on each IPU of the largest pod, which it cannot go beyond.
 MAX_STAGES: Final = 256
 
 
@@ -45,6 +45,16 @@ _Device = Annotated[
     | Annotated[tuple[_Ipu, ...], Strict(False), Field(title="ipus", min_length=1, max_length=16), Tag("<ipus>")],
     Discriminator(_device_kind),
 ]
+
+
+def _without_none(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+def _or_none(schema: dict[str, Any]) -> None:
+    """Allow the word beside null in a JSON Schema, and say what is expected."""
+    schema["anyOf"].append(NONE)
+    schema |= expects("a mapping with the type and learning_rate of an optimizer, or none for inference")
 
 
 def _dtype_kind(value: object) -> str:
@@ -140,7 +150,7 @@ class SystemSpec(Node, title="system"):
     auto_select_ipus: int | None = Field(
         default=None,
         ge=1,
-        le=64,
+        le=max(machine.count for machine in MACHINES.values()),
         description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
         "the program runs as that many replicas",
     )
@@ -343,7 +353,9 @@ class Scenario(Node, title="scenario"):
     )
     model: ModelSpec | None = Field(default=None, description="the layers; absent when the stages say all")
     pipeline: PipelineSpec = Field(description="stages, schedule and counts")
-    optimizer: OptimizerSpec | None = Field(default=None, description="the weight update; absent for inference")
+    optimizer: Annotated[OptimizerSpec | None, BeforeValidator(_without_none)] = Field(
+        default=None, description="the weight update; none, or absent, for inference", json_schema_extra=_or_none
+    )
     training: bool | None = Field(
         default=None,
         description="whether backward passes run; default: if there is an optimizer, or a stage with backward cycles",

@@ -202,7 +202,9 @@ def read_source(path: Path) -> Source:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        near = did_you_mean(path.name, sorted(other.name for other in path.parent.glob("*.yaml")))
+        # By what tells files apart: with a suffix that all have, any two short names would be alike.
+        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob("*.yaml")))
+        near = near.removesuffix("?") + ".yaml?" if near else ""
         raise refuse(f"expected a scenario file, got no such file{near}") from None
     except IsADirectoryError:
         raise refuse("expected a scenario file, got a folder") from None

@@ -31,6 +31,7 @@ from ipusim.study.learning import Learning
 from ipusim.study.memory import fullest_dict, memory_dict
 from ipusim.study.run import Result
 from ipusim.timeline.timeline import Timeline
+from ipusim.units import format_numbers
 
 #: Every file that a run may write.
 RESULT_FILES: Final = (
@@ -154,7 +155,7 @@ def check_picture(
                 f"{option}: expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
             )
     if not 0 <= execution < executions:
-        raise OutputError(f"--execution: expected an execution from 0 to {executions - 1}, got {show(execution)}")
+        raise OutputError(f"--execution: expected an execution {format_numbers(executions)}, got {show(execution)}")
     if phase is not None and (start is not None or end is not None):
         raise OutputError("--phase: expected either a phase or cycles --from and --to, got both")
     words = [name.replace(" ", "-") for name in PHASES]

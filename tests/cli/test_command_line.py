@@ -189,7 +189,11 @@ def test_check_says_what_a_scenario_is(tmp_path):
             "--phase: expected either a phase or cycles",
         ),
         (("run", SMALL, "--phase", "middle"), "got 'middle'"),
-        (("run", SMALL, "--execution", "5"), "--execution: expected an execution from 0 to 0, got 5"),
+        (("run", SMALL, "--execution", "5"), "--execution: expected an execution numbered 0, got 5"),
+        (
+            ("run", SMALL, "--set", "steps=3", "--execution", "5"),
+            "--execution: expected an execution from 0 to 2, got 5",
+        ),
         (("run", SMALL, "--from", "5", "--to", "5"), "--from: expected a cycle before --to 5, got 5"),
         (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
         (("run", SMALL, "--set", "steps"), "--set"),
@@ -215,7 +219,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
 def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
     for words in (("--from", "999999999"), ("--phase", "weight-update", "--set", "training=false")):
         done = ipusim("run", SMALL, "--out", tmp_path, *words)
-        assert done.returncode == 0
+        assert done.returncode == 2
         assert done.stderr.endswith("; the picture shows execution 0 instead\n")
         assert (tmp_path / "trace.png").exists()
 
@@ -308,6 +312,11 @@ def test_a_narrow_terminal_breaks_no_number(tmp_path):
     assert done.returncode == 0
     for number in ("1.047 GiB", "14,957,192", "576 MiB"):
         assert number in done.stdout
+
+
+def test_the_package_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "ipusim", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == ipusim("--version").stdout
 
 
 def test_help_shows_defaults_and_the_version():

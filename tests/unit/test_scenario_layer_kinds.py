@@ -271,7 +271,7 @@ WRONG = {
         "length: 6",
         "length: 20000",
         "s.yaml:13:47: pipeline.micro_batch_size: expected at most 268435456 activations at once, got 2 samples x "
-        "800820000 elements x 3 micro-batches",
+        "800820000 elements x 3 micro-batches: make it smaller, or simulate time alone with numerics: off",
     ),
 }
 
@@ -292,5 +292,5 @@ def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-
     (line,) = str(caught.value).splitlines()
     assert line == (
         "s.yaml:5:7: model.layers.0: expected a layer that makes at most 268435456 elements at once, got 2 samples x "
-        f"{128 * 128 * 64 * 64 * 3}"
+        f"{128 * 128 * 64 * 64 * 3}: make it smaller, or simulate time alone with numerics: off"
     )

@@ -428,7 +428,8 @@ CASES = {
     "parameters too large": (
         DENSE,
         "python: f.py:block, parameters: {W: [65536, 65536]}",
-        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296",
+        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: "
+        "the function is called with them to find what it costs; make them smaller",
     ),
     "missing data file": (
         DATA,
@@ -450,7 +451,7 @@ CASES = {
         "micro_batch_size: 8",
         "micro_batch_size: 65",
         "bad.yaml:13:21: pipeline.micro_batch_size: expected a micro-batch of at most the 64 samples of the data, "
-        "got 65",
+        "got 65: make it smaller, or take more samples",
     ),
     "too few samples": (
         "samples: 64",
@@ -460,7 +461,8 @@ CASES = {
     "too much data": (
         "shape: [4, 4]",
         "shape: [65536, 65536]",
-        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300",
+        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300: "
+        "take fewer",
     ),
     "all data held out": (
         "samples: 64",

@@ -83,6 +83,7 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
         ("system..name=3", "--set system..name: expected keys joined by single dots, got 'system..name'"),
         ("system.name.x=3", "--set system.name.x: expected system.name to be a mapping or a list, got 'm2000'"),
         ("model.layers.2.units=3", "--set model.layers.2.units: expected an index of model.layers from 0 to 1, got 2"),
+        ("data.shape.1=3", "--set data.shape.1: expected an index of data.shape numbered 0, got 1"),
         (
             "model.layers.hiden.units=3",
             "--set model.layers.hiden.units: expected an index of model.layers or the name of an item in it, "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -14,7 +17,7 @@ from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.python_layer import PythonLayer, PythonLoss
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
-from ipusim.scenario import Experiment, load_experiment
+from ipusim.scenario import Experiment, ScenarioError, json_schema, load_experiment
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
 
@@ -159,7 +162,9 @@ def test_numerics_off_changes_nothing_but_the_arithmetic(load) -> None:  # type:
     assert off.system == on.system
 
 
-@pytest.mark.parametrize("override", ["optimizer=", "training=false"])
+@pytest.mark.parametrize(
+    "override", ["optimizer=", "optimizer=null", "optimizer=none", "optimizer=None", "training=false"]
+)
 def test_without_optimizer_or_with_training_off_it_is_inference(load, override: str) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING, override)
     assert not experiment.program.shape.training
@@ -168,6 +173,22 @@ def test_without_optimizer_or_with_training_off_it_is_inference(load, override: 
         ((), (), 0),
         ((), (), 0),
     ]
+
+
+def test_none_as_an_optimizer_is_good_by_the_json_schema_too() -> None:
+    validator = jsonschema.Draft202012Validator(
+        json_schema()["properties"]["optimizer"] | {"$defs": json_schema()["$defs"]}
+    )
+    assert [validator.is_valid(word) for word in ("none", None, "nine")] == [True, True, False]
+
+
+def test_samples_that_come_several_times_in_one_weight_update_are_a_note(load) -> None:  # type: ignore[no-untyped-def]
+    assert load(TRAINING).notes == ()
+    (note,) = load(TRAINING, "data.hold_out=4").notes
+    assert note.startswith("Each weight update takes 64 samples, and the data have 60 to train on: ")
+    assert load(TRAINING, "data.hold_out=4", "optimizer=none").notes == ()
+    (note,) = load(TRAINING, "system.auto_select_ipus=4").notes
+    assert note.startswith("Each weight update takes 128 samples, and the data have 64")
 
 
 def test_optimizers_precision_and_seed(load) -> None:  # type: ignore[no-untyped-def]
@@ -231,6 +252,66 @@ def test_python_functions_as_layer_stage_and_loss(load) -> None:  # type: ignore
     assert isinstance(layer.cost((4, 4), 8, 4), LayerCost)
     forward, backward = experiment.program.stages[1].forward, experiment.program.stages[1].backward
     assert [work.cycles for work in (*forward, *backward)] == [7, 9]
+
+
+def test_every_key_that_takes_cycles_takes_a_time_by_the_clock_of_the_system(load) -> None:  # type: ignore[no-untyped-def]
+    costs = "{forward: 1.2 ms, backward: 2.5us, update: 7 cycles}"
+    # 1.2 ms at 1.325 GHz are 1,590,000 cycles, 2.5 us are 3312.5.
+    for timed in (
+        load(
+            TIMED, "pipeline.stages.0.forward=1.2 ms", "pipeline.stages.0.backward=2.5us", "pipeline.stages.0.update=7"
+        ),
+        load(TRAINING, f"pipeline.cycles=[{costs}, {costs}]"),
+        load(TIMED, f"pipeline.stages=[{{name: a, {costs[1:]}, {{name: b, {costs[1:]}]"),
+    ):
+        stage = timed.program.stages[0]
+        assert (stage.forward, stage.backward, stage.update) == (1_590_000, 3_313, 7)
+    loss = "{name: cel, python: f.py:squares, loss: true, cost: {forward: 1.2 ms, backward: 2.5 us}}"
+    experiment = load(TRAINING, f"model.layers.3={loss}")
+    forward, backward = experiment.program.stages[1].forward[-1], experiment.program.stages[1].backward[0]
+    assert (forward.cycles, backward.cycles) == (1_590_000, 3_313)
+    slower = load(TIMED, "pipeline.stages.0.forward=1.2 ms", "system.clock=1 GHz")
+    assert slower.program.stages[0].forward == 1_200_000
+    mk1 = load(TIMED, "pipeline.stages.0.forward=1.2 ms", "system.name=C2_SERVER")
+    assert mk1.program.stages[0].forward == 1_920_000
+
+
+def test_no_other_key_takes_cycles() -> None:
+    """Of all the keys of the schema, those whose description says cycles have the field that reads times too."""
+
+    def fields(node: object) -> Iterator[dict[str, object]]:
+        if isinstance(node, dict):
+            yield node
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from fields(child)
+
+    said = [node for node in fields(json_schema()) if "cycles of the tile clock" in str(node.get("description"))]
+    assert len(said) >= 6
+    assert all(str(node["errorMessage"]).endswith("or a time such as 1.2 ms") for node in said)
+
+
+@pytest.mark.parametrize("wrong", ["1.2 parsecs", "200 s", "-1 us", "-1", "12 KiB", "true", "[1]", "1e400"])
+def test_what_is_neither_cycles_nor_a_time_is_told_so(load, wrong: str) -> None:  # type: ignore[no-untyped-def]
+    expected = "pipeline.stages.1.forward: expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got "
+    with pytest.raises(ScenarioError, match=re.escape(expected)):
+        load(TIMED, f"pipeline.stages.1.forward={wrong}")
+
+
+def test_time_alone_is_simulated_of_models_of_any_size(load) -> None:  # type: ignore[no-untyped-def]
+    units = ("model.layers.1.units=65536", "model.layers.2.units=65536", "memory=report")
+    with pytest.raises(ScenarioError, match="trainable elements.*: make it smaller, or simulate time alone with numer"):
+        load(TRAINING, *units)
+    experiment = load(TRAINING, *units, "numerics=off")
+    assert experiment.workload is None
+    assert experiment.program.stages[1].parameter_bytes == 4 * 65536 * 65537
+
+
+@pytest.mark.parametrize(("name", "ipus", "replicas"), [("pod256", 256, 128), ("bow_pod128", 128, 64)])
+def test_a_device_is_as_large_as_its_machine(load, name: str, ipus: int, replicas: int) -> None:  # type: ignore[no-untyped-def]
+    experiment = load(TRAINING, f"system.name={name}", f"system.auto_select_ipus={ipus}")
+    assert (experiment.system.count, experiment.system.replicas) == (ipus, replicas)
+    with pytest.raises(ScenarioError, match=f"{name} has devices with 1, 2, 4, 8, 16, 32|expected a whole number"):
+        load(TRAINING, f"system.name={name}", f"system.auto_select_ipus={2 * ipus}")
 
 
 def test_a_schedule_registered_from_outside_is_a_choice(load) -> None:  # type: ignore[no-untyped-def]

@@ -144,6 +144,7 @@ def test_aliases_of_themselves_and_of_many_end() -> None:
     [
         ("inferense.yaml", "inferense.yaml: expected a scenario file, got no such file; did you mean inference.yaml?"),
         ("zzz.txt", "zzz.txt: expected a scenario file, got no such file"),
+        ("bert.yaml", "bert.yaml: expected a scenario file, got no such file"),
         ("folder", "folder: expected a scenario file, got a folder"),
         ("binary.yaml", "binary.yaml: expected UTF-8 text, got the byte 0xff at offset 3"),
         ("large.yaml", "large.yaml: expected a scenario of at most 128 KiB, got a larger file"),
