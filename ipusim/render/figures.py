@@ -17,8 +17,8 @@ from ipusim.render.style import DPI
 def own_settings() -> Iterator[None]:
     """Put matplotlib's defaults and the project's SVG settings in force; the caller's come back on leaving.
 
-    Text in an SVG stays text, that can be searched, read aloud and copied; where
-    matplotlib's font is missing, the fonts that it names next are about as wide.
+    Text in an SVG stays text, that can be searched, read aloud and copied. Where
+    matplotlib's own font is missing, the next that it names are no wider, or hardly.
     """
     with mpl.rc_context(), warnings.catch_warnings():
         # A name in a script that the font has not is drawn as empty boxes, of the same width everywhere.
@@ -27,6 +27,7 @@ def own_settings() -> Iterator[None]:
         mpl.rcParams["text.parse_math"] = False  # a dollar sign in a file's name is one
         mpl.rcParams["svg.hashsalt"] = "ipusim"
         mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["font.sans-serif"] = ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Arial", "Helvetica"]
         mpl.rcParams["hatch.linewidth"] = 0.6
         yield
 

@@ -33,7 +33,7 @@ _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 _WITHIN_REACH: Final = 0.5
 
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
-_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.08, 0.30, 2.3, 0.72
+_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 #: Inches from the top down: lines of the title and the verdict, seconds, brackets, between rows, cycles, legend.
 _TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.15, 0.44, 0.32, 0.07, 0.48, 0.20
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
