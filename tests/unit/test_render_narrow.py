@@ -97,7 +97,7 @@ def test_boxes_that_are_wide_enough_stay_as_they_are(lock_step):
     )
 
 
-@pytest.mark.parametrize("narrowest", [8, 15, 40, 90, 250])
+@pytest.mark.parametrize("narrowest", [8, 15, 40, 90, 250, 900])
 def test_boxes_are_wide_enough_and_neither_overlap_nor_leave_the_window(lock_step, narrowest):
     timeline = lock_step("grouped", mapping=(0, 1, 2), count=12, infeed=30, host_wait=9, outfeed=7, executions=2)
     shown = window(timeline)
