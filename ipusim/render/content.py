@@ -20,8 +20,9 @@ _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
 #: Boxes are drawn at least this wide, in pixels: the first of these at which none has to be stacked, or else the last.
 _NARROWEST_BOXES: Final = (3.0, 2.0)
-#: Stacked boxes are at least this high, in parts of a row.
-_LOWEST_BOX: Final = 0.06
+#: Stacked boxes are at least this high, in pixels, but no more than this part of a row.
+_LOWEST_BOX: Final = 1.6
+_LARGEST_LOWEST: Final = 0.08
 #: Sync points are drawn where they are at least this far from their neighbours, in points, if most are.
 _NARROWEST_SYNC: Final = 10.0
 
@@ -48,11 +49,12 @@ class Content:
     phases: tuple[Phase, ...]
 
 
-def content(timeline: Timeline, window: Window, width_in: float, coarser: float = 1.0) -> Content:
-    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches.
+def content(timeline: Timeline, window: Window, width_in: float, coarser: float = 1.0, row_in: float = 0.4) -> Content:
+    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches, in rows ``row_in`` high.
 
     Bins of shares are ``coarser`` times as wide as they could be read.
     """
+    least = min(_LOWEST_BOX / (row_in * DPI), _LARGEST_LOWEST)
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
@@ -62,12 +64,12 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
-        boxes = share_boxes(boxes, len(timeline.info.ipus), edges, _LOWEST_BOX)
+        boxes = share_boxes(boxes, len(timeline.info.ipus), edges, least)
     else:
         spans = boxes
         for pixels in _NARROWEST_BOXES:
             narrowest = math.ceil(pixels * 72 / DPI / points)
-            boxes, shares = legible_boxes(spans, window, narrowest, _LOWEST_BOX)
+            boxes, shares = legible_boxes(spans, window, narrowest, least)
             if not shares:
                 break
     syncs = timeline.start[timeline.rows(SpanKind.SYNC)]

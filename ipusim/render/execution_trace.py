@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from ipusim.render.layout import Headed, stack
-from ipusim.render.window import window
+from ipusim.render.window import Window, window
 from ipusim.timeline.timeline import Timeline
 
 
@@ -21,18 +21,21 @@ def execution_trace(
     """Return the execution trace of a run from cycle ``start`` to cycle ``end``, by default the whole.
 
     One row for each IPU of the device. ``title`` is by default the run's name,
-    schedule and size; an empty one leaves it out. The height follows from the
+    schedule and size, and the cycles if not all are shown; an empty one leaves it out. The height follows from the
     number of rows unless ``height_in`` is given. Raises OutputError for a window
     outside the run or a figure too small for its text.
     """
     shown = window(timeline, start, end)
     return stack(
-        [Headed("", timeline)], shown, default_title(timeline) if title is None else title, width_in, height_in
+        [Headed("", timeline)], shown, default_title(timeline, shown) if title is None else title, width_in, height_in
     )
 
 
-def default_title(timeline: Timeline) -> str:
-    """Return name, schedule and size of a run: ``mnist: grouped, 2 IPUs, 2 stages, 16 micro-batches``."""
+def default_title(timeline: Timeline, shown: Window | None = None) -> str:
+    """Return name, schedule and size of a run, and what is shown of it.
+
+    As in ``mnist: grouped, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of execution 0``.
+    """
     info = timeline.info
     used = len(info.stages_of_ipu)
     parts = (
@@ -41,5 +44,6 @@ def default_title(timeline: Timeline) -> str:
         f"{used} IPU{'s' * (used != 1)}",
         f"{len(info.stages)} stage{'s' * (len(info.stages) != 1)}",
         f"{info.count} micro-batch{'es' * (info.count != 1)}",
+        *([shown.name] if shown and shown.name else []),
     )
     return f"{info.name}: {', '.join(parts)}"

@@ -17,9 +17,8 @@ from ipusim.render.style import DPI
 def own_settings() -> Iterator[None]:
     """Put matplotlib's defaults and the project's SVG settings in force; the caller's come back on leaving.
 
-    Text in an SVG is drawn as outlines, each glyph stored once: the machine that
-    shows it may not have matplotlib's font, and another font's numbers would run
-    out of their boxes.
+    Text in an SVG stays text, that can be searched, read aloud and copied. Where
+    matplotlib's own font is missing, the next that it names are no wider, or hardly.
     """
     with mpl.rc_context(), warnings.catch_warnings():
         # A name in a script that the font has not is drawn as empty boxes, of the same width everywhere.
@@ -27,7 +26,8 @@ def own_settings() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams["text.parse_math"] = False  # a dollar sign in a file's name is one
         mpl.rcParams["svg.hashsalt"] = "ipusim"
-        mpl.rcParams["svg.fonttype"] = "path"
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["font.sans-serif"] = ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Arial", "Helvetica"]
         mpl.rcParams["hatch.linewidth"] = 0.6
         yield
 

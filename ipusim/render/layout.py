@@ -16,8 +16,8 @@ from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
 from ipusim.render.figures import own_settings
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
-from ipusim.render.lettering import text_width, wrap
-from ipusim.render.panel import draw_panel, row_names
+from ipusim.render.lettering import wrap
+from ipusim.render.panel import draw_panel, names_width
 from ipusim.render.style import LINE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
@@ -60,15 +60,18 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     Its height follows from the rows unless ``height_in`` is given. Raises
     OutputError where the figure is too small for its text and rows.
     """
-    names = [name for panel in panels for name in row_names(panel.timeline)]
-    left = _EDGE + _BESIDE + max(text_width(name, TEXT_SIZE) for name in names) / 72
+    rows = sum(len(panel.timeline.info.ipus) for panel in panels)
+    # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
+    row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / rows)
+    row = row if height_in is None else height_in / rows
+    left = _EDGE + _BESIDE + max(names_width(panel.timeline, row * 72) for panel in panels) / 72
     width = width_in - left - _RIGHT
     if width < _LEAST_WIDTH:
         raise OutputError(
             f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
         )
-    coarser = max(len(names) / _MOST_FINE_ROWS, 1.0)
-    contents = [content(panel.timeline, window, width, coarser) for panel in panels]
+    coarser = max(rows / _MOST_FINE_ROWS, 1.0)
+    contents = [content(panel.timeline, window, width, coarser, row) for panel in panels]
     crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
     legend = legend_lines(legend_entries(contents), width_in - 2 * _EDGE)
 
@@ -84,13 +87,12 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     )
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     fixed += _BETWEEN * (len(panels) - 1)
-    row = min(max(_ALL_ROWS / len(names), _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / len(names))
     if height_in is not None:
-        row = (height_in - fixed) / len(names)
+        row = (height_in - fixed) / rows
         if row < _LEAST_ROW:
-            least = fixed + _LEAST_ROW * len(names)
+            least = fixed + _LEAST_ROW * rows
             raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
-    height = fixed + row * len(names)
+    height = fixed + row * rows
     figure = Figure(figsize=(width_in, height), facecolor="white")
 
     def place(top: float, tall: float) -> Axes:

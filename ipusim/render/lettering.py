@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import TypeVar
 
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
+
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=65536)
@@ -19,18 +23,47 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 
 def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
-    """Return ``text`` broken into lines no wider than ``width`` points, a word that is wider by itself cut short."""
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, size, bold) <= width:
-            lines[-1] = longer
+    """Return ``text`` broken into as few lines as are no wider than ``width`` points, and about equally long.
+
+    A number stays with its unit; a word that is wider by itself is cut short.
+    """
+    words = [cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:[KMGT]i)?B\b)", text) if word]
+
+    def joined(line: Sequence[str]) -> float:
+        return text_width(" ".join(line), size, bold)
+
+    return [" ".join(line) for line in even_lines(words, joined, width)]
+
+
+def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], width: float) -> list[list[T]]:
+    """Return ``items`` in as few lines as are no wider than ``width``, the widest as narrow as can be.
+
+    ``width_of`` gives the width of a line. An item that is wider by itself has a line of its own.
+    """
+
+    def lines_within(most: float) -> list[list[T]]:
+        lines: list[list[T]] = []
+        for item in items:
+            if lines and width_of([*lines[-1], item]) <= most:
+                lines[-1].append(item)
+            else:
+                lines.append([item])
+        return lines
+
+    lines = lines_within(width)
+    low, high = 0.0, width
+    while len(lines) > 1 and high - low > 1e-3 * width:
+        middle = (low + high) / 2
+        narrower = lines_within(middle)
+        if len(narrower) > len(lines):
+            low = middle
         else:
-            lines.append(_cut(word, size, width, bold))
+            lines, high = narrower, middle
     return lines
 
 
-def _cut(word: str, size: float, width: float, bold: bool) -> str:
+def cut(word: str, size: float, width: float, bold: bool = False) -> str:
+    """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points."""
     if text_width(word, size, bold) <= width:
         return word
     kept = next((end for end in range(len(word), 0, -1) if text_width(word[:end] + "…", size, bold) <= width), 0)

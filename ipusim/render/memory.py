@@ -19,11 +19,11 @@ from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
 from ipusim.render.execution_trace import default_title
 from ipusim.render.figures import own_settings
-from ipusim.render.legend import Entry, draw_legend, legend_lines
+from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
 from ipusim.render.memory_layers import IpuLayers, Layer, ipu_layers
-from ipusim.render.panel import row_names
-from ipusim.render.style import DASHES, DPI, LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.panel import names_width, row_names, stage_names
+from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
@@ -33,7 +33,7 @@ _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 _WITHIN_REACH: Final = 0.5
 
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
-_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.08, 0.30, 2.3, 0.72
+_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 #: Inches from the top down: lines of the title and the verdict, seconds, brackets, between rows, cycles, legend.
 _TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.15, 0.44, 0.32, 0.07, 0.48, 0.20
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
@@ -53,9 +53,10 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     over time have one where the memory of an IPU is in sight, else each its own,
     so that small IPUs can be read beside large ones.
     """
-    names = row_names(timeline)
-    widest = max(text_width(names[each.ipu], TEXT_SIZE) for each in fit.footprint.ipus) / 72
-    left = _EDGE + widest + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    ipus = len(fit.footprint.ipus)
+    tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
+    names, stages = row_names(timeline), stage_names(timeline, tall * 72)
+    left = _EDGE + names_width(timeline, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
     shown = content(timeline, window, width)
     rows = [
@@ -65,11 +66,15 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = fit.sram_bytes if fit.sram_bytes and fullest >= _WITHIN_REACH * fit.sram_bytes else None
     highest = _ABOVE * max(fullest, limit or 0)
-    tall = min(max(_ALL_ROWS / len(rows), _LOWEST_ROW), _HIGHEST_ROW)
-    titles = wrap(default_title(timeline), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
-    alike = " Every replica holds the same." if timeline.info.replicas > 1 else ""
-    words = wrap(fit.verdict() + alike, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
-    legend = legend_lines(_entries(rows, fit, limit), width_in - 2 * _EDGE)
+    titles = wrap(default_title(timeline, window), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
+    said = [
+        fit.verdict(),
+        *(["Every replica holds the same."] if timeline.info.replicas > 1 else []),
+        *(["Each row over time has a scale of its own."] if limit is None and len(rows) > 1 else []),
+    ]
+    words = wrap(" ".join(said), TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    tops = [highest if limit else _ABOVE * max(row.peak_bytes, 1) for row in rows]
+    legend = legend_lines(_entries(rows, tops, tall, limit), width_in - 2 * _EDGE)
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
@@ -97,15 +102,13 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
     top += _BAND
     over_time, at_peak = (place(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
-    scales = [
-        _Scale((number + 1) * pitch, tall, highest if limit else _ABOVE * max(row.peak_bytes, 1))
-        for number, row in enumerate(rows)
-    ]
+    scales = [_Scale((number + 1) * pitch, tall, top_bytes) for number, top_bytes in enumerate(tops)]
     for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
         _draw_over_time(over_time, row, limit, scale)
         _draw_bar(at_peak, row, limit, highest, scale)
         middle = top + scale.foot - tall / 2
-        write(_EDGE, middle, names[row.ipu], va="center_baseline")
+        write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
+        write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
         weight = "bold" if fit.excess_bytes(peak) else "normal"
         write(width_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
     for axes in (over_time, at_peak):
@@ -138,16 +141,21 @@ class _Scale:
         return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
 
 
-def _entries(rows: Sequence[IpuLayers], fit: Fit, limit: int | None) -> list[Entry]:
-    """Return the legend: the layers that any IPU has, and what an IPU has room for."""
-    seen = [layer for layer in Layer if any(row.peak[layer] or row.heights[layer].any() for row in rows)]
+def _entries(rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, limit: int | None) -> list[Entry]:
+    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
+    pixels = tall * DPI
+    seen = [
+        layer
+        for layer in Layer
+        if any(
+            max(row.peak[layer], row.heights[layer].max()) * pixels >= top for row, top in zip(rows, tops, strict=True)
+        )
+    ]
     entries = [Entry(layer.value.name, layer.value) for layer in seen]
-    if fit.sram_bytes is not None:
-        entries.append(Entry(f"an IPU's memory, {format_bytes(fit.sram_bytes)}", dashed=limit is not None))
-    if limit is None and len(rows) > 1:
-        entries.append(Entry("rows over time have scales of their own"))
+    if limit is not None:
+        entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
     if any(row.shows_peak for row in rows):
-        entries.append(Entry("▼ peak"))
+        entries.append(Entry("peak", Sign.PEAK))
     return entries
 
 

@@ -37,7 +37,7 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
     parts: list[Boxes] = []
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
-        alone, merged = _legible_strip(_without(some(spans, members), faint), window.end, narrowest, least)
+        alone, merged = _legible_strip(_without(some(spans, members), faint), window, narrowest, least)
         parts.append(alone)
         stacks += merged
     return concatenated([*parts, *stacks]), bool(stacks)
@@ -56,8 +56,8 @@ def _without(strip: Boxes, looks: list[int]) -> Boxes:
     return some(replace(strip, end=end), np.flatnonzero(kept))
 
 
-def _legible_strip(strip: Boxes, last: int, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
-    """Return the boxes of one strip, which rise and end by ``last``: those that have their own place, and stacks."""
+def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
+    """Return the boxes of one strip, which rise: those that have their own place, and stacks."""
     start, end = strip.start.copy(), strip.end.copy()
     firsts: list[int] = []  # of the runs of boxes that each have moved because of the one before
     free = -np.inf
@@ -67,20 +67,21 @@ def _legible_strip(strip: Boxes, last: int, narrowest: int, least: float) -> tup
             firsts.append(place)
         start[place] = max(start[place], free)
         free = end[place] = max(end[place], start[place] + least_width[place])
-    moved = start - strip.start
-    if len(strip) and free - last <= _FARTHEST * narrowest:
-        _push_back(start, end, last, least_width)
-    elif len(strip):
-        moved[firsts[-1]] = np.inf
-    alone = np.ones(len(strip), dtype=bool)
-    stacks = []
+    _push_back(start, end, window.end, least_width)
+    moved = np.where(start < window.start, np.inf, np.abs(start - strip.start))
+    crowded: list[tuple[int, int]] = []
     for first, stop in zip(firsts, [*firsts[1:], len(strip)], strict=True):
         if moved[first:stop].max() > _FARTHEST * narrowest:
-            high = min(int(end[stop - 1]), last)
-            low = min(int(strip.start[first]), high - _BIN * narrowest)
-            stacks.append(_stack(strip, low, high, narrowest, least))
-            alone[first:stop] = False
-            end[:first] = np.minimum(end[:first], low)
+            touching = crowded and crowded[-1][1] == first
+            crowded.append((crowded.pop()[0] if touching else first, stop))
+    alone = np.ones(len(strip), dtype=bool)
+    stacks = []
+    for first, stop in crowded:
+        high = min(int(end[stop - 1]), window.end)
+        low = min(int(strip.start[first]), high - _BIN * narrowest)
+        stacks.append(_stack(strip, low, high, narrowest, least))
+        alone[first:stop] = False
+        end[:first] = np.minimum(end[:first], low)
     alone &= start < end
     return some(replace(strip, start=start, end=end), np.flatnonzero(alone)), stacks
 

@@ -1,4 +1,4 @@
-"""Which micro-batch numbers are written into the boxes of a trace, and how; no drawing."""
+"""Which numbers of micro-batches, and which words, are written into the boxes of a trace, and how; no drawing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ipusim.render.boxes import Boxes, Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import text_width
-from ipusim.render.style import NUMBER_SIZES, NUMBERED
+from ipusim.render.style import LOOKS, NUMBER_SIZES, NUMBERED
+from ipusim.timeline.timeline import Timeline
 
 #: Points of a box's width that a number leaves free: one that lies level, and one that stands upright.
 _BESIDE: Final = {False: 2.4, True: 0.9}
@@ -30,7 +31,7 @@ _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True)
 class Number:
-    """What is written in the middle of one box: the box's place among the content's, and whether it reads upwards."""
+    """What is written in the middle of a box: the box's place among the content's, and whether it reads upwards."""
 
     box: int
     text: str
@@ -38,23 +39,43 @@ class Number:
     upright: bool
 
 
+def several_stages_to_an_ipu(timeline: Timeline) -> bool:
+    """Return whether any IPU runs several stages, so that numbers name the stage: ``stage.micro-batch``."""
+    return any(len(stages) > 1 for stages in timeline.info.stages_of_ipu.values())
+
+
 def numbers(content: Content, height_points: float) -> Iterator[Number]:
-    """Yield the micro-batch of each box that holds one, with its stage too on an IPU of several.
+    """Yield the micro-batch of each box that holds one, with its stage too where any IPU has several.
 
     Of the boxes of one row and look, all have their number, or a regular selection with
     the first and the last, all of one size and level or else upright; none where not even
     that fits. ``height_points`` is the height of a whole row's boxes.
     """
     boxes = content.boxes
-    several = [ipu for ipu, stages in content.timeline.info.stages_of_ipu.items() if len(stages) > 1]
+    several = several_stages_to_an_ipu(content.timeline)
     most = _MOST_NUMBERS // len(content.timeline.info.ipus)
     cut = _cut(content)
     for look in NUMBERED:
         numbered = np.flatnonzero((boxes.look == look) & (boxes.micro_batch >= 0))
         for ipu in np.unique(boxes.ipu[numbered]).tolist():
             members = numbered[boxes.ipu[numbered] == ipu]
-            texts = _texts(boxes, members, ipu in several)
+            texts = _texts(boxes, members, several)
             yield from _of_row(content, members, cut[members], texts, height_points, most)
+
+
+def words(content: Content, height_points: float) -> Iterator[Number]:
+    """Yield what is written into boxes that bear no number, such as ``load``: where it fits, and else nothing."""
+    boxes = content.boxes
+    widths = (boxes.end - boxes.start) * content.points
+    for index, look in enumerate(LOOKS):
+        for size in NUMBER_SIZES if look.word else ():
+            fits = (boxes.look == index) & (boxes.top - boxes.bottom >= 0.5) & (size <= height_points)
+            fits &= widths >= text_width(look.word, size) + 2 * _BESIDE[False]
+            if fits.any():
+                yield from (
+                    Number(int(place), look.word, size, False) for place in np.flatnonzero(fits)[:_MOST_NUMBERS]
+                )
+                break
 
 
 def _texts(boxes: Boxes, members: Integers, with_stage: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +13,9 @@ from matplotlib.path import Path
 
 from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
-from ipusim.render.numbers import numbers
-from ipusim.render.style import DASHES, LINE, LOOKS, NUMBERED, TEXT_SIZE
+from ipusim.render.lettering import cut, text_width
+from ipusim.render.numbers import numbers, several_stages_to_an_ipu, words
+from ipusim.render.style import DASHES, FAINT_TEXT, LINE, LOOKS, NUMBERED, STAGE_SIZE, TEXT_SIZE
 from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
@@ -28,6 +30,8 @@ _NARROWEST_HATCH: Final = 2.0
 _LOWEST_SNAPPED: Final = 7.0
 #: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
 _BOXES_TO_A_PATH: Final = 2_000
+#: Points: between a row and its name, and the widest names of its stages, which are cut short there.
+_BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 
 
@@ -44,11 +48,49 @@ def row_names(timeline: Timeline) -> list[str]:
     ]
 
 
+def stage_names(timeline: Timeline, row_points: float) -> list[str]:
+    """Return the names of the stages on each IPU's row, empty where rows ``row_points`` high have no room for them.
+
+    Where numbers in boxes name the stage, so do these, as in ``0 embedding, 4 head``.
+    """
+    info = timeline.info
+    if row_points < TEXT_SIZE + STAGE_SIZE * 1.3:
+        return [""] * len(info.ipus)
+    several = several_stages_to_an_ipu(timeline)
+    names = []
+    for ipu in range(len(info.ipus)):
+        stages = info.stages_of_ipu.get(ipu, ())
+        named = [info.stages[stage] for stage in stages]
+        if several:
+            named = [
+                name if name == f"stage{stage}" else f"{stage} {name}"
+                for stage, name in zip(stages, named, strict=True)
+            ]
+        most = _WIDEST_STAGES
+        while len(named) > 1 and most > 0.5 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
+            most *= 0.9
+            named = [cut(name, STAGE_SIZE, most) for name in named]
+        names.append(cut(", ".join(named) or "no stage", STAGE_SIZE, _WIDEST_STAGES))
+    return names
+
+
+def names_width(timeline: Timeline, row_points: float) -> float:
+    """Return the width in points of what stands beside rows ``row_points`` high."""
+    return max(
+        *(text_width(name, TEXT_SIZE) for name in row_names(timeline)),
+        *(text_width(name, STAGE_SIZE) for name in stage_names(timeline, row_points)),
+    )
+
+
 def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     """Draw ``content`` on ``axes``, whose rows are ``row_points`` high; x coordinates are cycles."""
     ipus = len(content.timeline.info.ipus)
     axes.set_xlim(content.window.start, content.window.end)
     axes.set_ylim(ipus, 0)
+    axes.set_yticks([])
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
     _name_rows(axes, content, row_points)
     _draw_boxes(axes, content, snap=row_points >= _LOWEST_SNAPPED)
     _draw_numbers(axes, content, row_points * _FILLED)
@@ -59,27 +101,25 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
 
 
 def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
-    info = content.timeline.info
+    """Write the IPUs' names beside their rows, their stages below them, and draw a rule between replicas."""
+    timeline = content.timeline
+    info = timeline.info
+    across = content.points * content.window.cycles  # points to the axes' width
     every = 1
     while row_points * every < TEXT_SIZE * 1.15:
         every *= 2
-    rows = range(0, len(info.ipus), every)
-    axes.set_yticks([row + 0.5 for row in rows], row_names(content.timeline)[::every])
-    axes.tick_params(axis="y", labelsize=TEXT_SIZE, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(LINE)
-    for ipu in sorted(set(rows) - info.stages_of_ipu.keys()):
-        axes.text(
-            content.window.start + 4 / content.points,
-            ipu + 0.5,
-            "no stage",
-            fontsize=TEXT_SIZE,
-            va="center_baseline",
-            color=LINE,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
-            zorder=4,
-        )
+    stages = stage_names(timeline, row_points)
+    how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
+    for row, name in list(enumerate(row_names(timeline)))[::every]:
+        x = -_BESIDE_NAME / across
+        place = "bottom" if stages[row] else "center_baseline"
+        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=place, **how)
+        if stages[row]:
+            axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **how)
+    left = -(names_width(timeline, row_points) + _BESIDE_NAME) / across
+    for replica in range(1, info.replicas):
+        at = [replica * info.shards] * 2
+        axes.plot([left, 1], at, transform=how["transform"], clip_on=False, color=LINE, linewidth=0.8, zorder=1)
 
 
 def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
@@ -124,11 +164,14 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
 
 
 def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
-    """Write the numbers of the micro-batches into their boxes."""
+    """Write the numbers of the micro-batches, and words, into their boxes."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
     height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
-    for number in numbers(content, height_points):
+    for number in chain(numbers(content, height_points), words(content, height_points)):
+        look = LOOKS[boxes.look[number.box]]
+        # On a hatch, letters stand on a ground of the box's own colour.
+        ground = {"facecolor": look.face, "edgecolor": "none", "pad": 1.0} if look.word and look.hatch else None
         axes.text(
             middle[number.box],
             height[number.box],
@@ -138,6 +181,7 @@ def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
             rotation_mode="anchor",
             ha="center",
             va="center_baseline",
-            color=LOOKS[boxes.look[number.box]].number,
+            color=look.number,
+            bbox=ground,
             zorder=4,
         )

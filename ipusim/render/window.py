@@ -16,10 +16,11 @@ _CONTEXT: Final = 0.04
 
 @dataclass(frozen=True)
 class Window:
-    """From ``start`` to ``end``, in cycles, ``end`` being later."""
+    """From ``start`` to ``end``, in cycles, ``end`` being later; ``name`` says what that is, if it is not the run."""
 
     start: int
     end: int
+    name: str = ""
 
     @property
     def cycles(self) -> int:
@@ -42,7 +43,7 @@ def window(timeline: Timeline, start: int | None = None, end: int | None = None)
     low, high = start if start is not None else 0, end if end is not None else last
     if not 0 <= low < high or low >= last:
         raise OutputError(f"expected a window of cycles within the run (0 to {last}), got {low} to {high}")
-    return Window(low, high)
+    return Window(low, high, "" if (low, high) == (0, last) else f"cycles {low:,} to {high:,}")
 
 
 def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
@@ -57,7 +58,8 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
     for candidate in found:
         if candidate.name.replace("-", " ") == wanted:
             margin = max(1, round(candidate.cycles * _CONTEXT))
-            return Window(max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline)))
+            start, end = max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline))
+            return Window(start, end, f"{candidate.name} of execution {execution}")
     held = ", ".join(candidate.name for candidate in found)
     raise OutputError(
         f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
@@ -68,4 +70,6 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
     """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
     found = find_execution(timeline, execution)
-    return Window(found.start, max(found.end, found.start + 1))
+    executions = timeline.info.executions
+    name = f"execution {execution} of {executions}" if executions > 1 else ""
+    return Window(found.start, max(found.end, found.start + 1), name)

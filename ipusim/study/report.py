@@ -19,7 +19,7 @@ from ipusim.machine.reduction import gradient_sum
 from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_trace
 from ipusim.render.comparison import comparison
-from ipusim.render.execution_trace import execution_trace
+from ipusim.render.execution_trace import default_title, execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.window import Window, execution_window, phase_window, window
@@ -200,7 +200,7 @@ def run_files(result: Result, shown: Window) -> dict[str, bytes]:
     timeline.save(saved)
     write_trace(timeline, trace)
     files["timeline.npz"], files["trace.json"] = saved.getvalue(), trace.getvalue()
-    figure = execution_trace(timeline, shown.start, shown.end)
+    figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
     files["trace.png"] = to_png(figure)
     files["trace.svg"] = to_svg(figure)
     if result.describes_memory:
@@ -212,7 +212,8 @@ def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
     """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OutputError for another suffix."""
     if suffix.lower() not in _PICTURES:
         raise OutputError(f"--out: expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
-    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end))
+    title = default_title(timeline, shown)
+    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
 
 
 def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:

@@ -16,6 +16,8 @@ from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.render.chrome_trace import write_trace
 from ipusim.render.lettering import spread
+from ipusim.render.narrow import legible_boxes
+from ipusim.render.style import ALWAYS_SHOWN
 from ipusim.render.window import window
 
 
@@ -89,6 +91,31 @@ def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, fr
             mine = (boxes.ipu == ipu) & (boxes.look == look)
             area = ((boxes.end - boxes.start) * (boxes.top - boxes.bottom))[mine].sum()
             assert area == pytest.approx(exact, rel=1e-9, abs=1e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(arguments(), st.floats(1e-4, 0.06), st.floats(0, 0.9), st.floats(0.05, 1))
+def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
+    lock_step, chosen, narrowest, from_part, length
+):
+    timeline = lock_step(**chosen)
+    whole = window(timeline)
+    start = int(whole.end * from_part)
+    shown = window(timeline, start, start + max(int((whole.end - start) * length), 1))
+    spans = span_boxes(timeline, shown)
+    boxes, _ = legible_boxes(spans, shown, max(int(shown.cycles * narrowest), 1), 0.04)
+    assert boxes.start.min() >= shown.start
+    assert boxes.end.max() <= shown.end
+    for ipu in range(len(timeline.info.ipus)):
+        mine = np.flatnonzero(boxes.ipu == ipu)
+        kept = set(boxes.look[mine]) & set(ALWAYS_SHOWN)
+        assert kept == set(spans.look[spans.ipu == ipu]) & set(ALWAYS_SHOWN)
+        left, right, low, high = (getattr(boxes, side)[mine] for side in ("start", "end", "bottom", "top"))
+        beside = np.minimum(right[:, None], right) - np.maximum(left[:, None], left)
+        above = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
+        covered = (beside > 1e-6) & (above > 1e-9)
+        np.fill_diagonal(covered, val=False)
+        assert not covered.any()
 
 
 @settings(max_examples=40, deadline=None)
