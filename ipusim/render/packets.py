@@ -2,7 +2,7 @@
 
 The library makes one message, with a mark in place of each number that differs;
 here the marks are replaced for thousands of messages by a few array operations:
-measured, 0.6 us for two packets with ten numbers, where the library by itself
+measured, 0.4 us for two packets with ten numbers, where the library by itself
 takes 3 us. A mark is a number whose bytes occur nowhere else in the message: a
 varint as wide as the largest of the numbers needs, or a fixed64. Smaller numbers
 are filled up with leading zeros, which every reader takes
