@@ -78,18 +78,22 @@ def run(
     end: End = None,
     phase: PhaseName = None,
     execution: Execution = 0,
+    trace_format: Annotated[
+        str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
+    ] = "perfetto",
 ) -> None:
     """Run a scenario; write losses, weights, timeline, trace and pictures; print a summary."""
     from ipusim.render.tables import ipu_table, summary_table
     from ipusim.scenario.resolve import load_experiment
     from ipusim.study import tables
     from ipusim.study.folder import ResultsFolder
-    from ipusim.study.report import RESULT_FILES, check_picture, picture_window, run_files
+    from ipusim.study.report import RESULT_FILES, check_picture, check_trace_format, picture_window, run_files
     from ipusim.study.run import execute
 
     experiment = load_experiment(scenario, overrides or ())
     folder = out or Path("reports") / experiment.name
     check_picture(experiment.executions, start, end, phase, execution)
+    check_trace_format(trace_format)
     with ResultsFolder(folder, RESULT_FILES) as results:
         with _progress(experiment.name) as progress:
             result = execute(experiment, progress)
@@ -98,7 +102,7 @@ def run(
         except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
             typer.echo(f"{error}; the picture shows execution {execution} instead", err=True)
             window = picture_window(result.timeline, execution=execution)
-        files = run_files(result, window)
+        files = run_files(result, window, trace_format)
         results.write(files)
     if experiment.description:
         typer.echo(experiment.description)

@@ -24,7 +24,7 @@ class MemoryCurve:
     others are those of passes that take no time.
 
     Attributes:
-        ipu: logical IPU.
+        ipu: logical IPU of the device.
         resident_bytes: allocated all the time, the FIFOs' buffers included.
         time: in cycles, rising.
         live_bytes: alive in passes, beside what is resident.
@@ -43,26 +43,30 @@ class MemoryCurve:
         return self.resident_bytes + self.live_bytes
 
 
-def memory_curves(timeline: Timeline, footprint: Footprint) -> tuple[MemoryCurve, ...]:
-    """Return the curve of each IPU that holds a stage, in rising order: of one replica, as all are alike."""
-    return tuple(_curve(timeline, footprint, each) for each in footprint.ipus)
+def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
+    """Return the curve of each IPU of ``replica`` that holds a stage, in rising order.
+
+    All replicas hold the same, at the same time unless they do not wait for each other.
+    """
+    return tuple(_curve(timeline, footprint, each, replica) for each in footprint.ipus)
 
 
-def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint) -> MemoryCurve:
+def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica: int) -> MemoryCurve:
+    ipu = replica * timeline.info.shards + each.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
-    rows = np.flatnonzero((timeline.ipu == each.ipu) & np.isin(timeline.kind, _PASSES))
+    rows = np.flatnonzero((timeline.ipu == ipu) & np.isin(timeline.kind, _PASSES))
     live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], timeline.kind[rows])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     alive, fifos = live.from_zero(), held.from_zero()
     update = update_bytes(footprint, each.ipu)
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
-        start, end = _updates(timeline, each.ipu)
+        start, end = _updates(timeline, ipu)
         place = np.repeat(np.searchsorted(time, start, side="right"), 2)
         time = np.insert(time, place, np.stack([start, end], axis=1).ravel())
         alive = np.insert(alive, place, np.tile([update, 0], len(start)))
         fifos = np.insert(fifos, place, 0)
-    return MemoryCurve(each.ipu, each.resident_bytes, time, alive, fifos)
+    return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos)
 
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column]:

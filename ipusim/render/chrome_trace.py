@@ -1,54 +1,22 @@
-"""The run as Trace Event JSON, which Perfetto and chrome://tracing open.
+"""The run as Trace Event JSON, which chrome://tracing opens, and Perfetto too.
 
-Three processes: the IPUs (a thread each), the link directions that carry
-traffic, and the host; and a fourth, the I/O tiles of the IPUs, where they work.
-A span of all IPUs lies on every IPU's track. Every slice carries its exact cycles
-in ``args``. Source: "Trace Event Format", the Chromium project's document of the
-format.
+Each group of tracks is a process and each track a thread. Source: "Trace Event
+Format", the Chromium project's document of the format.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ipusim.pipeline.ops import Op, Pass
-from ipusim.render.trace_clock import to_microseconds, to_units
-from ipusim.render.trace_counters import counters
-from ipusim.render.trace_flows import flows
-from ipusim.timeline.timeline import ALL_IPUS, IO_TILE_KINDS, NONE, SpanKind, Timeline
+from ipusim.render.trace_clock import to_microseconds
+from ipusim.render.trace_content import NAMING, Band, Slices, TraceContent
+from ipusim.render.trace_counters import Counter
+from ipusim.timeline.timeline import NONE, SpanKind
 
-Integers = npt.NDArray[np.int64]
-
-#: Numbers of the processes; 0 is Perfetto's own for a machine's idle process.
-IPUS, LINKS, HOST, IO_TILES = 1, 2, 3, 4
-
-#: Passes are named as in a printed schedule, ``F1.3``.
-_LETTERS: Final = {int(each): str(Op(each, 0, 0))[0] for each in Pass}
-_LAST_PASS: Final = int(SpanKind.RECOMPUTE)
-_NAMES: Final[dict[int, str]] = {
-    SpanKind.WEIGHT_UPDATE: "weight update",
-    SpanKind.SYNC: "sync",
-    SpanKind.EXCHANGE: "exchange",
-    SpanKind.LINK: "carry",
-    SpanKind.INFEED: "infeed",
-    SpanKind.OUTFEED: "outfeed",
-    SpanKind.HOST_WAIT: "host wait",
-    SpanKind.SYNC_WAIT: "sync wait",
-    SpanKind.HOST: "host",
-    SpanKind.ALL_REDUCE: "all-reduce",
-    SpanKind.REMOTE_LOAD: "load from Streaming Memory",
-    SpanKind.REMOTE_STORE: "store to Streaming Memory",
-    SpanKind.OVERLAPPED_INFEED: "infeed",
-    SpanKind.OVERLAPPED_OUTFEED: "outfeed",
-    SpanKind.OVERLAPPED_WAIT: "host wait",
-    SpanKind.ALL_GATHER: "all-gather",
-}
 #: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
 #: the numbers out when it picks one, and this key unread).
 _COLOURS: Final[dict[int, str]] = {
@@ -72,15 +40,13 @@ _COLOURS: Final[dict[int, str]] = {
     SpanKind.OVERLAPPED_WAIT: "terrible",
     SpanKind.ALL_GATHER: "rail_load",
 }
-#: Tracks of the host for each replica, in the order of their numbers in a Timeline.
-_FEEDS: Final = ("infeed", "outfeed")
-#: Lines written at a time.
-_CHUNK: Final = 4096
+#: Of the numbers of threads: a thread that has its process's number would be shown as a main thread.
+_FIRST_THREAD: Final = 1001
 
 
-def write_trace(timeline: Timeline, file: BinaryIO) -> None:
+def write_chrome_trace(content: TraceContent, file: BinaryIO) -> None:
     """Write the trace file of a run, an event a line; equal Timelines give equal bytes."""
-    info = timeline.info
+    info = content.timeline.info
     about = {
         "name": info.name,
         "system": info.system,
@@ -89,162 +55,137 @@ def write_trace(timeline: Timeline, file: BinaryIO) -> None:
         "clock_hz": info.clock_hz,
     }
     file.write(f'{{"displayTimeUnit":"ns","otherData":{_text(about)},"traceEvents":[\n'.encode())
-    lines = trace_lines(timeline)
     separator = ""
-    while chunk := list(islice(lines, _CHUNK)):
-        file.write((separator + ",\n".join(chunk)).encode())
+    for lines in _parts(content):
+        file.write((separator + ",\n".join(lines)).encode())
         separator = ",\n"
     file.write(b"\n]}\n")
 
 
-def trace_lines(timeline: Timeline) -> Iterator[str]:
-    """Yield each event of the trace file as JSON: names first, then all others by rising time.
-
-    Slices that take no time are left out, but for passes, which flows need.
-    """
-    yield from map(_text, _names(timeline))
-    parts = [_slices(timeline), *_flow_ends(timeline), *_counters(timeline)]
-    when = np.concatenate([times for times, _ in parts])
-    part = np.repeat(np.arange(len(parts)), [len(times) for times, _ in parts])
-    # Of events of one time, a slice comes before the flow that starts or ends in it.
-    order = np.lexsort((part, when))
-    streams = [lines for _, lines in parts]
-    for which in part[order].tolist():
-        yield next(streams[which])
+def _parts(content: TraceContent) -> Iterator[list[str]]:
+    """Yield events as JSON, many at a time; of events of one time, a slice comes before the flows at it."""
+    yield list(map(_text, _names(content)))
+    if bands := [line for band in content.bands() for line in _band(content, band)]:
+        yield bands
+    for counter in content.counters:
+        if lines := _counter(content, counter):
+            yield lines
+    for slices in content.slices():
+        if lines := list(_slices(content, slices)):
+            yield lines
+            yield from _flows(content, slices)
 
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _names(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    info = timeline.info
-    holders = info.stages_of_ipu
-    feeds = [
-        feed if info.replicas == 1 else f"{feed} of replica {replica}"
-        for replica in range(info.replicas)
-        for feed in _FEEDS
-    ]
-    ipus = [
-        f"IPU {ipu}" + (f" (on {physical})" if physical != ipu else "") + ("" if ipu in holders else ", no stage")
-        for ipu, physical in enumerate(info.ipus)
-    ]
-    tracks = [(IPUS, "IPUs", ipus), (LINKS, "IPU-Links", list(info.links)), (HOST, "host", feeds)]
-    if len(timeline.rows(*IO_TILE_KINDS)):
-        tracks.append((IO_TILES, "I/O tiles", ipus))
-    for pid, process, threads in tracks:
-        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": process}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
-        for tid, thread in enumerate(threads, start=1):
-            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": thread}}
-            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
+def _pid(content: TraceContent, track: int) -> int:
+    return content.tracks.group_of(track) + 1  # 0 is Perfetto's own, for a machine's idle process
 
 
-def _slices(timeline: Timeline) -> tuple[Integers, Iterator[str]]:
-    """Return the times of all slices, rising, and the slices."""
-    info = timeline.info
-    rows = np.flatnonzero((timeline.end > timeline.start) | (timeline.kind <= SpanKind.RECOMPUTE))
-    kind, link = timeline.kind[rows], timeline.link[rows]
-    pid = np.where(kind == SpanKind.LINK, LINKS, np.where(kind == SpanKind.HOST, HOST, IPUS))
-    pid = np.where(np.isin(kind, IO_TILE_KINDS), IO_TILES, pid)
-    # Of link and host tracks each row is one slice, like those of one IPU.
-    alone = (pid == LINKS) | (pid == HOST)
-    source, track = timeline.on_each_ipu(rows[~alone])
-    source = np.concatenate([source, rows[alone]])
-    host = np.where(kind == SpanKind.HOST, len(_FEEDS) * timeline.replica[rows], 0)
-    track = np.concatenate([track, (link + host)[alone]])
-    order = np.lexsort((track, source))
-    source, track = source[order], track[order]
-    place = np.searchsorted(rows, source)
-    start = to_units(timeline.start[source], info.clock_hz)
-    end = to_units(timeline.end[source], info.clock_hz)
-    # Rows are sorted by start, and rounding keeps that order.
-    columns = (
-        pid[place].tolist(),
-        (track + 1).tolist(),
-        to_microseconds(start),
-        to_microseconds(end - start),
-        *(
-            getattr(timeline, name)[source].tolist()
-            for name in ("start", "end", "kind", "stage", "micro_batch", "time_step", "execution", "bytes", "ipu")
-        ),
+def _tid(track: int) -> int:
+    return track + _FIRST_THREAD
+
+
+def _names(content: TraceContent) -> Iterator[dict[str, Any]]:
+    """Yield names and order of processes and threads; numbers over time have neither."""
+    for number, track in enumerate(content.tracks.all):
+        if track.unit:
+            continue
+        of = "process" if track.group else "thread"
+        where = {"pid": _pid(content, number), "tid": 0 if track.group else _tid(number)}
+        yield {"ph": "M", "name": f"{of}_name", **where, "args": {"name": content.tracks.path(number)}}
+        yield {"ph": "M", "name": f"{of}_sort_index", **where, "args": {"sort_index": number}}
+
+
+def _band(content: TraceContent, band: Band) -> Iterator[str]:
+    track = content.tracks.phases
+    start_us, length_us = to_microseconds(np.array([band.start_ns, band.end_ns - band.start_ns]))
+    yield _text(
+        {
+            "ph": "X",
+            "pid": _pid(content, track),
+            "tid": _tid(track),
+            "ts": start_us,
+            "dur": length_us,
+            "name": band.name,
+            "cat": band.category,
+            "args": band.arguments,
+        }
     )
-    return start, map(_slice, *columns)
+    for part in band.parts:
+        yield from _band(content, part)
 
 
-def _slice(
-    pid: int,
-    tid: int,
-    start_us: float,
-    length_us: float,
-    start: int,
-    end: int,
-    kind: int,
-    stage: int,
-    micro_batch: int,
-    time_step: int,
-    execution: int,
-    size: int,
-    ipu: int,
-) -> str:
-    # The json module takes several times as long, for text that holds nothing to escape.
-    args = f'"start_cycles":{start},"end_cycles":{end}'
-    if stage != NONE:
-        args += f',"stage":{stage}'
-    if micro_batch != NONE:
-        args += f',"micro_batch":{micro_batch}'
-    if time_step != NONE:
-        args += f',"time_step":{time_step}'
-    if execution != NONE:
-        args += f',"execution":{execution}'
-    if size and (pid != IPUS or ipu != ALL_IPUS):  # a merged copy's bytes are its links'; here they would count N times
-        args += f',"bytes":{size}'
-    name = f"{_LETTERS[kind]}{stage}.{micro_batch}" if kind <= _LAST_PASS else _NAMES[kind]
-    return (
-        f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{start_us!r},"dur":{length_us!r},'
-        f'"name":"{name}","cname":"{_COLOURS[kind]}","args":{{{args}}}}}'
-    )
+def _counter(content: TraceContent, counter: Counter) -> list[str]:
+    number = content.tracks.counter[counter.name, counter.ipu]
+    name = counter.name if counter.ipu is None else f"{counter.name} of IPU {counter.ipu}"
+    start = f'{{"ph":"C","pid":{_pid(content, number)},"tid":0,"name":"{name}","ts":'
+    times = zip(to_microseconds(counter.nanoseconds), counter.value.tolist(), strict=True)
+    return [f'{start}{ts!r},"args":{{"{counter.unit}":{value}}}}}' for ts, value in times]
 
 
-def _flow_ends(timeline: Timeline) -> list[tuple[Integers, Iterator[str]]]:
-    """Return starts and ends of flows; an end binds to the slice around it (``bp`` of ``e``), like a start."""
-    found = flows(timeline)
-    clock = timeline.info.clock_hz
-    began, ended = (to_units(column[found.source], clock) for column in (timeline.start, timeline.end))
+def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
+    # The json module takes several times as long; only the names of stages hold anything to escape.
+    looks = {kind: f'"cname":"{_COLOURS[kind]}","cat":"{NAMING[kind].category}"' for kind in NAMING}
+    where = [f'"pid":{_pid(content, number)},"tid":{_tid(number)}' for number in range(len(content.tracks.all))]
+    stages = [
+        f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(content.timeline.info.stages)
+    ]
+    stages.append("")  # the last place is that of no stage
+    for track, kind, ts, dur, start, end, stage, micro_batch, time_step, execution, size, name, sends, receives in zip(
+        slices.track.tolist(),
+        slices.kind.tolist(),
+        to_microseconds(slices.start_ns),
+        to_microseconds(slices.end_ns - slices.start_ns),
+        slices.start.tolist(),
+        slices.end.tolist(),
+        slices.stage.tolist(),
+        slices.micro_batch.tolist(),
+        slices.time_step.tolist(),
+        slices.execution.tolist(),
+        slices.bytes.tolist(),
+        slices.name,
+        slices.sends,
+        slices.receives,
+        strict=True,
+    ):
+        args = f'"start_cycles":{start},"end_cycles":{end}{stages[stage]}'
+        if micro_batch != NONE:
+            args += f',"micro_batch":{micro_batch}'
+        if time_step != NONE:
+            args += f',"time_step":{time_step}'
+        if execution != NONE:
+            args += f',"execution":{execution}'
+        if size:
+            args += f',"bytes":{size}'
+        if sends:
+            args += f',"sends":"{sends}"'
+        if receives:
+            args += f',"receives":"{receives}"'
+        yield f'{{"ph":"X",{where[track]},"ts":{ts!r},"dur":{dur!r},"name":"{name}",{looks[kind]},"args":{{{args}}}}}'
+
+
+def _flows(content: TraceContent, slices: Slices) -> Iterator[list[str]]:
+    """Yield starts and ends of flows; an end binds to the slice around it (``bp`` of ``e``), like a start."""
     # Just inside the source's end: at its end the next slice has begun.
-    leaves = np.maximum(began, ended - 1)
-    arrives = to_units(timeline.start[found.target], clock)
-    numbers = np.arange(1, len(found.source) + 1)
-    sides: list[tuple[Integers, Iterator[str]]] = []
-    for phase, rows, times in (('"s"', found.source, leaves), ('"f","bp":"e"', found.target, arrives)):
-        order = np.argsort(times, kind="stable")
+    leaves_ns = np.maximum(slices.start_ns, slices.end_ns - 1)
+    sides = ('"ph":"s"', slices.leaving, leaves_ns), ('"ph":"f","bp":"e"', slices.arriving, slices.start_ns)
+    for phase, flows, time_ns in sides:
+        place, which = np.nonzero(flows)
+        numbers = flows[place, which]
         columns = zip(
-            (timeline.ipu[rows] + 1)[order].tolist(),
-            to_microseconds(times[order]),
-            numbers[order].tolist(),
-            np.where(found.forward, "activations", "gradients")[order].tolist(),
+            slices.track[place].tolist(),
+            to_microseconds(time_ns[place]),
+            numbers.tolist(),
+            np.where(content.flows.forward[numbers - 1], "activations", "gradients").tolist(),
             strict=True,
         )
-        sides.append((times[order], _flow_lines(phase, columns)))
-    return sides
-
-
-def _flow_lines(phase: str, columns: Iterator[tuple[int, float, int, str]]) -> Iterator[str]:
-    for tid, ts, number, name in columns:
-        yield f'{{"ph":{phase},"pid":{IPUS},"tid":{tid},"ts":{ts!r},"name":"{name}","cat":"copy","id":{number}}}'
-
-
-def _counters(timeline: Timeline) -> list[tuple[Integers, Iterator[str]]]:
-    parts: list[tuple[Integers, Iterator[str]]] = []
-    for counter in counters(timeline):
-        times = to_units(counter.cycles, timeline.info.clock_hz)
-        # Of changes within one unit of the file only the last is seen.
-        keep = np.append(times[1:] != times[:-1], True)[: len(times)]
-        columns = zip(to_microseconds(times[keep]), counter.value[keep].tolist(), strict=True)
-        parts.append((times[keep], _counter_lines(counter.name, counter.unit, columns)))
-    return parts
-
-
-def _counter_lines(name: str, unit: str, columns: Iterator[tuple[float, int]]) -> Iterator[str]:
-    for ts, value in columns:
-        yield f'{{"ph":"C","pid":{IPUS},"tid":0,"ts":{ts!r},"name":"{name}","args":{{"{unit}":{value}}}}}'
+        lines = [
+            f'{{{phase},"pid":{_pid(content, track)},"tid":{_tid(track)},"ts":{ts!r},'
+            f'"name":"{name}","cat":"copy","id":{number}}}'
+            for track, ts, number, name in columns
+        ]
+        if lines:
+            yield lines

@@ -1,9 +1,7 @@
-"""Cycles to the microseconds of a trace file, so that slices that meet in cycles meet in the file.
+"""Cycles to the whole nanoseconds of a trace file, so that slices that meet in cycles meet in the file.
 
-The file's resolution is 1/1024 µs. Its multiples are exact as binary
-floating-point numbers, and so are their sums: start plus duration of one slice
-is exactly the start of the next, in any viewer. Boundaries are rounded to it,
-durations are differences of rounded boundaries.
+Boundaries are rounded, never durations: a viewer that gets start and duration of
+each slice as whole nanoseconds finds no two neighbours overlapping.
 """
 
 from __future__ import annotations
@@ -13,21 +11,26 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Units = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
-#: Units to a microsecond.
-UNITS: Final = 1024
-_UNITS_PER_S: Final = UNITS * 10**6
+_NS_PER_S: Final = 10**9
+_NS_PER_US: Final = 1000
 
 
-def to_units(cycles: Units, clock_hz: int) -> Units:
-    """Return times in cycles as whole units of the file, rounded to the nearest, for clocks below 9 GHz."""
+def to_nanoseconds(cycles: Integers, clock_hz: int) -> Integers:
+    """Return times in cycles as whole nanoseconds, rounded to the nearest, for clocks below 9 GHz."""
     seconds, rest = np.divmod(cycles, clock_hz)
-    units: Units = seconds * _UNITS_PER_S + (rest * _UNITS_PER_S + clock_hz // 2) // clock_hz
-    return units
+    nanoseconds: Integers = seconds * _NS_PER_S + (rest * _NS_PER_S + clock_hz // 2) // clock_hz
+    return nanoseconds
 
 
-def to_microseconds(units: Units) -> list[float]:
-    """Return whole units as microseconds, exactly."""
-    microseconds: list[float] = (units / UNITS).tolist()
+def to_microseconds(nanoseconds: Integers) -> list[float]:
+    """Return whole nanoseconds as microseconds that give them back, whether a viewer rounds or truncates.
+
+    Of most nanoseconds the nearest number of microseconds is a little less than they are, and where a viewer
+    truncates its product with 1000, a nanosecond would be lost; the next larger number is taken for those.
+    """
+    nearest = nanoseconds / _NS_PER_US
+    short = nearest * _NS_PER_US < nanoseconds
+    microseconds: list[float] = np.where(short, np.nextafter(nearest, np.inf), nearest).tolist()
     return microseconds

@@ -1,12 +1,15 @@
-"""Numbers that change over a run: busy IPUs, micro-batches in flight, bytes being copied."""
+"""Numbers that change over a run: busy IPUs, micro-batches in flight, bytes being copied, memory of each IPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.render.trace_clock import to_nanoseconds
 from ipusim.timeline.timeline import COMPUTE_KINDS, SpanKind, Timeline
 
 Integers = npt.NDArray[np.int64]
@@ -14,27 +17,45 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Counter:
-    """A number over time: ``value`` holds from each of the rising ``cycles`` to the next."""
+    """A number over time: ``value`` holds from each of the rising ``nanoseconds`` to the next.
+
+    Attributes:
+        name, unit: for people; bytes are named ``bytes``.
+        nanoseconds, value: columns of one length.
+        ipu: the logical IPU whose number it is; None for one of the whole pipeline.
+    """
 
     name: str
     unit: str
-    cycles: Integers
+    nanoseconds: Integers
     value: Integers
+    ipu: int | None = None
 
 
-def counters(timeline: Timeline) -> tuple[Counter, ...]:
-    """Return the counters of a run."""
+def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Counter, ...]:
+    """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it."""
     compute = timeline.rows(*COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE)
     first, last = _lives(timeline)
     one = np.ones_like
     busy = timeline.start[compute], timeline.end[compute]
     copied = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
+    clock_hz = timeline.info.clock_hz
     return (
-        Counter("busy IPUs", "IPUs", *_levels(*busy, one(compute))),
-        Counter("micro-batches in flight", "micro-batches", *_levels(first, last, one(first))),
-        Counter("bytes per merged copy", "bytes", *_levels(*copied)),
+        _counter(clock_hz, "busy IPUs", "IPUs", *_levels(*busy, one(compute))),
+        _counter(clock_hz, "micro-batches in flight", "micro-batches", *_levels(first, last, one(first))),
+        _counter(clock_hz, "bytes per merged copy", "bytes", *_levels(*copied)),
+        *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
     )
+
+
+def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:
+    """Return a counter without the changes that nobody sees: to the same number, or within one nanosecond."""
+    nanoseconds = to_nanoseconds(cycles, clock_hz)
+    last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
+    nanoseconds, value = nanoseconds[last], value[last]
+    changes = np.append(True, value[1:] != value[:-1])[: len(value)]
+    return Counter(name, unit, nanoseconds[changes], value[changes], ipu)
 
 
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
@@ -54,6 +75,4 @@ def _levels(start: Integers, end: Integers, weight: Integers) -> tuple[Integers,
     times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
     change = np.zeros(len(times), dtype=np.int64)
     np.add.at(change, place, np.concatenate([weight, -weight]))
-    level = np.cumsum(change)
-    changes = np.append(True, change[1:] != 0)[: len(times)]
-    return times[changes], level[changes]
+    return times, np.cumsum(change)

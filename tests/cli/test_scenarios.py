@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +15,7 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.durations import durations
 from ipusim.scenario import load_experiment
 from ipusim.study.compare import compare
+from ipusim.study.report import trace_file
 from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
@@ -47,6 +50,32 @@ def test_every_scenario_has_two_lines_that_say_what_it_shows():
 def test_every_scenario_runs(path):
     result = run(path.stem, *SHORTER.get(path.stem, ()))
     assert result.timeline.makespan_cycles > 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
+    """Neither in Perfetto's nanoseconds, nor as a reader of JSON rounds or truncates its microseconds to them."""
+    result = run(path.stem, "numerics=off", *SHORTER.get(path.stem, ()))
+    content = {}
+    for trace_format in ("perfetto", "chrome"):
+        _, compressed = trace_file(result, trace_format)
+        content[trace_format] = gzip.decompress(compressed)
+    slices = [each for each in read_perfetto(content["perfetto"]).slices if each.category not in ("execution", "phase")]
+    overlaps = {"perfetto": sum(bool(each.around) for each in slices)}
+    events = [
+        event
+        for event in json.loads(content["chrome"])["traceEvents"]
+        if event["ph"] == "X" and event["cat"] not in ("execution", "phase")
+    ]
+    for name, whole in (("rounded", round), ("truncated", math.floor)):
+        reached: dict[tuple[int, int], int] = {}
+        overlaps[name] = 0
+        for event in sorted(events, key=lambda event: whole(event["ts"] * 1000)):  # stable, as viewers sort
+            track, start = (event["pid"], event["tid"]), whole(event["ts"] * 1000)
+            overlaps[name] += start < reached.get(track, 0)
+            reached[track] = start + whole(event["dur"] * 1000)
+    assert len(slices) == len(events) > 0
+    assert overlaps == {"perfetto": 0, "rounded": 0, "truncated": 0}
 
 
 def test_step3_learns_what_no_constant_predictor_can():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 from fractions import Fraction
 from math import ceil
 
@@ -17,7 +17,8 @@ from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
 from ipusim.model.build_stages import build_stages
 from ipusim.model.network import Network
-from ipusim.render.chrome_trace import trace_lines
+from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.trace_content import TraceContent
 from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv, summary_dict
@@ -210,19 +211,14 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
 
 
 @pytest.mark.parametrize("independent", ["true", "false"])
-def test_the_trace_file_has_no_overlaps_on_any_track(load, independent):
+def test_the_trace_file_has_no_overlaps_on_any_track(load, read_perfetto, independent):
     timeline = execute(load(f"system.sync_replicas_independently={independent}")).timeline
-    ends: dict[tuple[int, int], float] = {}
-    names = set()
-    for line in trace_lines(timeline):
-        event = json.loads(line)
-        if event["ph"] == "M" and event["name"] == "thread_name":
-            names.add(event["args"]["name"])
-        if event["ph"] == "X":
-            track = event["pid"], event["tid"]
-            assert event["ts"] >= ends.get(track, 0.0)
-            ends[track] = event["ts"] + event["dur"]
-    assert {"infeed of replica 3", "outfeed of replica 0", "IPU 7"} <= names
+    file = io.BytesIO()
+    write_perfetto_trace(TraceContent(timeline), file)
+    trace = read_perfetto(file.getvalue())
+    assert not any(each.around for each in trace.slices if each.track[1] != "phases")
+    names = {path[-1] for path in trace.tracks}
+    assert {"infeed of replica 3", "outfeed of replica 0", "replica 3, IPU 7, stage 1"} <= names
 
 
 def test_shards_are_a_power_of_two_and_divide_the_device():

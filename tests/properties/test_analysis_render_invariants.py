@@ -1,8 +1,8 @@
 """What holds of every Timeline, and of labels wherever they want to be."""
 
 import io
-import json
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -14,8 +14,9 @@ from ipusim.analysis.phases import PHASES, phases
 from ipusim.analysis.summary import summarise
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
-from ipusim.render.chrome_trace import write_trace
 from ipusim.render.lettering import spread
+from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import window
 
 
@@ -93,22 +94,19 @@ def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, fr
 
 @settings(max_examples=40, deadline=None)
 @given(arguments())
-def test_trace_files_hold_every_cycle_once(lock_step, chosen):
+def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
     timeline = lock_step(**chosen)
     file = io.BytesIO()
-    write_trace(timeline, file)
-    events = json.loads(file.getvalue())["traceEvents"]
-    times = [event["ts"] for event in events if event["ph"] != "M"]
-    assert times == sorted(times)
-    total, reached = 0, {}
-    for event in (event for event in events if event["ph"] == "X"):
-        track = event["pid"], event["tid"]
-        assert event["ts"] >= reached.get(track, 0.0)
-        reached[track] = event["ts"] + event["dur"]
-        if event["pid"] == 1:
-            total += event["args"]["end_cycles"] - event["args"]["start_cycles"]
-    assert total == cycles_by_kind(timeline).sum()
-    flows = [[event["id"] for event in events if event["ph"] == phase] for phase in "sf"]
+    write_perfetto_trace(TraceContent(timeline), file)
+    slices = [each for each in read_perfetto(file.getvalue()).slices if each.track[1] != "phases"]
+    assert not any(each.around for each in slices)
+    on_ipus = [each for each in slices if each.track[1].startswith("IPU ")]
+    assert (
+        sum(each.args["end_cycles"] - each.args["start_cycles"] for each in on_ipus) == cycles_by_kind(timeline).sum()
+    )
+    flows = [
+        [number for each in slices for number in ends(each)] for ends in (attrgetter("leaving"), attrgetter("arriving"))
+    ]
     assert sorted(flows[0]) == sorted(flows[1]) == sorted(set(flows[0]))
     stages = len(chosen["mapping"])
     assert len(flows[0]) == (stages - 1) * chosen["count"] * chosen["executions"] * (1 + chosen["training"])

@@ -1,0 +1,103 @@
+"""Which tensors an inter-IPU copy moves: those that each IPU sends and receives, and those that each link carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.render.trace_flows import Flows
+from ipusim.timeline.timeline import Timeline
+
+Integers = npt.NDArray[np.int64]
+#: The names of the link directions from one logical IPU to another.
+Route = Callable[[int, int], Sequence[str]]
+
+#: Passes are named as in a printed schedule, ``F1.3``.
+_LETTERS: Final = {int(each): str(Op(each, 0, 0))[0] for each in Pass}
+
+
+class Tensors:
+    """The tensors that cross IPUs, found by the time-step after which they do.
+
+    A tensor is known by the pass that made it: ``activations F1.3``, ``gradients B2.0``.
+    """
+
+    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None) -> None:
+        """Take a run's flows; ``route`` tells the links between two IPUs, where links are to name what they carry."""
+        self._timeline, self._flows = timeline, flows
+        self._steps = timeline.info.time_steps + 1
+        self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
+        number = np.arange(len(flows.source))
+        self._sent = self._by_place(number, timeline.ipu[flows.source])
+        self._received = self._by_place(number, timeline.ipu[flows.target])
+        self._carried = self._by_place(*self._on_links(route)) if route else self._by_place(number[:0], number[:0])
+
+    def sent(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs sends after each of these time-steps; columns of one length."""
+        return self._named(self._sent, execution, time_step, ipu)
+
+    def received(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs receives after each of these time-steps."""
+        return self._named(self._received, execution, time_step, ipu)
+
+    def carried(self, execution: Integers, time_step: Integers, link: Integers) -> list[str]:
+        """Return what each of these link directions carries after each of these time-steps."""
+        return self._named(self._carried, execution, time_step, link)
+
+    def _by_place(self, flow: Integers, place: Integers) -> tuple[Integers, Integers]:
+        """Return one number for time-step and place, rising, and the flow of each."""
+        row = self._flows.source[flow]
+        keys = self._key(self._timeline.execution[row], self._timeline.time_step[row], place)
+        order = np.argsort(keys, kind="stable")
+        return keys[order], flow[order]
+
+    def _key(self, execution: Integers, time_step: Integers, place: Integers) -> Integers:
+        return (execution * self._steps + time_step) * self._width + place
+
+    def _on_links(self, route: Route) -> tuple[Integers, Integers]:
+        """Return the flows that each link direction carries: number of the flow, number of the link."""
+        info = self._timeline.info
+        numbers = {name: number for number, name in enumerate(info.links)}
+        source, target = (self._timeline.ipu[rows] for rows in (self._flows.source, self._flows.target))
+        pairs, which = np.unique(source * len(info.ipus) + target, return_inverse=True)
+        ways = [
+            [numbers[name] for name in route(*divmod(pair, len(info.ipus))) if name in numbers]
+            for pair in pairs.tolist()
+        ]
+        lengths = np.array([len(way) for way in ways], dtype=np.int64)[which]
+        flow = np.repeat(np.arange(len(which)), lengths)
+        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[which]
+        hop = np.arange(len(flow)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        hops = np.array([link for way in ways for link in way], dtype=np.int64)
+        return flow, hops[np.repeat(first, lengths) + hop]
+
+    def _named(
+        self, index: tuple[Integers, Integers], execution: Integers, time_step: Integers, place: Integers
+    ) -> list[str]:
+        keys, flow = index
+        wanted = self._key(execution, time_step, place)
+        first, after = (np.searchsorted(keys, wanted, side=side) for side in ("left", "right"))
+        # Those wanted together are of time-steps close to each other, so that few names in between are not used.
+        low, high = int(first.min(initial=len(keys))), int(after.max(initial=0))
+        names = self._names(flow[low:high])
+        return [
+            names[begin] if end - begin == 1 else ", ".join(names[begin:end])
+            for begin, end in zip((first - low).tolist(), (after - low).tolist(), strict=True)
+        ]
+
+    def _names(self, flow: Integers) -> list[str]:
+        rows = self._flows.source[flow]
+        return [
+            f"{'activations' if forward else 'gradients'} {_LETTERS[kind]}{stage}.{micro_batch}"
+            for forward, kind, stage, micro_batch in zip(
+                self._flows.forward[flow].tolist(),
+                self._timeline.kind[rows].tolist(),
+                self._timeline.stage[rows].tolist(),
+                self._timeline.micro_batch[rows].tolist(),
+                strict=True,
+            )
+        ]

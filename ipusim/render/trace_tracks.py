@@ -1,0 +1,135 @@
+"""The tracks of a trace file: their names, how they are nested, and their order from the top down.
+
+What everyone looks at stands directly below the run, which viewers unfold: the
+phases, the IPUs, and what is counted over all of them. The IPU-Links that carry
+traffic and the host are groups. IPUs (of each replica) and links stand in physical
+order, as they lie in the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.timeline.timeline import IO_TILE_KINDS, NONE, SpanKind, Timeline, TimelineInfo
+
+Integers = npt.NDArray[np.int64]
+
+#: Tracks of the host for each replica, in the order of their numbers in a Timeline.
+_FEEDS: Final = ("infeed", "outfeed")
+
+
+@dataclass(frozen=True)
+class Track:
+    """One track: a group, a row of slices, or a number over time.
+
+    Attributes:
+        name: for people.
+        parent: number of the track that this one lies under; None for that of the whole run.
+        unit: of a number over time; empty for others.
+        group: whether it only holds others.
+    """
+
+    name: str
+    parent: int | None = None
+    unit: str = ""
+    group: bool = False
+
+
+@dataclass
+class Tracks:
+    """All tracks of a trace file, and where each thing of a Timeline lies among them; numbers are places in ``all``.
+
+    Attributes:
+        all: from the top down.
+        phases: executions and their phases.
+        ipu, io_tiles: of each logical IPU; NONE where it has no such track.
+        link, feed: of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
+        counter: of each number over time, by its name and its logical IPU (None: of all).
+    """
+
+    all: list[Track] = field(default_factory=list)
+    phases: int = NONE
+    ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    link: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    feed: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
+
+    def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False) -> int:
+        """Add a track below all others and return its number."""
+        self.all.append(Track(name, parent, unit, group))
+        return len(self.all) - 1
+
+    def add_counter(self, name: str, unit: str, ipu: int | None, parent: int = 0) -> None:
+        """Add a number over time, of one IPU or of all."""
+        self.counter[name, ipu] = self.add(name, parent, unit)
+
+    def group_of(self, number: int) -> int:
+        """Return the number of the group that a track lies in, at any depth; a group lies in itself."""
+        track = self.all[number]
+        return number if track.group or track.parent is None else self.group_of(track.parent)
+
+    def path(self, number: int) -> str:
+        """Return the name of a track, with those of the tracks between it and its group: ``IPU 0: I/O tiles``."""
+        track = self.all[number]
+        if track.parent is None or self.all[track.parent].group:
+            return track.name
+        return f"{self.path(track.parent)}: {track.name}"
+
+
+def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) -> Tracks:
+    """Return the tracks of a run whose numbers over time are ``counters``: name, unit, and logical IPU or None."""
+    info = timeline.info
+    found = Tracks()
+    found.add(f"{info.name}: {info.schedule} on {info.system}", parent=None, group=True)
+    found.phases = found.add("phases")
+    found.ipu = np.full(len(info.ipus), NONE, dtype=np.int64)
+    found.io_tiles = found.ipu.copy()
+    with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
+    for each in sorted(range(len(info.ipus)), key=lambda ipu: (ipu // info.shards, info.ipus[ipu])):
+        place = found.add(_ipu_name(info, each))
+        found.ipu[each] = place
+        if each in with_io_tiles:
+            found.io_tiles[each] = found.add("I/O tiles", place)
+        for name, unit, ipu in counters:
+            if ipu == each:
+                found.add_counter(name, unit, ipu, place)
+    for name, unit, ipu in counters:
+        if ipu is None:
+            found.add_counter(name, unit, None)
+    found.link = np.full(len(info.links), NONE, dtype=np.int64)
+    if info.links:
+        group = found.add("IPU-Links", group=True)
+        for link in sorted(range(len(info.links)), key=lambda link: _link_key(info.links[link])):
+            found.link[link] = found.add(info.links[link], group)
+    found.feed = np.full(info.replicas * len(_FEEDS), NONE, dtype=np.int64)
+    if len(timeline.rows(SpanKind.HOST)):
+        group = found.add("host", group=True)
+        for feed in range(len(found.feed)):
+            replica, which = divmod(feed, len(_FEEDS))
+            of = "" if info.replicas == 1 else f" of replica {replica}"
+            found.feed[feed] = found.add(_FEEDS[which] + of, group)
+    return found
+
+
+def _ipu_name(info: TimelineInfo, ipu: int) -> str:
+    """Return an IPU's name with its replica, its physical number where that is another, and its stages."""
+    physical, stages = info.ipus[ipu], info.stages_of_ipu.get(ipu, ())
+    name = f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})"
+    if info.replicas > 1:
+        name = f"replica {ipu // info.shards}, {name}"
+    # A stage without a name of its own is called by its number.
+    own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
+    held = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
+    return f"{name}, stage{'s' if len(stages) > 1 else ''} {held}" if stages else f"{name}, no stage"
+
+
+def _link_key(label: str) -> tuple[list[int], str]:
+    """Return what puts links in the order of the IPUs that they leave and reach."""
+    return [int(number) for number in re.findall(r"\d+", label)], label

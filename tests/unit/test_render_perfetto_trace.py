@@ -1,0 +1,251 @@
+import gzip
+import io
+import re
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+from ipusim.analysis.memory import memory_curves
+from ipusim.analysis.phases import phases
+from ipusim.analysis.summary import summarise
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.render.packets import filled
+from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.trace_content import NAMING, TraceContent
+from ipusim.scenario import load_experiment
+from ipusim.study.report import trace_file
+from ipusim.study.run import execute
+from ipusim.timeline.timeline import SpanKind
+
+HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
+
+
+def written(*content):
+    file = io.BytesIO()
+    write_perfetto_trace(TraceContent(*content), file)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def timeline(lock_step):
+    return lock_step(
+        "grouped", mapping=(0, 1, 2, 3), count=8, recompute=True, executions=2, ipus=(0, 1, 3, 2), **HOSTED
+    )
+
+
+@pytest.fixture(scope="module")
+def trace(timeline, read_perfetto):
+    return read_perfetto(written(timeline))
+
+
+def on_ipu(trace, ipu):
+    return [each for each in trace.slices if re.match(rf"(replica \d+, )?IPU {ipu}\b", each.track[1])]
+
+
+def test_tracks_are_nested_and_stand_in_physical_order(trace):
+    run = "grouped by hand: grouped on by_hand"
+    assert trace.tracks == [
+        (run,),
+        (run, "phases"),
+        (run, "IPU 0, stage 0"),
+        (run, "IPU 1, stage 1"),
+        (run, "IPU 3 (on 2), stage 3"),
+        (run, "IPU 2 (on 3), stage 2"),
+        (run, "busy IPUs"),
+        (run, "micro-batches in flight"),
+        (run, "bytes per merged copy"),
+        (run, "IPU-Links"),
+        (run, "IPU-Links", "0→1 rung"),
+        (run, "IPU-Links", "1→0 rung"),
+        (run, "host"),
+        (run, "host", "infeed"),
+        (run, "host", "outfeed"),
+    ]
+    ranks = [each.sibling_order_rank for each in trace.descriptors.values()]
+    assert ranks == sorted(ranks)
+    assert {each.child_ordering for each in trace.descriptors.values()} == {3}  # EXPLICIT
+    # Without processes and threads no viewer calls any of them a main thread.
+    assert not any(each.HasField("process") or each.HasField("thread") for each in trace.descriptors.values())
+
+
+def test_links_stand_in_the_order_of_their_ipus_not_of_their_names(lock_step, read_perfetto):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    info = type(timeline.info)(**{**vars(timeline.info), "links": ("10→8 rail", "2→0 rail")})
+    found = read_perfetto(written(type(timeline)(info, timeline._table))).tracks
+    assert [path[2] for path in found if len(path) == 3] == ["2→0 rail", "10→8 rail"]
+
+
+def test_phases_tile_their_executions(timeline, trace):
+    bands = [each for each in trace.slices if each.track[1] == "phases"]
+    assert [each.name for each in bands if not each.around] == ["execution 0", "execution 1"]
+    inside = [each for each in bands if each.around]
+    assert [each.name for each in inside] == [phase.name for phase in phases(timeline)]
+    assert [each.args["cycles"] for each in inside] == [phase.cycles for phase in phases(timeline)]
+    for one, other in pairwise(inside):
+        assert one.end_ns == other.start_ns
+    assert bands[0].args["schedule"] == "grouped"
+    assert bands[0].args["clock_hz"] == timeline.info.clock_hz
+
+
+@pytest.mark.parametrize("clock_hz", [1_600_000_000, 1_330_000_000, 1_850_000_000, 7])
+def test_slices_of_a_track_never_overlap(lock_step, read_perfetto, clock_hz):
+    found = read_perfetto(written(lock_step("interleaved", mapping=(0, 1), count=16, clock_hz=clock_hz, **HOSTED)))
+    assert len({each.track for each in found.slices}) == 7
+    assert not any(each.around for each in found.slices if each.track[1] != "phases")
+
+
+def test_slices_carry_their_exact_cycles(timeline, trace):
+    nanosecond = Fraction(timeline.info.clock_hz, 10**9)
+    for each in trace.slices:
+        if each.track[1] != "phases":
+            assert abs(each.start_ns * nanosecond - each.args["start_cycles"]) <= nanosecond / 2
+            assert abs(each.end_ns * nanosecond - each.args["end_cycles"]) <= nanosecond / 2
+
+
+def test_slices_add_up_to_the_summary(timeline, trace):
+    for use in summarise(timeline).run_use:
+        busy = Counter()
+        for each in on_ipu(trace, use.ipu):
+            busy[re.sub(r" ?[\d.]+", "", each.name)] += each.args["end_cycles"] - each.args["start_cycles"]
+        assert busy["F→"] == use.forward_cycles
+        assert busy["B←"] == use.backward_cycles
+        assert busy["R→"] == use.recompute_cycles
+        assert busy["weight update"] == use.weight_update_cycles
+        assert busy["sync"] == use.sync_cycles
+        assert busy["inter-IPU copy"] == use.exchange_cycles
+        assert busy["infeed"] + busy["outfeed"] == use.host_transfer_cycles
+        assert busy["wait for host"] == use.host_wait_cycles
+        assert busy["wait for sync"] == use.sync_wait_cycles
+
+
+def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace):
+    makers = {number: each for each in trace.slices for number in each.leaving}
+    takers = {number: each for each in trace.slices for number in each.arriving}
+    assert makers.keys() == takers.keys()
+    found = Counter()
+    for number, maker in makers.items():
+        taker = takers[number]
+        source, target = Op.parse(maker.name[:-1]), Op.parse(taker.name[:-1])
+        assert (source.kind, source.micro_batch) == (target.kind, target.micro_batch)
+        assert target.stage - source.stage == (1 if source.kind is Pass.FORWARD else -1)
+        assert maker.end_ns <= taker.start_ns
+        assert maker.args["execution"] == taker.args["execution"]
+        found[source] += 1
+    assert set(found.values()) == {2}  # once in each execution
+    assert len(found) == 8 * 2 * 3
+
+
+def test_each_copy_names_the_tensors_that_it_moves(trace):
+    sent, received = Counter(), Counter()
+    for each in trace.slices:
+        if each.name == "inter-IPU copy":
+            sent.update(each.args.get("sends", "").split(", "))
+            received.update(each.args.get("receives", "").split(", "))
+    made = {f"activations F{stage}.{number}" for stage in range(3) for number in range(8)}
+    made |= {f"gradients B{stage}.{number}" for stage in range(1, 4) for number in range(8)}
+    assert sent.keys() - {""} == received.keys() - {""} == made
+    assert {sent[name] for name in made} == {received[name] for name in made} == {2}
+    first = next(each for each in on_ipu(trace, 0) if each.name == "inter-IPU copy")
+    assert first.args["sends"] == "activations F0.0"
+    assert "receives" not in first.args
+
+
+def test_links_name_what_they_carry_on_their_way(read_perfetto):
+    """IPUs 0 and 2 are not neighbours: what goes from 1 to 2 crosses a rung first."""
+    result = execute(load_experiment("scenarios/recomputation.yaml", ["system.selection_order=ZIGZAG", "numerics=off"]))
+    system = result.experiment.system
+    links = {link.label for link in system.route(1, 2)}
+    assert len(links) == 2
+    routed = result.timeline, (), lambda source, target: [link.label for link in system.route(source, target)]
+    shares = [each for each in read_perfetto(written(*routed)).slices if each.track[1] == "IPU-Links"]
+    assert {each.track[2] for each in shares if "activations F1.0" in each.name.split(", ")} == links
+    carried = result.timeline.bytes[result.timeline.rows(SpanKind.LINK)].sum()
+    assert sum(each.args["bytes"] for each in shares) == carried
+
+
+def test_memory_of_every_ipu_is_a_counter_in_bytes(read_perfetto):
+    result = execute(load_experiment("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
+    name, compressed = trace_file(result)
+    assert name == "trace.pftrace.gz"
+    trace = read_perfetto(gzip.decompress(compressed))
+    memory = {path: values for path, values in trace.counters.items() if path[-1] == "memory"}
+    assert len(memory) == 16
+    assert {trace.units[path] for path in memory} == {"UNIT_SIZE_BYTES"}
+    assert trace.units[trace.tracks[0][0], "busy IPUs"] == "IPUs"
+    curves = {curve.ipu: curve for curve in memory_curves(result.timeline, result.memory.footprint, replica=2)}
+    for ipu, curve in curves.items():
+        (path,) = (path for path in memory if re.match(rf"replica 2, IPU {ipu}\b", path[1]))
+        assert max(value for _, value in memory[path]) == curve.allocated_bytes.max()
+        assert "stage" in path[1]
+
+
+def test_counters_tell_the_state_at_each_time(lock_step, read_perfetto):
+    trace = read_perfetto(written(lock_step("grouped", mapping=(0, 1), count=4, clock_hz=10**9)))
+    series = {path[-1]: values for path, values in trace.counters.items()}
+    assert series["busy IPUs"][:6] == [(0, 1), (100, 0), (130, 2), (230, 0), (260, 2), (360, 1)]
+    assert max(value for _, value in series["micro-batches in flight"]) == 3
+    assert series["bytes per merged copy"][:4] == [(110, 4096), (130, 0), (240, 4096), (260, 0)]
+    assert all(values[-1][1] == 0 for values in series.values())
+
+
+def hue(name):
+    """The hue, of 360, in which Perfetto's UI draws slices of a name: its hash in JavaScript's numbers (v52)."""
+    found = 18652613
+    for letter in re.sub(r"( )?\d+", "", name):
+        mixed = (found ^ ord(letter)) & 0xFFFFFFFF
+        signed = mixed - (1 << 32) if mixed >> 31 else mixed
+        found = int(16777619.0 * float(signed)) & 0xFFFFFFFF
+        found = found - (1 << 32) if found >> 31 else found
+    return abs(found) % 360
+
+
+def test_perfetto_draws_passes_in_colours_far_apart():
+    assert (hue("F1.3"), hue("B1.3")) == (356, 336)  # the letters alone are both pink
+    passes = (NAMING[kind].name for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE))
+    names = [f"{letter}1.3{arrow}" for letter, arrow in passes]
+    for one, other in combinations([*names, NAMING[SpanKind.SYNC_WAIT].name], 2):
+        distance = abs(hue(one) - hue(other))
+        assert min(distance, 360 - distance) >= 45, (one, other)
+
+
+def test_equal_timelines_give_equal_bytes(lock_step):
+    assert written(lock_step("interleaved", count=4)) == written(lock_step("interleaved", count=4))
+
+
+def test_a_run_that_takes_no_time_keeps_its_passes(lock_step, read_perfetto):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    table = timeline._table.copy()
+    table[:, 1] = table[:, 0] = 0
+    found = read_perfetto(written(type(timeline)(timeline.info, table))).slices
+    assert Counter(each.category for each in found)["pass"] == 16
+
+
+def test_an_empty_timeline_is_a_file_of_tracks(lock_step, read_perfetto):
+    timeline = lock_step()
+    trace = read_perfetto(written(type(timeline)(timeline.info, timeline._table[:0])))
+    assert not trace.slices
+    assert trace.tracks
+
+
+@pytest.mark.parametrize("largest", [0, 127, 128, 2**28 - 1, 2**28, 2**35, 2**62])
+def test_packets_hold_their_numbers_whatever_their_size(largest):
+    def message(marks):
+        trace = Trace()
+        packet = trace.packet.add(timestamp=marks["time"])
+        packet.track_event.counter_value = marks["value"]
+        packet.track_event.flow_ids.extend([marks["flow"], marks["flow"]])
+        return trace.SerializeToString()
+
+    values = np.array([0, 1, largest // 2, largest])
+    flows = np.array([1, 2**33, 3, 4])
+    packets = [
+        Trace.FromString(each).packet[0]
+        for each in filled(message, {"time": values, "value": values[::-1]}, {"flow": flows})
+    ]
+    assert [packet.timestamp for packet in packets] == values.tolist()
+    assert [packet.track_event.counter_value for packet in packets] == values[::-1].tolist()
+    assert [list(packet.track_event.flow_ids) for packet in packets] == [[flow, flow] for flow in flows.tolist()]
