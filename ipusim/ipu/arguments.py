@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from ipusim.errors import CountError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -39,7 +39,7 @@ class Arguments:
         stages: the functions of each computational stage: one, or several of concurrent stages.
         count: gradient accumulation count.
         batch_serialization_iterations: micro-batches that a stage runs in a row.
-        gradient_accumulation_dtype: of the accumulators, or a function from a variable to it; None for its own.
+        gradient_accumulation_dtype: a dtype of the accumulators, or a function from a variable to it; None for its own.
         repeat_count: executions of the pipeline in one run.
         inputs: arrays that the first stage gets before an element of the infeed.
         infeed, outfeed: the queues.
@@ -91,6 +91,14 @@ class Arguments:
         return self.optimizer_function is not None
 
 
+#: Arguments that are True, False, or None for the default.
+_THREE_STATES: Final = (
+    "offload_weight_update_variables",
+    "offload_gradient_accumulation_buffers",
+    "offload_activations",
+    "offload_weights",
+    "replicated_weight_sharding",
+)
 #: Arguments with the options of stages and of the weight update.
 FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
 BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
@@ -100,17 +108,17 @@ UPDATE_OPTIONS: Final = "weight_update_poplar_options"
 def check_arguments(given: Mapping[str, Any]) -> Arguments:
     """Return the arguments of ``pipeline``, by their names, as an Arguments.
 
-    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words: they are a
-    ValueError, a TypeError and a NotImplementedError.
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError, in Graphcore's words where it has a text: they
+    are a ValueError, a TypeError and a NotImplementedError.
     """
     _check_captured(given["gradient_accumulation_for_captured_grads"])
     count, training = _count(given["gradient_accumulation_count"]), given["optimizer_function"] is not None
     method = given["reduction_method"]
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
-    batch_iterations = given["batch_serialization_iterations"]
+    batch_iterations = checks.whole("batch_serialization_iterations", given["batch_serialization_iterations"], 1)
     check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
-    check_weight_updates(given["continuous_weight_updates"])
+    check_weight_updates(checks.truth("continuous_weight_updates", given["continuous_weight_updates"]))
     schedule, mode = _modes(given, batch_iterations)
     mapping = _placement(given, schedule, batch_iterations)
     stages = given["computational_stages"]
@@ -120,26 +128,33 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     )
     update = check_update_options(given[UPDATE_OPTIONS] if training else None)
     queue: IPUOutfeedQueue | None = given["outfeed_queue"]
+    mask, loss = _mask(given["outfeed_mask"]), checks.truth("outfeed_loss", given["outfeed_loss"])
+    accumulate = checks.truth("accumulate_outfeed", given["accumulate_outfeed"])
     check_outfeed(
         training=training,
-        mask=bool(given["outfeed_mask"]),
-        loss=bool(given["outfeed_loss"]),
-        accumulate=bool(given["accumulate_outfeed"]),
+        mask=bool(mask),
+        loss=loss,
+        accumulate=accumulate,
         mode=None if queue is None else queue.mode,
     )
     _check_concurrent_stages(stages, mapping)
-    ignored = no_effect_in_inference(
-        given["offload_weight_update_variables"], bool(given["replicated_optimizer_state_sharding"])
+    states = {name: checks.three_state(name, given[name]) for name in _THREE_STATES}
+    sharded = bool(
+        checks.three_state("replicated_optimizer_state_sharding", given["replicated_optimizer_state_sharding"])
     )
+    ignored = no_effect_in_inference(states["offload_weight_update_variables"], sharded)
     notes = () if training else ignored
-    mask = given["outfeed_mask"]
+    if training and not callable(given["optimizer_function"]):
+        checks.wrong_type("optimizer_function", "a function of the last stage's outputs", given["optimizer_function"])
+    if given["config"] is not None and not isinstance(given["config"], IPUConfig):
+        checks.wrong_type("config", "an IPUConfig", given["config"])
     return Arguments(
         stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
         count=count,
         batch_serialization_iterations=batch_iterations,
-        gradient_accumulation_dtype=given["gradient_accumulation_dtype"],
-        repeat_count=given["repeat_count"],
-        inputs=as_results(given["inputs"]),
+        gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", given, "f"),
+        repeat_count=checks.whole("repeat_count", given["repeat_count"], 1),
+        inputs=_inputs(given["inputs"]),
         infeed=given["infeed_queue"],
         outfeed=given["outfeed_queue"],
         optimizer_function=given["optimizer_function"],
@@ -147,20 +162,16 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         schedule=schedule,
         recomputation_mode=mode,
         reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
-        offload_weight_update_variables=given["offload_weight_update_variables"],
-        offload_gradient_accumulation_buffers=given["offload_gradient_accumulation_buffers"],
-        offload_activations=given["offload_activations"],
-        offload_weights=given["offload_weights"],
-        replicated_weight_sharding=given["replicated_weight_sharding"],
-        replicated_optimizer_state_sharding=bool(given["replicated_optimizer_state_sharding"]),
+        **states,
+        replicated_optimizer_state_sharding=sharded,
         forward_options=tuple(forward),
         backward_options=tuple(backward),
         update_options=update,
-        outfeed_loss=bool(given["outfeed_loss"]),
-        outfeed_mask=tuple(map(bool, mask)) if mask else None,
-        accumulate_outfeed=bool(given["accumulate_outfeed"]),
-        accumulate_outfeed_dtype=given["accumulate_outfeed_dtype"],
-        name=given["name"] or "pipeline",
+        outfeed_loss=loss,
+        outfeed_mask=mask,
+        accumulate_outfeed=accumulate,
+        accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
+        name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
         notes=notes,
     )
 
@@ -177,10 +188,30 @@ def _check_captured(value: Any) -> None:
 def _count(count: Any) -> int:
     if count is None:
         raise CountError("gradient_accumulation_count must be specified.")
-    if isinstance(count, bool) or not isinstance(count, int | np.integer):
-        raise UnsupportedProgramError(f"gradient_accumulation_count: expected a whole number, got {count!r}")
-    check_count_range(int(count))
-    return int(count)
+    found = checks.integer("gradient_accumulation_count", count)
+    check_count_range(found)
+    return found
+
+
+def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
+    """Return the dtype that the argument ``name`` is, or the function to one; None for none."""
+    value = given[name]
+    if value is None or (callable(value) and not isinstance(value, type)):
+        return value
+    return checks.dtype(name, value, kinds)
+
+
+def _inputs(values: Any) -> tuple[Any, ...]:
+    found = as_results(values)
+    for place, value in enumerate(found):
+        checks.numbers(f"inputs[{place}]", value)
+    return found
+
+
+def _mask(mask: Any) -> tuple[bool, ...] | None:
+    if mask is not None and not isinstance(mask, list | tuple):
+        checks.wrong_type("outfeed_mask", "a list or a tuple of True and False", mask)
+    return tuple(checks.truth("outfeed_mask", each) for each in mask) if mask else None
 
 
 def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
@@ -212,6 +243,11 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
     if not isinstance(mapping, list | tuple):
         raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
     check_mapping(len(mapping), len(stages))
+    for stage, device in zip(stages, mapping, strict=True):
+        if isinstance(device, list | tuple) and not isinstance(stage, list | tuple):
+            checks.wrong_type("device_mapping", "one IPU for a stage that is one function", device)
+        for ipu in device if isinstance(device, list | tuple) else [device]:
+            checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
         places = [each if isinstance(each, list | tuple) else [each] for each in mapping]
         check_interleaved(places, given["optimizer_function"] is not None)
@@ -221,20 +257,22 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
 
 def _flat(mapping: Sequence[Any]) -> list[int]:
     """Return the IPUs of all functions, those of concurrent stages one after another."""
-    return [ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
+    return [int(ipu) for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> None:
     for stage, device in zip(stages, mapping, strict=True):
         if not isinstance(stage, list | tuple):
             continue
+        if not stage:
+            checks.wrong_value("computational_stages", "a function, or a list of functions", stage)
         check_concurrent(len(stage), len(device) if isinstance(device, list | tuple) else None)
         if any(isinstance(function, list | tuple) for function in stage):
             raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
     for stage in stages:
         for function in stage if isinstance(stage, list | tuple) else [stage]:
             if not callable(function):
-                raise ProgramTypeError(f"computational_stages: expected functions, got {function!r}")
+                checks.wrong_type("computational_stages", "functions", function)
 
 
 def refuse_what_is_not_simulated(arguments: Arguments) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_device_ordinal
 from ipusim.model.datasets import Dataset
 from ipusim.model.feed import Feed
@@ -17,6 +19,8 @@ from ipusim.pipeline.rules import check_prefetch_depth
 
 #: Elements that the host keeps ready, unless another number is given.
 _PREFETCH_DEPTH: Final = 3
+#: What an iterator gives after its last element, which may be anything.
+_END: Final = object()
 #: What messages of the compiler call the queue.
 _FEED: Final = "infeed"
 
@@ -26,8 +30,14 @@ Arrays = tuple[Array, ...]
 def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
     """Yield the elements of ``dataset`` over and over, as ``tf.data.Dataset.repeat`` does.
 
-    The dataset must allow to be gone through again, as a list does. Raises ModelError for one without elements.
+    The dataset must allow to be gone through again, as a list does. Raises ModelError for one without elements,
+    ProgramTypeError for what has none at all.
     """
+    _iterator(dataset)
+    return _repeated(dataset)
+
+
+def _repeated(dataset: Iterable[Any]) -> Iterator[Any]:
     while True:
         empty = True
         for element in dataset:
@@ -43,9 +53,14 @@ def repeat(dataset: Iterable[Any]) -> Iterator[Any]:
 def micro_batches(dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> Iterator[Arrays]:
     """Yield (inputs, labels) of ``batch_size`` samples of one of ipusim's own datasets, without end.
 
-    Every epoch is in a new order, drawn from ``seed``. Raises ModelError for a batch that is larger than the dataset.
+    Every epoch is in a new order, drawn from ``seed``. Raises ModelError for a batch that is larger than the dataset,
+    ProgramTypeError and ProgramError for what is no dataset, size, seed or truth value.
     """
-    feed = Feed(dataset, batch_size, seed, shuffle)
+    if not isinstance(dataset, Dataset):
+        checks.wrong_type("dataset", "an ipusim Dataset", dataset)
+    feed = Feed(
+        dataset, checks.whole("batch_size", batch_size, 1), checks.whole("seed", seed), checks.truth("shuffle", shuffle)
+    )
     return (feed.element(index) for index in count())
 
 
@@ -73,24 +88,20 @@ class IPUInfeedQueue:
     ) -> None:
         """Check the arguments and read the first element."""
         check_device_ordinal(device_ordinal)
-        self.prefetch_depth = prefetch_depth or _PREFETCH_DEPTH
+        asked = _PREFETCH_DEPTH if prefetch_depth is None else prefetch_depth
+        self.prefetch_depth = checks.integer("prefetch_depth", asked)
         check_prefetch_depth(self.prefetch_depth)
-        self.optimise_latency = optimise_latency
-        try:
-            self._elements = iter(dataset)
-        except TypeError:
-            raise ProgramTypeError(
-                f"dataset: expected elements to iterate over, such as a list of arrays, got {type(dataset).__name__}"
-            ) from None
+        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
+        self._elements = _iterator(dataset)
         self._waiting: dict[int, Arrays] = {}
         self._read = 0
         self._replicas: int | None = None
         self._initialized = False
-        first = next(self._elements, None)
-        if first is None:
+        first = next(self._elements, _END)
+        if first is _END:
             raise ModelError("expected a dataset with elements, got none")
         #: Names of an element's arrays, where it is a dictionary.
-        self.keywords: tuple[str, ...] = tuple(map(str, first)) if isinstance(first, Mapping) else ()
+        self.keywords: tuple[str, ...] = _names(first) if isinstance(first, Mapping) else ()
         self._first: Arrays | None = self._arrays(first)
         self._forms = [(array.shape, array.dtype) for array in self._first]
 
@@ -142,8 +153,8 @@ class IPUInfeedQueue:
         if self._first is not None:
             found, self._first = self._first, None
             return found
-        element = next(self._elements, None)
-        if element is None:
+        element = next(self._elements, _END)
+        if element is _END:
             raise ModelError(
                 f"the infeed's dataset ended after {self._read} elements: give more, or wrap it in "
                 "ipu_infeed_queue.repeat"
@@ -164,12 +175,36 @@ class IPUInfeedQueue:
     def _arrays(self, element: Any) -> Arrays:
         values = element
         if isinstance(element, Mapping):
+            if set(element) != set(self.keywords):
+                names = ", ".join(self.keywords)
+                checks.wrong_value("dataset", f"arrays by the names {names} in each element", list(element))
             values = tuple(element[name] for name in self.keywords)
+        elif self.keywords:
+            checks.wrong_type("dataset", "a dictionary in each element, as the first is one", element)
         elif not isinstance(element, tuple | list):
             values = (element,)
         if any(isinstance(value, tuple | list | Mapping) for value in values):
             raise ProgramError("Nested list/tuple input shapes are not supported")
-        return tuple(np.asarray(value) for value in values)
+        if not values:
+            checks.wrong_value("dataset", "an array or several in each element", element)
+        return tuple(checks.numbers("dataset", value) for value in values)
+
+
+def _iterator(dataset: Any) -> Iterator[Any]:
+    """Return the elements of a dataset; raises ProgramTypeError for what has none, or is one text or dictionary."""
+    if not isinstance(dataset, str | bytes | Mapping):
+        with suppress(TypeError):
+            return iter(dataset)
+    raise ProgramTypeError(
+        f"dataset: expected elements to iterate over, such as a list of arrays, got {type(dataset).__name__}"
+    )
+
+
+def _names(element: Mapping[Any, Any]) -> tuple[str, ...]:
+    for name in element:
+        if not isinstance(name, str):
+            checks.wrong_type("dataset", "names of the first stage's arguments as keys of an element", name)
+    return tuple(element)
 
 
 def _common(one: tuple[int, ...], other: tuple[int, ...]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_device_ordinal
 from ipusim.model.layer import Array
 from ipusim.pipeline.program import OutfeedMode
@@ -55,10 +56,10 @@ class IPUOutfeedQueue:
                 + (f" It is {mode!r}: the names of queues (feed_name) are generated, leave them out." if named else "")
             )
         check_device_ordinal(device_ordinal)
-        check_buffer_depth(buffer_depth)
+        check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth
-        self.optimise_latency = optimise_latency
+        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._singular = False
         self._elements: list[tuple[Array, ...]] = []
@@ -104,6 +105,7 @@ class IPUOutfeedQueue:
         pipeline is complete. Raises ProgramError before a pipeline uses the queue, and in the mode
         LAST ProgramStateError when it has sent nothing.
         """
+        checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
         if self.outfeed_mode is IPUOutfeedMode.LAST:

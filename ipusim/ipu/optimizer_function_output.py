@@ -46,9 +46,9 @@ class OptimizerFunctionOutput:
         if not _is_tensor(loss):
             raise ProgramTypeError(f"{_NAME}.loss must be a TensorFlow Tensor object.")
         for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
-            _check(value or (), tuple, f"{name}_gradients_args must be a tuple.")
+            _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
             keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
-            _check(keywords or {}, dict, f"{name}_gradients_kwargs must be a dict.")
+            _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
         if variables is not None:
             _check(variables, (tuple, list), "variables must be a tuple or list.")
             if variables:
@@ -87,4 +87,4 @@ def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
 def _is_tensor(value: object) -> bool:
     from autograd.tracer import isbox  # noqa: PLC0415 - autograd takes a while to import
 
-    return isbox(value) or isinstance(value, np.ndarray | np.generic)
+    return isbox(value) or (isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf")

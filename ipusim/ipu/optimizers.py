@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.errors import ProgramTypeError
+from ipusim.ipu import checks
 from ipusim.ipu.averaging import UntilAverage, averaged
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.model import optimizers as core
@@ -59,16 +60,25 @@ class Variable:
         return self.array.copy()
 
     def assign(self, value: npt.ArrayLike) -> None:
-        """Set the value."""
-        self.array[...] = value
+        """Set the value; raises ProgramTypeError and ProgramError for one that does not fit."""
+        self.array[...] = self._fitting("value", value)
 
     def assign_add(self, delta: npt.ArrayLike) -> None:
-        """Add to the value."""
-        self.array[...] = self.array + delta
+        """Add to the value; raises as :meth:`assign` does."""
+        self.array[...] = self.array + self._fitting("delta", delta)
 
     def assign_sub(self, delta: npt.ArrayLike) -> None:
-        """Subtract from the value."""
-        self.array[...] = self.array - delta
+        """Subtract from the value; raises as :meth:`assign` does."""
+        self.array[...] = self.array - self._fitting("delta", delta)
+
+    def _fitting(self, argument: str, value: npt.ArrayLike) -> Array:
+        found = checks.numbers(argument, value)
+        try:
+            return np.broadcast_to(found, self.shape)
+        except ValueError:
+            checks.wrong_value(
+                argument, f"the shape {self.shape} of variable {self.name!r} and not {found.shape}", value
+            )
 
 
 #: What a weight update is given: gradients as they were accumulated, each with its variable.
@@ -81,9 +91,11 @@ class Optimizer:
     """Base of all optimizers. A subclass may change what :meth:`apply_gradients` does."""
 
     def __init__(self, rule: core.Optimizer, name: str = "Optimizer") -> None:
-        """Apply gradients by ``rule``."""
+        """Apply gradients by ``rule``; raises ProgramTypeError for what is none."""
+        if not callable(getattr(rule, "apply", None)) or isinstance(rule, type):
+            checks.wrong_type("rule", "an optimizer of ipusim.model", rule)
         self._rule = rule
-        self.name = name
+        self.name = checks.text("name", name)
 
     @property
     def rule(self) -> core.Optimizer:
@@ -141,9 +153,9 @@ def _number(name: str, value: Scalar) -> float:
 
     found = getval(value)
     if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
-        raise ProgramTypeError(f"{name}: expected a number, or a tensor of one number, got {found!r}")
+        checks.wrong_type(name, "a number, or a tensor of one number", found)
     if found.ndim:
-        raise ProgramError(f"{name}: expected a number, or a tensor of one number, got one of shape {found.shape}")
+        checks.wrong_value(name, f"a number, or a tensor of one number and not of shape {found.shape}", found)
     return float(found)
 
 
@@ -155,6 +167,7 @@ class GradientDescentOptimizer(Optimizer):
 
         Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
         """
+        checks.truth("use_locking", use_locking)
         super().__init__(core.SGD(_number("learning_rate", learning_rate)), name)
 
 
@@ -165,13 +178,17 @@ class MomentumOptimizer(Optimizer):
         self, learning_rate: Scalar, momentum: Scalar, use_locking: bool = False, name: str = "Momentum"
     ) -> None:
         """Take the step size and the decay of a, each a number or a tensor of one; raises as gradient descent does."""
+        checks.truth("use_locking", use_locking)
         super().__init__(core.Momentum(_number("learning_rate", learning_rate), _number("momentum", momentum)), name)
 
 
 class _Wrapper(Optimizer):
     """Leaves everything to another optimizer."""
 
-    def __init__(self, opt: Optimizer, name: str) -> None:
+    def __init__(self, opt: Optimizer, name: str, argument: str = "opt") -> None:
+        given: object = opt
+        if not isinstance(given, Optimizer):
+            checks.wrong_type(argument, "an Optimizer", given)
         super().__init__(opt.rule, name)
         self._opt = opt
 
@@ -221,7 +238,9 @@ class MapGradientOptimizer(_Wrapper):
         name: str = "MapGradientOptimizer",
     ) -> None:
         """Wrap an optimizer; the function takes a gradient and the variable's value, and returns a gradient."""
-        super().__init__(wrapped_optimizer, name)
+        super().__init__(wrapped_optimizer, name, "wrapped_optimizer")
+        if not callable(gradient_mapping_function):
+            checks.wrong_type("gradient_mapping_function", "a function", gradient_mapping_function)
         self._function = gradient_mapping_function
 
     @property
@@ -241,10 +260,16 @@ class MappedByFunctions(GradientMap):
     functions: Callable[[], tuple[GradientFunction, ...]] = tuple
 
     def __call__(self, gradient: Array, variable: Array) -> Array:
-        """Return the gradient to accumulate, in the dtype of the one that came."""
+        """Return the gradient to accumulate, in the dtype of the one that came.
+
+        Raises ProgramTypeError and ProgramError for a function that does not return a gradient of the same shape.
+        """
         found: Any = gradient
         for function in self.functions():
-            found = function(found, variable)
+            found = checks.numbers("gradient_mapping_function", function(found, variable))
+            if found.shape != gradient.shape:
+                expected = f"a gradient of shape {gradient.shape} from it and not {found.shape}"
+                checks.wrong_value("gradient_mapping_function", expected, found)
         return np.asarray(found, gradient.dtype)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:

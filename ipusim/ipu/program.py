@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ipusim.analysis.fit import Fit, fit
-from ipusim.errors import UnsupportedProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.hardware.system import System
+from ipusim.ipu import checks
 from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.config import IPUConfig, default_system
 from ipusim.ipu.optimizers import Variable
@@ -96,11 +97,22 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
 
 
 def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dtype[Any]:
-    """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own."""
+    """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own.
+
+    Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
+    """
     asked: Any = arguments.gradient_accumulation_dtype
-    if callable(asked) and not isinstance(asked, type):
-        asked = asked(Variable(name, variable, {}))
-    return variable.dtype if asked is None else np.dtype(asked)
+    if asked is None:
+        return variable.dtype
+    if callable(asked):
+        try:
+            asked = asked(Variable(name, variable, {}))
+        except Exception as error:
+            raise ProgramError(
+                f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return checks.dtype("gradient_accumulation_dtype", asked)
 
 
 def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[StageProfile, ...]:
@@ -139,6 +151,9 @@ def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
         mask=arguments.outfeed_mask or (),
         accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
     )
+    for place in found.kept:
+        if not np.can_cast(outputs[place].dtype, sent_dtype(found, outputs[place]), "same_kind"):
+            checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[place].dtype} can be added to", dtype)
     widths = [outputs[place].size * sent_dtype(found, outputs[place]).itemsize for place in found.kept]
     return replace(found, element_bytes=sum(widths))
 

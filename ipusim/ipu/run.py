@@ -9,7 +9,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.summary import Summary, summarise
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.program import Built, accumulator_dtype, sent_dtype
 from ipusim.ipu.traced import Traced, as_tensor
@@ -52,15 +53,14 @@ class _Feed:
             )
         found = []
         for place, (value, held) in enumerate(zip(inputs, self._inputs, strict=True)):
+            checks.numbers(f"inputs[{place}]", value)
             array = as_tensor(value)
             if array.shape != held.shape:
                 raise ProgramError(
                     f"inputs[{place}]: expected shape {held.shape} as in the pipeline's own, got {array.shape}"
                 )
             if not np.can_cast(array.dtype, held.dtype, "same_kind"):
-                raise ProgramTypeError(
-                    f"inputs[{place}]: expected {held.dtype} as in the pipeline's own, got {value!r}"
-                )
+                checks.wrong_type(f"inputs[{place}]", f"{held.dtype} as in the pipeline's own", value)
             found.append(array.astype(held.dtype))
         self._inputs = tuple(found)
 

@@ -50,7 +50,7 @@ def proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
 
     Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1.
     """
-    others = sorted(options.keys() - {_PROPORTION})
+    others = sorted(map(str, options.keys() - {_PROPORTION}))
     if others:
         raise UnsupportedProgramError(f"{argument}: expected no option but {_PROPORTION}, got {', '.join(others)}")
     if _PROPORTION not in options:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -59,13 +59,28 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
         initial: its value before the first execution of the pipeline; the first stage that asks decides.
         dtype: its type: by default that of ``initial``, and float32 for Python's own numbers, as in TensorFlow.
 
-    Raises ModelError outside of a stage, and for a type that is not floating-point.
+    Raises ModelError outside of a stage, for what is no name, array of numbers or dtype, and for a type that is not
+    floating-point.
     """
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"get_variable: expected a name for the variable, got {name!r}")
     lookup = _LOOKUP.get()
     if lookup is None:
         raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
-    own = isinstance(initial, np.ndarray | np.generic)
-    value = np.array(initial, dtype=dtype if dtype is not None or own else np.float32)
+    if dtype is None and not isinstance(initial, np.ndarray | np.generic):
+        dtype = np.float32
+    try:
+        wanted = None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise ModelError(f"variable {name!r}: expected a dtype such as numpy.float32, got {dtype!r}") from None
+    if wanted is not None and wanted.kind != "f":
+        raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {dtype!r}")
+    value = None
+    with suppress(TypeError, ValueError):  # texts, rows of different lengths
+        if np.asarray(initial).dtype.kind in "biuf":
+            value = np.array(initial, wanted)
+    if value is None:
+        raise ModelError(f"variable {name!r}: expected an array of numbers to begin with, got {initial!r}")
     if value.dtype.kind != "f":
         raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {value.dtype}")
     return lookup(name, value)

@@ -322,7 +322,6 @@ def test_the_first_broken_rule_speaks(first, run):
         {"weight_update_poplar_options": PipelineStageOptions(slice_options={"a": "b"}), "optimizer_function": learn},
         {"accumulate_outfeed_dtype": lambda output: np.float32, "accumulate_outfeed": True},
         {"computational_stages": [identity, [identity, identity]], "device_mapping": [0, [1, 2]]},
-        {"gradient_accumulation_count": "8"},
     ],
     ids=lambda arguments: next(iter(arguments)),
 )

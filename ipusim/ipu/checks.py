@@ -1,0 +1,84 @@
+"""Checks of arguments that Graphcore has no text for: each names the argument, the value and what would be right."""
+
+from __future__ import annotations
+
+from reprlib import Repr
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError
+
+_INT32_MAX: Final = 2**31 - 1
+_SHORT: Final = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60  # characters of a value that a message quotes
+
+
+def wrong_type(name: str, expected: str, value: object) -> NoReturn:
+    """Raise ProgramTypeError for an argument of another type."""
+    raise ProgramTypeError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
+
+
+def wrong_value(name: str, expected: str, value: object) -> NoReturn:
+    """Raise ProgramError for an argument out of range."""
+    raise ProgramError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
+
+
+def integer(name: str, value: object) -> int:
+    """Return a whole number, which True and False are not."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        wrong_type(name, "a whole number", value)
+    return int(value)
+
+
+def whole(name: str, value: object, least: int = 0) -> int:
+    """Return a whole number from ``least`` to the largest of 32 bits."""
+    found = integer(name, value)
+    if not least <= found <= _INT32_MAX:
+        wrong_value(name, f"a whole number from {least} to {_INT32_MAX}", found)
+    return found
+
+
+def truth(name: str, value: object) -> bool:
+    """Return a truth value."""
+    if not isinstance(value, bool | np.bool_):
+        wrong_type(name, "True or False", value)
+    return bool(value)
+
+
+def three_state(name: str, value: object) -> bool | None:
+    """Return a truth value, or None for the default."""
+    if value is not None and not isinstance(value, bool | np.bool_):
+        wrong_type(name, "True, False or None", value)
+    return None if value is None else bool(value)
+
+
+def text(name: str, value: object) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        wrong_type(name, "a text", value)
+    return value
+
+
+def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
+    """Return a dtype of one of NumPy's ``kinds``; None, which NumPy takes for float64, is none."""
+    try:
+        found: np.dtype[Any] | None = None if value is None else np.dtype(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        wrong_type(name, "a dtype such as numpy.float32", value)
+    if found.kind not in kinds:
+        wrong_value(name, f"a {'floating-point' if kinds == 'f' else 'numeric'} dtype such as numpy.float32", value)
+    return found
+
+
+def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return an array of real or whole numbers or truth values."""
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths
+        found = None
+    if found is None or found.dtype.kind not in "biuf":
+        wrong_type(name, "an array or a number", value)
+    return found

@@ -1,0 +1,477 @@
+"""Every public callable of the Python door with arguments that it does not take.
+
+Each is refused with Graphcore's own text where it has one, else with a TypeError or a ValueError that names the
+argument, the value and what would be right; nothing is taken without a word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipusim.errors import IpusimError
+from ipusim.ipu import get_variable
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.optimizers import (
+    CrossReplicaOptimizer,
+    GradientDescentOptimizer,
+    MapGradientOptimizer,
+    MomentumOptimizer,
+    Optimizer,
+    Variable,
+)
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
+from ipusim.model import optimizers as core
+from ipusim.model.datasets import Dataset
+
+
+class Strange:
+    """An object whose text is known."""
+
+    def __repr__(self):
+        return "<strange>"
+
+
+#: What is put in the place of every argument.
+VALUES = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "-1": -1,
+    "0": 0,
+    "1": 1,
+    "huge": 2**70,
+    "1.5": 1.5,
+    "nan": math.nan,
+    "infinite": math.inf,
+    "complex": 1j,
+    "text": "bogus",
+    "empty text": "",
+    "bytes": b"bogus",
+    "empty list": [],
+    "empty tuple": (),
+    "list": ["bogus", Strange()],
+    "ragged": [[1], [2, 3]],
+    "empty dictionary": {},
+    "dictionary": {"bogus": 1},
+    "array": np.ones(3),
+    "array of texts": np.array(["bogus"]),
+    "class": Strange,
+    "object": Strange(),
+    "function": lambda: None,
+}
+NUMBERS = ["True", "False", "-1", "0", "1", "1.5", "nan", "infinite"]
+FUNCTIONS = ["class", "function"]
+TRUTH = ["True", "False"]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a callable.
+
+    Attributes:
+        label: the callable's name.
+        name: the argument's.
+        call: calls it with a value in the argument's place.
+        legal: names of the values that it takes.
+        texts: Graphcore's own, where it has any, as one pattern.
+        named: what ipusim's own messages call the argument.
+    """
+
+    label: str
+    name: str
+    call: Callable[[Any], object]
+    legal: tuple[str, ...] = ()
+    texts: str = "(?!)"
+    named: str = ""
+
+
+def of(label, function, given, **arguments):
+    """Return the arguments of a function, each with its legal values, Graphcore's texts, and its name if another."""
+    for name, (legal, *more) in arguments.items():
+
+        def call(value, name=name):
+            return function(**{key: make() for key, make in given.items() if key != name}, **{name: value})
+
+        yield Argument(label, name, call, tuple(legal), *more)
+
+
+def times_w(x):
+    return x * get_variable("w", np.ones(3))
+
+
+def identity(x):
+    return x
+
+
+def learn(loss):
+    return OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss)
+
+
+def feed():
+    return IPUInfeedQueue(repeat([np.ones(3)]))
+
+
+PIPELINE = {
+    "computational_stages": lambda: [times_w, identity],
+    "gradient_accumulation_count": lambda: 4,
+    "infeed_queue": feed,
+    "outfeed_queue": IPUOutfeedQueue,
+    "optimizer_function": lambda: learn,
+}
+WANTS_OPTIONS = r"must be a list or a tuple of PipelineStageOptions objects|to be of type PipelineStageOptions, but got"
+NO_REMOTE = (
+    "the current configuration of the IPU devices does not support remote memory|^Current configuration of the IPU"
+)
+PIPELINE_ARGUMENTS = of(
+    "pipeline",
+    pipeline,
+    PIPELINE,
+    computational_stages=(
+        (),
+        "needs to be a list or a tuple|requires at least two computational stages|^When the pipeline stage is a list",
+    ),
+    gradient_accumulation_count=(
+        (),
+        "gradient_accumulation_count must be|The number of iterations of the pipeline must",
+    ),
+    gradient_accumulation_dtype=(("None",),),
+    gradient_accumulation_for_captured_grads=(TRUTH,),
+    repeat_count=(("1",),),
+    batch_serialization_iterations=(("1",),),
+    infeed_queue=(
+        (),
+        "^infeed_queue is not an instance of|failed on nothing: TypeError: times_w\\(\\) missing 1 required",
+    ),
+    outfeed_queue=((), "^outfeed_queue is not an instance of|but no outfeed_queue has been provided"),
+    device_mapping=(("None",), "needs to be a list or a tuple|^Each stage must be mapped to an IPU"),
+    pipeline_schedule=(("None",), "^The given pipeline_schedule is not a member of"),
+    recomputation_mode=(("None",), "^The given recomputation_mode is not a member of"),
+    forward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
+    backward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
+    weight_update_poplar_options=(("None",), WANTS_OPTIONS),
+    offload_weight_update_variables=(("None", "False"), NO_REMOTE),
+    replicated_optimizer_state_sharding=(("None", "False"), "optimizer state must be offloaded"),
+    offload_activations=(("None", "False"), "^Activation offloading is only supported with"),
+    offload_gradient_accumulation_buffers=(("None", "False"), NO_REMOTE),
+    replicated_weight_sharding=(("None", "False"), "^Requested replicated weight sharding for"),
+    offload_weights=(("None", *TRUTH),),
+    continuous_weight_updates=(("False",), "^Continuous weight updates are currently not supported"),
+    outfeed_loss=(TRUTH,),
+    accumulate_outfeed=(TRUTH,),
+    accumulate_outfeed_dtype=(("None",),),
+    outfeed_mask=(("None", "empty list", "empty tuple"), "the `outfeed_mask` has elements"),
+    reduction_method=((), "^Cannot parse .* as one of GradientAccumulationReductionMethod"),
+    name=(("None", "text", "empty text"),),
+    config=(("None",),),
+)
+
+
+def in_a_stage(**arguments):
+    """Ask for a variable inside a stage."""
+    given = {key: make() for key, make in PIPELINE.items()}
+    given["computational_stages"] = [lambda x: x * get_variable(**arguments), identity]
+    pipeline(**given)
+
+
+def feeding(dataset):
+    queue = IPUInfeedQueue(dataset)
+    queue.take(0)
+    queue.take(1)
+
+
+def running_again(inputs):
+    given = {key: make() for key, make in PIPELINE.items()}
+    given["computational_stages"] = [lambda c, x: times_w(x) * c, identity]
+    pipeline(**given, inputs=[2.0]).run([inputs])
+
+
+def mapped(result):
+    """Train with a mapping function that returns ``result``."""
+    given = {key: make() for key, make in PIPELINE.items()}
+    optimizer = MapGradientOptimizer(GradientDescentOptimizer(0.1), lambda gradient, variable: result)
+    given["optimizer_function"] = lambda loss: OptimizerFunctionOutput(optimizer, loss)
+    pipeline(**given)
+
+
+def accumulating_in(dtype):
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**given, gradient_accumulation_dtype=lambda variable: dtype)
+
+
+def returning(result):
+    """Train with an optimizer function that returns ``result``."""
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**(given | {"optimizer_function": lambda loss: result}))
+
+
+def one_stage_on(ipu):
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**given, device_mapping=[0, ipu])
+
+
+def one_stage(stage):
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**(given | {"computational_stages": [times_w, stage]}))
+
+
+def one_input(value):
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**(given | {"computational_stages": [lambda c, x: times_w(x), identity]}), inputs=[value])
+
+
+def masking(mask):
+    given = {key: make() for key, make in PIPELINE.items()}
+    pipeline(**given, outfeed_mask=[mask])
+
+
+def variable():
+    return Variable("w", np.ones(3), {})
+
+
+def dataset():
+    return Dataset(np.ones((4, 3)), np.zeros(4, np.int32), 2)
+
+
+def setting(path):
+    *places, name = path.split(".")
+
+    def call(value):
+        config = IPUConfig()
+        setattr(operator.attrgetter(".".join(places))(config) if places else config, name, value)
+        if name in {"auto_select_ipus", "select_ipus", "machine", "poplar_options"}:
+            pipeline(**{key: make() for key, make in PIPELINE.items()}, config=config)
+
+    return call
+
+
+OUTPUT = {"opt": lambda: GradientDescentOptimizer(0.1), "loss": lambda: np.float32(1)}
+ORDINAL = "^Device ordinal must be"
+OTHERS = [
+    *of("get_variable", in_a_stage, {"name": lambda: "w", "initial": lambda: 1.0}, name=(("text",),)),
+    *of(
+        "get_variable",
+        in_a_stage,
+        {"name": lambda: "w", "initial": lambda: 1.0},
+        initial=(
+            [*NUMBERS, "array"],
+            "could not be broadcast together with shapes",
+            "variable 'w': expected an array of numbers",
+        ),
+        dtype=(("None",), "(?!)", "variable 'w': expected a(?: floating-point)? dtype"),
+    ),
+    Argument(
+        "stage",
+        "of computational_stages",
+        one_stage,
+        (),
+        "^When the pipeline stage is a list|failed on float64\\[3\\]: TypeError",
+        "stage",
+    ),
+    Argument("stage", "of device_mapping", one_stage_on, ("0", "1"), "(?!)", "device_mapping|IPUs"),
+    Argument("input", "of inputs", one_input, (*NUMBERS, "array", "empty list", "empty tuple"), "(?!)", "inputs"),
+    Argument("output", "of outfeed_mask", masking, ("False", "True"), "(?!)", "outfeed_mask"),
+    Argument("function", "of accumulators", accumulating_in, (), "(?!)", "gradient_accumulation_dtype"),
+    Argument("function", "of optimizers", returning, (), "(?!)", "optimizer_function"),
+    Argument("function", "of gradients", mapped, ("array",), "(?!)", "gradient_mapping_function"),
+    Argument("Pipeline.run", "inputs", running_again, ("-1", "0", "1", "1.5", "nan", "infinite", "True", "False")),
+    *of(
+        "IPUInfeedQueue",
+        IPUInfeedQueue,
+        {"dataset": lambda: [np.ones(3)]},
+        device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
+        prefetch_depth=(("None", "1"), "^prefetch_depth must be"),
+        optimise_latency=(TRUTH,),
+    ),
+    Argument(
+        "IPUInfeedQueue",
+        "dataset",
+        feeding,
+        ("array",),
+        "^expected a dataset with elements, got none|^expected 1 arrays in each element",
+    ),
+    Argument(
+        "IPUInfeedQueue",
+        "element",
+        lambda value: feeding([value] * 2),
+        (*NUMBERS, "array", "dictionary"),
+        "^Nested list/tuple",
+        "dataset",
+    ),
+    *of(
+        "repeat",
+        lambda dataset: next(repeat(dataset)),
+        {},
+        dataset=(("list", "ragged", "array", "array of texts"), "^expected a dataset with elements each time"),
+    ),
+    *of(
+        "micro_batches",
+        lambda **given: next(micro_batches(**given)),
+        {"dataset": dataset, "batch_size": lambda: 2},
+        dataset=((),),
+        batch_size=(("1",), "(?!)", "batch_size|micro-batch size"),
+        seed=(("0", "1"),),
+        shuffle=(TRUTH,),
+    ),
+    *of(
+        "IPUOutfeedQueue",
+        IPUOutfeedQueue,
+        {},
+        outfeed_mode=(("None",), "^Expected `outfeed_mode` value to be of"),
+        device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
+        buffer_depth=(("1", "huge"), "^Outfeed buffer depth cannot be less than 1"),
+        optimise_latency=(TRUTH,),
+    ),
+    *of("IPUOutfeedQueue.dequeue", lambda **given: finished().dequeue(**given), {}, wait_for_completion=(TRUTH,)),
+    *of("parse", GradientAccumulationReductionMethod.parse, {}, reduction_method=((), "^Cannot parse")),
+    *of(
+        "PipelineStageOptions",
+        PipelineStageOptions,
+        {},
+        convolution_options=(("None", "empty dictionary", "dictionary"), "must be dictionary"),
+    ),
+    *of(
+        "PipelineStageOptions",
+        PipelineStageOptions,
+        {},
+        matmul_options=(("None", "empty dictionary", "dictionary"), "must be dictionary"),
+    ),
+    *of(
+        "PipelineStageOptions",
+        PipelineStageOptions,
+        {},
+        slice_options=(("None", "empty dictionary", "dictionary"), "must be dictionary"),
+    ),
+    *of(
+        "GradientDescentOptimizer",
+        GradientDescentOptimizer,
+        {"learning_rate": lambda: 0.1},
+        learning_rate=(("0", "1", "1.5", "huge"), "(?!)", "learning.rate"),
+        use_locking=(TRUTH,),
+        name=(("text", "empty text"),),
+    ),
+    *of(
+        "MomentumOptimizer",
+        MomentumOptimizer,
+        {"learning_rate": lambda: 0.1, "momentum": lambda: 0.9},
+        learning_rate=(("0", "1", "1.5", "huge"), "(?!)", "learning.rate"),
+        momentum=(("0", "1", "1.5", "huge"),),
+        use_locking=(TRUTH,),
+        name=(("text", "empty text"),),
+    ),
+    *of(
+        "CrossReplicaOptimizer",
+        CrossReplicaOptimizer,
+        {"opt": lambda: GradientDescentOptimizer(0.1)},
+        opt=((),),
+        name=(("text", "empty text"),),
+    ),
+    *of(
+        "MapGradientOptimizer",
+        MapGradientOptimizer,
+        {"wrapped_optimizer": lambda: GradientDescentOptimizer(0.1), "gradient_mapping_function": lambda: max},
+        wrapped_optimizer=((),),
+        gradient_mapping_function=(FUNCTIONS,),
+        name=(("text", "empty text"),),
+    ),
+    *of("Optimizer", Optimizer, {"rule": lambda: core.SGD(0.1)}, rule=((),), name=(("text", "empty text"),)),
+    *of("Variable.assign", lambda **given: variable().assign(**given), {}, value=([*NUMBERS, "array"],)),
+    *of("Variable.assign_add", lambda **given: variable().assign_add(**given), {}, delta=([*NUMBERS, "array"],)),
+    *of("Variable.assign_sub", lambda **given: variable().assign_sub(**given), {}, delta=([*NUMBERS, "array"],)),
+    *of(
+        "OptimizerFunctionOutput",
+        OptimizerFunctionOutput,
+        OUTPUT,
+        opt=((), "opt must be a TensorFlow Optimizer or"),
+        loss=(("array",), "loss must be a TensorFlow Tensor object"),
+        compute_gradients_args=(("None", "empty tuple"), "compute_gradients_args must be a tuple"),
+        compute_gradients_kwargs=(("None", "empty dictionary"), "compute_gradients_kwargs must be a dict"),
+        apply_gradients_args=(("None", "empty tuple"), "apply_gradients_args must be a tuple"),
+        apply_gradients_kwargs=(("None", "empty dictionary", "dictionary"), "apply_gradients_kwargs must be a dict"),
+        variables=(
+            ("None", "empty list", "empty tuple"),
+            "variables must be a tuple or list|variables may only be used with OptimizerV2",
+        ),
+        tape=(("None",), "tape must be a GradientTape"),
+        gradient_capture_context=(("None",), "gradient_capture_context must be an"),
+        captured_gradient_outfeed=(("None",), "captured_gradient_outfeed must be an instance of IPUOutfeedQueue"),
+    ),
+    *(
+        Argument(f"IPUConfig.{path}", "", setting(path), tuple(legal), rf"Trying to set {path} to |{more}", path)
+        for path, legal, more in [
+            (
+                "auto_select_ipus",
+                (),
+                "^Unsupported number of IPUs|^No IPU devices configured|^Trying to compile a graph",
+            ),
+            (
+                "select_ipus",
+                (),
+                "^No IPU devices configured|has no device with id|^Trying to compile a graph for an IPU device",
+            ),
+            ("selection_order", (), "(?!)"),
+            ("allow_recompute", TRUTH, "(?!)"),
+            ("io_tiles.num_io_tiles", ("0", "1", "huge"), "(?!)"),
+            ("io_tiles.place_ops_on_io_tiles", TRUTH, "(?!)"),
+            ("io_tiles.available_memory_proportion", (), "(?!)"),
+            ("device_connection.enable_remote_buffers", TRUTH, "(?!)"),
+            ("device_connection.type", (), "(?!)"),
+            ("device_connection.version", ("empty text",), "(?!)"),
+            ("optimizations.minimum_remote_tensor_size", ("0", "1", "huge"), "(?!)"),
+            (
+                "matmuls.poplar_options",
+                (),
+                "^No IPU devices configured|expected no option but availableMemoryProportion",
+            ),
+            ("convolutions.poplar_options", (), "^No IPU devices|expected no option but availableMemoryProportion"),
+            ("machine", (), "^No IPU devices configured|^unknown system"),
+        ]
+    ),
+]
+
+
+def finished():
+    queue = IPUOutfeedQueue(IPUOutfeedMode.ALL)
+    queue.connect([((), np.dtype(np.float32))], True)
+    return queue
+
+
+CASES = [
+    pytest.param(argument, value, id=f"{argument.label} {argument.name} {value}")
+    for argument, value in itertools.product([*PIPELINE_ARGUMENTS, *OTHERS], VALUES)
+]
+
+
+@pytest.mark.parametrize(("argument", "value"), CASES)
+def test_what_an_argument_does_not_take_is_refused_by_name(argument, value):
+    given = VALUES[value]
+    if value in argument.legal:
+        argument.call(given)
+        return
+    with pytest.raises((TypeError, ValueError)) as caught:
+        argument.call(given)
+    assert isinstance(caught.value, IpusimError)
+    text = str(caught.value)
+    if re.search(argument.texts, text):
+        return
+    assert re.search(argument.named or rf"\b{argument.name}\b", text)
+    assert "expected" in text
+    assert any(part in text for part in quotes(given))
+
+
+def quotes(value):
+    """What a message may quote of a value: itself or an element, as Python writes it or shortened; or its type."""
+    parts = [value, *value] if isinstance(value, list | tuple | dict | np.ndarray) else [value]
+    shapes = [str(np.shape(value))] if isinstance(value, np.ndarray) or value in ([], ()) else []
+    return [*(repr(part)[:20] for part in parts), type(value).__name__, *shapes]
