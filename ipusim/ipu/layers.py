@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
+from ipusim.ipu import checks
 from ipusim.model.layer import Array, Layer, Loss, Shape
 from ipusim.model.variables import draw_key, get_variable
 
@@ -33,10 +34,12 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
         x: the input, whose first axis is the batch.
         seed: of the initial parameters, together with the name.
 
-    Raises ModelError for an input that the layer does not take. Dropout draws in training, by the name.
+    Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for arguments of
+    other types. Dropout draws in training, by the name.
     """
     from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
+    _check(name, of, "output_shape", x, seed)
     shape = tuple(x.shape[1:])
     of.output_shape(shape)
     parameters = _parameters(name, of, x, seed)
@@ -55,13 +58,25 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
 
     from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
+    _check(name, of, "check_labels", x, seed)
     if isbox(labels) and isinstance(labels._node, VJPNode):
         raise ModelError(f"loss {name!r}: expected labels that depend on no variable, as no gradient goes back to them")
-    shape, targets = tuple(x.shape[1:]), np.asarray(getval(labels))
+    shape, targets = tuple(x.shape[1:]), checks.numbers("labels", getval(labels))
     of.check_labels(shape, targets)
     parameters = _parameters(name, of, x, seed)
     call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), targets)
     return run_layer(call, x, *parameters.values())
+
+
+def _check(name: object, of: object, method: str, x: Any, seed: object) -> None:
+    """Refuse arguments of other types, where a layer or loss is what has ``method``."""
+    if not checks.text("name", name):
+        checks.wrong_value("name", "a name for the layer", name)
+    if isinstance(of, type) or not callable(getattr(of, method, None)):
+        checks.wrong_type("of", "a layer such as Dense(64), or a loss such as SoftmaxCrossEntropy()", of)
+    if not getattr(x, "shape", ()) or x.dtype.kind not in "biuf":
+        checks.wrong_type("x", "an array of numbers (batch, ...)", x)
+    checks.whole("seed", seed)
 
 
 def _parameters(name: str, of: Any, x: Any, seed: int) -> dict[str, Any]:

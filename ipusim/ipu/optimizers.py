@@ -266,10 +266,12 @@ class MappedByFunctions(GradientMap):
         """
         found: Any = gradient
         for function in self.functions():
-            found = checks.numbers("gradient_mapping_function", function(found, variable))
+            returned = function(found, variable)
+            found = checks.numbers("gradient_mapping_function", returned)
             if found.shape != gradient.shape:
-                expected = f"a gradient of shape {gradient.shape} from it and not {found.shape}"
-                checks.wrong_value("gradient_mapping_function", expected, found)
+                checks.wrong_value(
+                    "gradient_mapping_function", f"a gradient of shape {gradient.shape} from it", returned
+                )
         return np.asarray(found, gradient.dtype)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:

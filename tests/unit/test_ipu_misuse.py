@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import IpusimError
-from ipusim.ipu import get_variable
+from ipusim.ipu import get_variable, layers
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
@@ -34,6 +34,8 @@ from ipusim.ipu.optimizers import (
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipusim.model import optimizers as core
 from ipusim.model.datasets import Dataset
+from ipusim.model.layers import Dense
+from ipusim.model.losses import MeanSquaredError
 
 
 class Strange:
@@ -71,9 +73,9 @@ VALUES = {
     "object": Strange(),
     "function": lambda: None,
 }
-NUMBERS = ["True", "False", "-1", "0", "1", "1.5", "nan", "infinite"]
+NUMBERS = ("True", "False", "-1", "0", "1", "1.5", "nan", "infinite")
 FUNCTIONS = ["class", "function"]
-TRUTH = ["True", "False"]
+TRUTH = ("True", "False")
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ PIPELINE_ARGUMENTS = of(
         (),
         "gradient_accumulation_count must be|The number of iterations of the pipeline must",
     ),
-    gradient_accumulation_dtype=(("None",),),
+    gradient_accumulation_dtype=(("None",), "for variable 'w', got TypeError: <lambda>"),
     gradient_accumulation_for_captured_grads=(TRUTH,),
     repeat_count=(("1",),),
     batch_serialization_iterations=(("1",),),
@@ -170,7 +172,7 @@ PIPELINE_ARGUMENTS = of(
     continuous_weight_updates=(("False",), "^Continuous weight updates are currently not supported"),
     outfeed_loss=(TRUTH,),
     accumulate_outfeed=(TRUTH,),
-    accumulate_outfeed_dtype=(("None",),),
+    accumulate_outfeed_dtype=(("None",), "expected one dtype for all outputs, got a function"),
     outfeed_mask=(("None", "empty list", "empty tuple"), "the `outfeed_mask` has elements"),
     reduction_method=((), "^Cannot parse .* as one of GradientAccumulationReductionMethod"),
     name=(("None", "text", "empty text"),),
@@ -178,11 +180,13 @@ PIPELINE_ARGUMENTS = of(
 )
 
 
-def in_a_stage(**arguments):
-    """Ask for a variable inside a stage."""
-    given = {key: make() for key, make in PIPELINE.items()}
-    given["computational_stages"] = [lambda x: x * get_variable(**arguments), identity]
-    pipeline(**given)
+def train(**changes):
+    return pipeline(**({key: make() for key, make in PIPELINE.items()} | changes))
+
+
+def in_a_stage(function):
+    """Return what calls ``function`` in the last stage, with arguments and the stage's input ``x``."""
+    return lambda **given: train(computational_stages=[times_w, lambda x: function(**{"x": x} | given)])
 
 
 def feeding(dataset):
@@ -191,49 +195,14 @@ def feeding(dataset):
     queue.take(1)
 
 
-def running_again(inputs):
-    given = {key: make() for key, make in PIPELINE.items()}
-    given["computational_stages"] = [lambda c, x: times_w(x) * c, identity]
-    pipeline(**given, inputs=[2.0]).run([inputs])
+def with_inputs(value):
+    return train(computational_stages=[lambda c, x: times_w(x), identity], inputs=[value])
 
 
 def mapped(result):
     """Train with a mapping function that returns ``result``."""
-    given = {key: make() for key, make in PIPELINE.items()}
     optimizer = MapGradientOptimizer(GradientDescentOptimizer(0.1), lambda gradient, variable: result)
-    given["optimizer_function"] = lambda loss: OptimizerFunctionOutput(optimizer, loss)
-    pipeline(**given)
-
-
-def accumulating_in(dtype):
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**given, gradient_accumulation_dtype=lambda variable: dtype)
-
-
-def returning(result):
-    """Train with an optimizer function that returns ``result``."""
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**(given | {"optimizer_function": lambda loss: result}))
-
-
-def one_stage_on(ipu):
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**given, device_mapping=[0, ipu])
-
-
-def one_stage(stage):
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**(given | {"computational_stages": [times_w, stage]}))
-
-
-def one_input(value):
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**(given | {"computational_stages": [lambda c, x: times_w(x), identity]}), inputs=[value])
-
-
-def masking(mask):
-    given = {key: make() for key, make in PIPELINE.items()}
-    pipeline(**given, outfeed_mask=[mask])
+    train(optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss))
 
 
 def variable():
@@ -251,7 +220,7 @@ def setting(path):
         config = IPUConfig()
         setattr(operator.attrgetter(".".join(places))(config) if places else config, name, value)
         if name in {"auto_select_ipus", "select_ipus", "machine", "poplar_options"}:
-            pipeline(**{key: make() for key, make in PIPELINE.items()}, config=config)
+            train(config=config)
 
     return call
 
@@ -259,33 +228,78 @@ def setting(path):
 OUTPUT = {"opt": lambda: GradientDescentOptimizer(0.1), "loss": lambda: np.float32(1)}
 ORDINAL = "^Device ordinal must be"
 OTHERS = [
-    *of("get_variable", in_a_stage, {"name": lambda: "w", "initial": lambda: 1.0}, name=(("text",),)),
     *of(
         "get_variable",
-        in_a_stage,
-        {"name": lambda: "w", "initial": lambda: 1.0},
+        in_a_stage(lambda x, **given: x * get_variable(**given)),
+        {"name": lambda: "v", "initial": lambda: 1.0},
+        name=(("text",),),
         initial=(
             [*NUMBERS, "array"],
             "could not be broadcast together with shapes",
-            "variable 'w': expected an array of numbers",
+            "variable 'v': expected an array of numbers",
         ),
-        dtype=(("None",), "(?!)", "variable 'w': expected a(?: floating-point)? dtype"),
+        dtype=(("None",), "(?!)", "variable 'v': expected a(?: floating-point)? dtype"),
+    ),
+    *of(
+        "layer",
+        in_a_stage(layers.layer),
+        {"name": lambda: "l", "of": lambda: Dense(2), "x": lambda: np.ones((4, 3))},
+        name=(("text",),),
+        of=((),),
+        x=((), "^a dense layer needs an input of at least one axis"),
+        seed=(("0", "1"),),
+    ),
+    *of(
+        "loss",
+        in_a_stage(layers.loss),
+        {
+            "name": lambda: "l",
+            "of": MeanSquaredError,
+            "x": lambda: np.ones((3, 1)),
+            "labels": lambda: np.ones((3, 1)),
+        },
+        name=(("text",),),
+        of=((),),
+        x=((), "^mean squared error"),
+        labels=((), "^mean squared error"),
+        seed=(("0", "1"),),
     ),
     Argument(
         "stage",
         "of computational_stages",
-        one_stage,
+        lambda stage: train(computational_stages=[times_w, stage]),
         (),
         "^When the pipeline stage is a list|failed on float64\\[3\\]: TypeError",
-        "stage",
+        "computational_stages",
     ),
-    Argument("stage", "of device_mapping", one_stage_on, ("0", "1"), "(?!)", "device_mapping|IPUs"),
-    Argument("input", "of inputs", one_input, (*NUMBERS, "array", "empty list", "empty tuple"), "(?!)", "inputs"),
-    Argument("output", "of outfeed_mask", masking, ("False", "True"), "(?!)", "outfeed_mask"),
-    Argument("function", "of accumulators", accumulating_in, (), "(?!)", "gradient_accumulation_dtype"),
-    Argument("function", "of optimizers", returning, (), "(?!)", "optimizer_function"),
-    Argument("function", "of gradients", mapped, ("array",), "(?!)", "gradient_mapping_function"),
-    Argument("Pipeline.run", "inputs", running_again, ("-1", "0", "1", "1.5", "nan", "infinite", "True", "False")),
+    Argument(
+        "IPU", "of device_mapping", lambda ipu: train(device_mapping=[0, ipu]), ("0", "1"), "(?!)", "device_mapping"
+    ),
+    Argument("input", "of inputs", with_inputs, (*NUMBERS, "array", "empty list", "empty tuple"), "(?!)", "inputs"),
+    Argument("truth", "of outfeed_mask", lambda mask: train(outfeed_mask=[mask]), TRUTH, "(?!)", "outfeed_mask"),
+    Argument(
+        "result",
+        "of gradient_accumulation_dtype",
+        lambda dtype: train(gradient_accumulation_dtype=lambda variable: dtype),
+        (),
+        "(?!)",
+        "gradient_accumulation_dtype",
+    ),
+    Argument(
+        "result",
+        "of optimizer_function",
+        lambda result: train(optimizer_function=lambda loss: result),
+        (),
+        "(?!)",
+        "optimizer_function",
+    ),
+    Argument("result", "of gradient_mapping_function", mapped, ("array",), "(?!)", "gradient_mapping_function"),
+    Argument(
+        "Pipeline.run",
+        "inputs",
+        lambda value: with_inputs(2.0).run([value]),
+        NUMBERS,
+    ),
     *of(
         "IPUInfeedQueue",
         IPUInfeedQueue,
@@ -473,5 +487,5 @@ def test_what_an_argument_does_not_take_is_refused_by_name(argument, value):
 def quotes(value):
     """What a message may quote of a value: itself or an element, as Python writes it or shortened; or its type."""
     parts = [value, *value] if isinstance(value, list | tuple | dict | np.ndarray) else [value]
-    shapes = [str(np.shape(value))] if isinstance(value, np.ndarray) or value in ([], ()) else []
-    return [*(repr(part)[:20] for part in parts), type(value).__name__, *shapes]
+    shapes = [np.shape(value)] if isinstance(value, np.ndarray) or value in ([], ()) else []
+    return [f"got {part}" for part in (*(repr(part)[:20] for part in parts), type(value).__name__, *shapes)]
