@@ -34,8 +34,8 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
         x: the input, whose first axis is the batch.
         seed: of the initial parameters, together with the name.
 
-    Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for
-    arguments of other types. Dropout draws in training, by the name.
+    Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for arguments of
+    other types. Dropout draws in training, by the name.
     """
     from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
