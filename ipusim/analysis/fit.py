@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint, Holder
@@ -71,11 +70,6 @@ class Fit:
         """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins."""
         (holder, _), *_ = self.too_large[0].largest(1)
         return holder
-
-    def check(self) -> None:
-        """Raise OutOfMemoryError unless every IPU fits."""
-        if self.too_large:
-            raise OutOfMemoryError(self.verdict())
 
 
 def remote_verdict(footprint: Footprint, system: System) -> str:

@@ -13,6 +13,7 @@ from ipusim.hardware.system import System
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.config import IPUConfig, default_system
+from ipusim.ipu.memory import check_memory
 from ipusim.ipu.optimizers import Variable
 from ipusim.ipu.traced import Traced
 from ipusim.model.function_profile import Summed, profile
@@ -92,7 +93,7 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
         plan, system, notes = schedule.plan(program.shape), system.without_io_tiles(), (*notes, why)
     check(plan)
     memory = fit(plan, footprint(plan, program), None if system.free else system.ipu.sram_bytes)
-    memory.check()
+    check_memory(memory, system)
     return Built(program, plan, system, memory, notes)
 
 

@@ -27,14 +27,14 @@ MAX_PARAMETER_ELEMENTS: Final = 2**26
 #: Elements of one micro-batch's activations in all layers, times the micro-batches that are alive at once.
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
 #: Memory of the machine that simulates a run, all files included, in bytes.
-MAX_RUN_BYTES: Final = 4 * 2**30
+MAX_RUN_BYTES: Final = 2 * 2**30
 #: What a run takes of it, in bytes: for each span, of which every pass is one, and for each pass of a Plan.
 #: Measured; a test measures it again.
-SPAN_BYTES: Final = 1_100
-PASS_BYTES: Final = 500
-_TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
+SPAN_BYTES: Final = 500
+PASS_BYTES: Final = 300
 #: Cycles of one run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
+_TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
 
 
 def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:

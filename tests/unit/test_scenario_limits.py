@@ -65,7 +65,7 @@ def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text == (
-        "expected a run that takes at most 4 GiB of memory here, got one of about 7.439 GiB: 624000 "
+        "expected a run that takes at most 2 GiB of memory here, got one of about 3.719 GiB: 624000 "
         "gradient_accumulation_count x 1 repeat_count x 1 steps make 4992000 spans of the trace; make one of the "
         "three smaller"
     )
