@@ -6,7 +6,7 @@ import codecs
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -48,11 +48,12 @@ def prepare_streams() -> None:
     sys.stderr = _taking_all(sys.stderr, sys.__stderr__, 2)
 
 
-def _taking_all(stream: object, original: object, descriptor: int) -> io.TextIOWrapper:
-    if isinstance(stream, io.TextIOWrapper) and (stream is not original or stream.isatty()):
-        stream.reconfigure(errors=_ERRORS)
+def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int) -> TextIO:
+    if stream is not None and (stream is not original or stream.isatty()):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ERRORS)
         return stream
-    encoding = stream.encoding if isinstance(stream, io.TextIOWrapper) else "utf-8"
+    encoding = stream.encoding if stream is not None else "utf-8"
     buffer = io.BufferedWriter(_Outlet(descriptor, "wb", closefd=False))
     return io.TextIOWrapper(buffer, encoding, _ERRORS, line_buffering=descriptor == 2)
 
