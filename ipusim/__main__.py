@@ -1,6 +1,19 @@
-"""``python -m ipusim``: the command line."""
+"""The process ``ipusim``, or ``python -m ipusim``: what it needs before anything else is imported."""
 
-from ipusim.cli import main
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Run the command line; an interrupt while it starts ends the process at once, as nothing is to be cleared up."""
+    # A process that was started with interrupts ignored, as by nohup, goes on ignoring them.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ipusim.cli import main as command_line  # noqa: PLC0415 - an import may be interrupted too
+
+    command_line()
+
 
 if __name__ == "__main__":
     main()

@@ -7,9 +7,10 @@ Every import that costs time stands inside the command that needs it, so that
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -18,6 +19,7 @@ import typer
 
 from ipusim import __version__
 from ipusim.errors import IpusimError, OutputError
+from ipusim.streams import prepare_streams
 
 if TYPE_CHECKING:
     from ipusim.machine.simulate import Progress
@@ -94,8 +96,8 @@ def run(
     folder = out or Path("reports") / experiment.name
     check_picture(experiment.executions, start, end, phase, execution)
     check_trace_format(trace_format)
-    with ResultsFolder(folder, RESULT_FILES) as results:
-        with _progress(experiment.name) as progress:
+    with _interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
+        with _progress(experiment.name, heed) as progress:
             result = execute(experiment, progress)
         missing = ""
         try:
@@ -104,6 +106,7 @@ def run(
             missing = f"{error}; the picture shows execution {execution} instead"
             window = picture_window(result.timeline, execution=execution)
         files = run_files(result, window, trace_format)
+        heed()
         results.write(files)
     if experiment.description:
         typer.echo(experiment.description)
@@ -149,10 +152,11 @@ def compare(
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     folder = out or Path("reports") / run_name(load_scenario(scenario, overrides or ()), scenario)
-    with ResultsFolder(folder, COMPARISON_FILES) as results:
-        with _progress("comparing") as progress:
+    with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
+        with _progress("comparing", heed) as progress:
             rows = compare_schedules(scenario, names, overrides or (), progress)
         files = comparison_files(rows)
+        heed()
         results.write(files)
     summaries = [row.result.summary for row in rows if row.result is not None]
     refused = [row.schedule for row in rows if row.result is None]
@@ -271,10 +275,40 @@ def _print_table(table: Table) -> None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Progress | None]:
-    """Give a function that draws a progress bar, once a run has lasted a while on a terminal; None elsewhere."""
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Clear up on an interrupt, and only then end as an interrupted process does; elsewhere it ends at once.
+
+    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one.
+    """
+    interrupted = False
+
+    def heed() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield heed
+        return
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield heed
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
+    """Give a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda _done, _total: heed()
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
@@ -284,6 +318,7 @@ def _progress(name: str) -> Iterator[Progress | None]:
         task = bar.add_task(name, total=None, visible=False)
 
         def show(done: int, total: int) -> None:
+            heed()
             if time.monotonic() - began > _PATIENCE_S:
                 bar.update(task, completed=done, total=total, visible=True)
 
@@ -292,6 +327,8 @@ def _progress(name: str) -> Iterator[Progress | None]:
 
 def main() -> None:
     """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
+    prepare_streams()
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
     try:
         app()
     except IpusimError as error:
@@ -300,6 +337,9 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         typer.echo(f"{where}{error.strerror or error}", err=True)
+        sys.exit(2)
+    except MemoryError as error:
+        typer.echo(f"this takes more memory than there is: {error}", err=True)
         sys.exit(2)
 
 

@@ -1,0 +1,203 @@
+"""Whatever surrounds the process (streams, encodings, backends, names of files, interrupts), no run breaks by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
+SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
+TRAINING = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
+COMMAND = f"'{sys.executable}' -W error -m ipusim"
+FILES = {"summary.json", "timeline.npz", "trace.png", "trace.svg"}
+
+posix = pytest.mark.skipif(os.name != "posix", reason="a shell's redirections")
+
+
+def ipusim(*words, **environment):
+    command = [sys.executable, "-W", "error", "-m", "ipusim", *words]
+    return subprocess.run(command, capture_output=True, check=False, env={**os.environ, **environment})
+
+
+def shell(line):
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+
+
+def is_whole(folder):
+    return {path.name for path in folder.iterdir()} >= FILES and not (folder / ".ipusim" / "new").exists()
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
+def test_a_run_prints_in_any_encoding(tmp_path, encoding):
+    done = ipusim("run", SMALL, "--out", tmp_path, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = done.stdout.decode(encoding)
+    arrow = "→" if encoding == "utf-16" else ">"
+    assert f"1{arrow}0{arrow}2" in shown
+    assert is_whole(tmp_path)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_scenario_is_checked_whatever_surrounds_it(path):
+    """One process for each scenario, with all at once: a Windows pipe's encoding, a notebook's backend, no errors."""
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} check '{path}' 2>&-"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+    )
+    assert done.returncode == 0
+    assert b"stages " in done.stdout
+
+
+@posix
+@pytest.mark.parametrize(
+    "redirected", [">&-", "2>&-", ">&- 2>&- <&-", "| head -n 1", "| true", "2>&1 | true", "2> /dev/full"]
+)
+def test_a_run_is_whole_wherever_its_output_goes(tmp_path, redirected):
+    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' {redirected}; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert is_whole(tmp_path)
+
+
+@posix
+def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
+    assert is_whole(tmp_path)
+
+
+@posix
+def test_a_mistake_is_exit_code_2_with_standard_error_closed():
+    assert shell(f"{COMMAND} run nowhere.yaml 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "module://matplotlib_inline.backend_inline", "module://nowhere"])
+def test_no_backend_of_a_notebook_gets_in_the_way(tmp_path, backend):
+    done = ipusim("run", SMALL, "--out", tmp_path, MPLBACKEND=backend)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert is_whole(tmp_path)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        (b"a\nb\x1b[31m[bold]", "a%0Ab%1B[31m[bold]"),
+        (b"caf\xe9", "caf%E9"),
+        ("日本語 模型".encode(), "日本語 模型"),
+        (b"$\\frac{$", "$\\frac{$"),
+    ],
+    ids=["control characters", "not UTF-8", "CJK", "mathematics"],
+)
+def test_a_scenario_may_have_any_name(tmp_path, name, called):
+    path = os.fsencode(tmp_path) + b"/" + name + b".yaml"
+    shutil.copy(MEMORY, path)
+    folder = tmp_path / os.fsdecode(name)
+    done = ipusim("run", path, "--out", folder)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert is_whole(folder)
+    assert json.loads((folder / "summary.json").read_text("utf-8"))["name"] == called
+    assert ElementTree.parse(folder / "trace.svg")
+    done = ipusim("trace", folder / "timeline.npz", "--out", folder / "again.png")
+    assert (done.returncode, done.stderr) == (0, b"")
+    for words in (("check", path), ("compare", path, "--schedules", "grouped", "--out", folder)):
+        done = ipusim(*words)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_folder_of_a_name_that_is_no_text_can_be_written(tmp_path):
+    shutil.copy(SMALL, os.fsencode(tmp_path) + b"/caf\xe9.yaml")
+    command = [sys.executable, "-m", "ipusim", "run", b"caf\xe9.yaml"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert is_whole(tmp_path / "reports" / "caf%E9")
+
+
+def interrupted(command, cwd, seen):
+    """Start the command, interrupt it once ``seen`` says so, and return its exit code and what it printed after."""
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            seen(process)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    return process.returncode, output, errors
+
+
+@posix
+@pytest.mark.parametrize("module", ["typer", "numpy", "ruamel.yaml", "simpy", "ipusim.scenario.resolve", "matplotlib"])
+def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
+    def imported(process):
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip().startswith(module):
+                return
+        pytest.fail(f"{module} was never imported")
+
+    command = [sys.executable, "-X", "importtime", "-m", "ipusim", "run", TRAINING, "--out", "out"]
+    code, output, errors = interrupted(command, tmp_path, imported)
+    assert code == -signal.SIGINT
+    assert output == ""
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+@posix
+def test_an_interrupted_run_clears_up_and_says_nothing(tmp_path):
+    def opened(process):
+        while not (tmp_path / "out" / ".ipusim" / "new").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+
+    command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", "out"]
+    code, output, errors = interrupted(command, tmp_path, opened)
+    assert code == -signal.SIGINT
+    assert (output, errors) == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@posix
+def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
+    """One that comes within a callback from C is lost, here while the libraries' threads are counted."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ctypes, signal, threadpoolctl\n"
+        "enter = threadpoolctl.threadpool_limits.__enter__\n"
+        "def interrupted(self):\n"
+        "    ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()\n"
+        "    return enter(self)\n"
+        "threadpoolctl.threadpool_limits.__enter__ = interrupted\n"
+    )
+    command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", tmp_path / "out"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert done.returncode == -signal.SIGINT
+    assert "Exception ignored on calling ctypes callback" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@posix
+def test_a_run_that_is_told_to_ignore_interrupts_does(tmp_path):
+    command = ["bash", "-c", f"trap '' INT; exec {COMMAND} run '{SMALL}' --out '{tmp_path}/out'"]
+
+    def opened(process):
+        while not (tmp_path / "out" / ".ipusim" / "new").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+
+    code, _, errors = interrupted(command, tmp_path, opened)
+    assert (code, errors) == (0, "")
+    assert is_whole(tmp_path / "out")
