@@ -224,7 +224,7 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("schedule", "interleaved", "--stages", "1024"), "--count: expected at most 1000000 operations, more than"),
         (("run", SMALL, "--to", "9223372036854775808"), "--to: expected a cycle from 0 to 4611686018427387904, the"),
         (("run", SMALL, "--from", "9223372036854775808"), "--from: expected a cycle from 0 to 46116860184273879"),
-        (("run", SMALL, "--execution", "9" * 4000), "--execution: expected an execution from 0 to 0, got 9999"),
+        (("run", SMALL, "--execution", "9" * 4000), "--execution: expected an execution numbered 0, got 9999"),
         (("schedule", "grouped", "--mapping", "0,1", "--stages", "3"), "Each stage must be mapped to an IPU"),
     ],
 )
