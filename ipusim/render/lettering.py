@@ -8,7 +8,9 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TypeVar
 
+import numpy as np
 from matplotlib.font_manager import FontProperties
+from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
 T = TypeVar("T")
@@ -18,8 +20,11 @@ T = TypeVar("T")
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Return the width of ``text`` in points at a font size of ``size`` points, in matplotlib's own font."""
     font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
-    # Spaces at the ends have no outline; none of the labels has any.
-    return float(TextPath((0, 0), text, prop=font).get_extents().width) if text else 0.0
+    # Spaces at the ends have no outline; none of the labels has any. Outlines of this font end on points of theirs:
+    # asking every curve for its extent gave the same numbers, and took a third of a run of 64 IPUs' picture.
+    outline = TextPath((0, 0), text, prop=font)
+    across = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
+    return float(np.ptp(across)) if len(across) else 0.0
 
 
 def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
