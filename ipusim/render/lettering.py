@@ -19,12 +19,14 @@ T = TypeVar("T")
 @lru_cache(maxsize=65536)
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Return the width of ``text`` in points at a font size of ``size`` points, in matplotlib's own font."""
+    if not text.strip():
+        return 0.0
     font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
     # Spaces at the ends have no outline; none of the labels has any. Outlines of this font end on points of theirs:
     # asking every curve for its extent gave the same numbers, and took a third of a run of 64 IPUs' picture.
     outline = TextPath((0, 0), text, prop=font)
     across = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
-    return float(np.ptp(across)) if len(across) else 0.0
+    return float(np.ptp(across))
 
 
 def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
