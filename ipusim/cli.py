@@ -6,6 +6,7 @@ Every import that costs time stands inside the command that needs it, so that
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -96,6 +97,7 @@ def run(
     folder = out or Path("reports") / experiment.name
     check_picture(experiment.executions, start, end, phase, execution)
     check_trace_format(trace_format)
+    _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
         with _progress(experiment.name, heed) as progress:
             result = execute(experiment, progress)
@@ -152,6 +154,7 @@ def compare(
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     folder = out or Path("reports") / run_name(load_scenario(scenario, overrides or ()), scenario)
+    _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
         with _progress("comparing", heed) as progress:
             rows = compare_schedules(scenario, names, overrides or (), progress)
@@ -272,6 +275,13 @@ def _print_table(table: Table) -> None:
         for row in shown.rows:
             drawn.add_row(*map(Text, row))
         console.print(drawn)
+
+
+def _keep_watch() -> None:
+    """Look for garbage from here on, in a process that put it off until long work begins; what there is, stays."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

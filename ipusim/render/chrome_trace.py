@@ -7,8 +7,8 @@ Format", the Chromium project's document of the format.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
@@ -44,7 +44,7 @@ _COLOURS: Final[dict[int, str]] = {
 _FIRST_THREAD: Final = 1001
 
 
-def write_chrome_trace(content: TraceContent, file: BinaryIO) -> None:
+def write_chrome_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:
     """Write the trace file of a run, an event a line; equal Timelines give equal bytes."""
     info = content.timeline.info
     about = {
@@ -54,12 +54,12 @@ def write_chrome_trace(content: TraceContent, file: BinaryIO) -> None:
         "selection_order": info.selection_order,
         "clock_hz": info.clock_hz,
     }
-    file.write(f'{{"displayTimeUnit":"ns","otherData":{_text(about)},"traceEvents":[\n'.encode())
+    write(f'{{"displayTimeUnit":"ns","otherData":{_text(about)},"traceEvents":[\n'.encode())
     separator = ""
     for lines in _parts(content):
-        file.write((separator + ",\n".join(lines)).encode())
+        write((separator + ",\n".join(lines)).encode())
         separator = ",\n"
-    file.write(b"\n]}\n")
+    write(b"\n]}\n")
 
 
 def _parts(content: TraceContent) -> Iterator[list[str]]:

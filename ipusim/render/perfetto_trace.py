@@ -5,9 +5,9 @@ Messages are those of the ``perfetto`` package, whose protocol documents their f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,22 +39,22 @@ _CATEGORIES: Final = (*dict.fromkeys(naming.category for naming in NAMING.values
 _CATEGORY_OF: Final = np.array([_CATEGORIES.index(NAMING[kind].category) + 1 for kind in sorted(NAMING)])
 
 
-def write_perfetto_trace(content: TraceContent, file: BinaryIO) -> None:
+def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:
     """Write the trace file of a run; equal Timelines give equal bytes.
 
     Packets of one track stand in order of time, as readers need it; else order is free.
     """
     info = content.timeline.info
-    file.write(_names((), ()))
+    write(_names((), ()))
     for number, track in enumerate(content.tracks.all):
-        file.write(_descriptor(number, track))
+        write(_descriptor(number, track))
     for band in content.bands():
-        file.write(_band(_uuid(content.tracks.phases), band))
+        write(_band(_uuid(content.tracks.phases), band))
     for counter in content.counters:
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
-        file.write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
+        write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
     for slices in content.slices():
-        file.write(b"".join(_slices(slices, info.stages)))
+        write(b"".join(_slices(slices, info.stages)))
 
 
 def _uuid(track: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 from ipusim.scenario import load_experiment
 from ipusim.study.report import trace_file
 from ipusim.study.run import execute
+from tests.bench.scenarios import timed_stages
 
 #: Rounds, of which the fastest counts.
 ROUNDS = 5
@@ -20,16 +21,8 @@ def result(tmp_path):
     """Return a function that runs so many stages on as many IPUs, known by their cycles and bytes."""
 
     def of(system, stages, count):
-        lines = (
-            f"    - {{name: s{stage}, forward: {1000 + stage % 7}, backward: 2000, update: 100, "
-            "parameter_bytes: 4 KiB, stash_bytes: 4 KiB, output_bytes: 4 KiB, gradient_bytes: 4 KiB}"
-            for stage in range(stages)
-        )
         path = tmp_path / "long.yaml"
-        path.write_text(
-            f"system: {{name: {system}, auto_select_ipus: {stages}}}\nmemory: report\npipeline:\n  schedule: grouped\n"
-            f"  gradient_accumulation_count: {count}\n  stages:\n" + "\n".join(lines)
-        )
+        path.write_text(timed_stages(system, stages, count))
         return execute(load_experiment(path))
 
     return of

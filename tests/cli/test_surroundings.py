@@ -126,9 +126,17 @@ def test_the_folder_of_a_name_that_is_no_text_can_be_written(tmp_path):
     assert is_whole(tmp_path / "reports" / "caf%E9")
 
 
+#: Goes on as the command that follows, which heeds interrupts even if the tests run in the background and ignore them.
+HEEDING = [
+    sys.executable,
+    "-Sc",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
+]
+
+
 def interrupted(command, cwd, seen):
     """Start the command, interrupt it once ``seen`` says so, and return its exit code and what it printed after."""
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*HEEDING, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
             seen(process)
@@ -183,7 +191,14 @@ def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
     )
     command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", tmp_path / "out"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    done = subprocess.run(
+        [*HEEDING, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=120,
+    )
     assert done.returncode == -signal.SIGINT
     assert "Exception ignored on calling ctypes callback" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -214,7 +214,7 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
 def test_the_trace_file_has_no_overlaps_on_any_track(load, read_perfetto, independent):
     timeline = execute(load(f"system.sync_replicas_independently={independent}")).timeline
     file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file)
+    write_perfetto_trace(TraceContent(timeline), file.write)
     trace = read_perfetto(file.getvalue())
     assert not any(each.around for each in trace.slices if each.track[1] != "phases")
     names = {path[-1] for path in trace.tracks}

@@ -124,7 +124,7 @@ def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
 def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
     timeline = lock_step(**chosen)
     file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file)
+    write_perfetto_trace(TraceContent(timeline), file.write)
     slices = [each for each in read_perfetto(file.getvalue()).slices if each.track[1] != "phases"]
     assert not any(each.around for each in slices)
     on_ipus = [each for each in slices if each.track[1].startswith("IPU ")]

@@ -21,7 +21,7 @@ HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
 
 def written(timeline):
     file = io.BytesIO()
-    write_chrome_trace(TraceContent(timeline), file)
+    write_chrome_trace(TraceContent(timeline), file.write)
     return file.getvalue()
 
 

@@ -26,7 +26,7 @@ HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
 
 def written(*content):
     file = io.BytesIO()
-    write_perfetto_trace(TraceContent(*content), file)
+    write_perfetto_trace(TraceContent(*content), file.write)
     return file.getvalue()
 
 
