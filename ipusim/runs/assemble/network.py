@@ -13,11 +13,11 @@ from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.skips import Add
-from ipusim.scenario.build_layer import build_layer, python_arguments
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
-from ipusim.scenario.problems import did_you_mean
-from ipusim.scenario.stages import PlacedLayer
+from ipusim.runs.assemble.build_layer import build_layer, python_arguments
+from ipusim.runs.assemble.stages import PlacedLayer
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import did_you_mean
+from ipusim.runs.request.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
 
 
 def is_loss(layer: PlacedLayer) -> bool:

@@ -22,12 +22,12 @@ from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.python_file import load_function
 from ipusim.model.residual import Residual
 from ipusim.model.skips import Add
-from ipusim.scenario import layer_spec as spec_of
-from ipusim.scenario.fields import Node
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import CyclesSpec, InnerLayerSpec, LayerSpec, ParallelSpec, PythonSpec, ResidualSpec
-from ipusim.scenario.limits import check_parameters
-from ipusim.scenario.problems import KeyPath
+from ipusim.runs.assemble.limits import check_parameters
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request import layer_spec as spec_of
+from ipusim.runs.request.fields import Node
+from ipusim.runs.request.layer_spec import CyclesSpec, InnerLayerSpec, LayerSpec, ParallelSpec, PythonSpec, ResidualSpec
 
 #: What each kind of layer is made by: its keys, but for name and type, are the arguments.
 MADE_BY: Final[dict[type[Node], type[Any]]] = {

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from ipusim.model.activations import ACTIVATIONS
 from ipusim.model.recurrent import RECURRENT_ACTIVATIONS
-from ipusim.scenario.fields import Axis, Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
+from ipusim.runs.request.fields import Axis, Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
 
 _ActivationName = Annotated[str, Choice(tuple(ACTIVATIONS))]
 _RecurrentActivationName = Annotated[str, Choice(RECURRENT_ACTIVATIONS)]
