@@ -16,10 +16,10 @@ from ipusim.ipu.config import IPUConfig, default_system
 from ipusim.ipu.memory import check_memory
 from ipusim.ipu.optimizers import Variable
 from ipusim.ipu.traced import Traced
-from ipusim.model.function_profile import Summed, profile
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
 from ipusim.model.profile import StageProfile
-from ipusim.model.stage_options import with_options
+from ipusim.model.stages.function_profile import Summed, profile
+from ipusim.model.stages.stage_options import with_options
 from ipusim.pipeline.check import check
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.offload import Offload, no_effect_without_replicas, resolve_offload, resolve_sharding

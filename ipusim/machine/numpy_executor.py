@@ -18,10 +18,10 @@ import numpy.typing as npt
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
-from ipusim.model.layer import Key
-from ipusim.model.not_finite import is_finite, origin
-from ipusim.model.optimizers import JointOptimizer, State, Updated
-from ipusim.model.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.layers.layer import Key
+from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
+from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
 from ipusim.model.cost import MeasuredWork
-from ipusim.model.dropout import Dropout
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.gru import GRU
-from ipusim.model.layer import Layer, LayerCost
-from ipusim.model.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.parallel import Parallel
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.python_file import load_function
-from ipusim.model.residual import Residual
-from ipusim.model.skips import Add
+from ipusim.model.functions.python_file import load_function
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layer import Layer, LayerCost
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.parallel import Parallel
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.residual import Residual
+from ipusim.model.stages.skips import Add
 from ipusim.scenario import layer_spec as spec_of
 from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings
@@ -70,7 +70,7 @@ def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) 
             with findings.at(path):
                 return Parallel(branches) if len(branches) == len(inner) else None
         case PythonSpec():
-            from ipusim.model.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+            from ipusim.model.layers.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
 
             arguments = python_arguments(spec, path, base, findings)
             with findings.at(path):

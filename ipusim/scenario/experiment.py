@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.hardware.system import System
-from ipusim.model.datasets import Dataset
-from ipusim.model.stage import LayerStage
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.scenario.schema import Scenario

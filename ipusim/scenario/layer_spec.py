@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Strict, Tag
 
-from ipusim.model.activations import ACTIVATIONS
-from ipusim.model.recurrent import RECURRENT_ACTIVATIONS
+from ipusim.model.layers.activations import ACTIVATIONS
+from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS
 from ipusim.scenario.fields import Axis, Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
 
 _ActivationName = Annotated[str, Choice(tuple(ACTIVATIONS))]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ipusim.hardware.system import System
-from ipusim.model.build_stages import Returning, build_stages
-from ipusim.model.datasets import constant_predictor_loss
-from ipusim.model.feed import Feed
-from ipusim.model.network import Network
-from ipusim.model.stage import LayerStage
+from ipusim.model.data.datasets import constant_predictor_loss
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import Returning, build_stages
+from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ipusim.errors import ModelError
-from ipusim.model.datasets import Dataset
-from ipusim.model.embedding import Embedding
-from ipusim.model.layer import Layer, Loss, Shape
-from ipusim.model.layers import Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.skips import Add
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.layer import Layer, Loss, Shape
+from ipusim.model.layers.layers import Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.stages.skips import Add
 from ipusim.scenario.build_layer import build_layer, python_arguments
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
@@ -102,7 +102,7 @@ def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) 
         case MeanSquaredErrorSpec():
             return MeanSquaredError()
         case PythonSpec() as spec:
-            from ipusim.model.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+            from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
             arguments = python_arguments(spec, layer.path, base, findings)
             labels = dataset.y

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.feed import Feed
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.optimizers import SGD, Momentum, Optimizer
+from ipusim.model.data.feed import Feed
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
 from ipusim.model.profile import StageProfile, Work
-from ipusim.model.stage import LayerStage
+from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.scenario.fields import Node

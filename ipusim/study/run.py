@@ -13,7 +13,7 @@ from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.evaluate import Evaluation, evaluate
-from ipusim.model.users_code import Failing
+from ipusim.model.functions.users_code import Failing
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check
 from ipusim.pipeline.footprint import footprint

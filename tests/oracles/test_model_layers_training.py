@@ -8,25 +8,25 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.build_stages import build_stages
-from ipusim.model.convolution import Conv2D
-from ipusim.model.datasets import Dataset
-from ipusim.model.dropout import Dropout
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.feed import Feed
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.gru import GRU
-from ipusim.model.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.optimizers import SGD
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.residual import Residual
-from ipusim.model.synthetic import synthetic_classes, synthetic_tokens
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.data.synthetic import synthetic_classes, synthetic_tokens
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.residual import Residual
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find

@@ -15,8 +15,8 @@ from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
-from ipusim.model.build_stages import build_stages
-from ipusim.model.network import Network
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.scenario import load_experiment

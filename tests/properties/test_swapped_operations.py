@@ -17,13 +17,13 @@ from ipusim.errors import MissingTensorError, PlanError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape

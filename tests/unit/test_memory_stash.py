@@ -8,14 +8,14 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.model.build_stages import build_stages
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
-from ipusim.model.stash import stash_bytes
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.stash import stash_bytes
 
 
 def stages(layers, shape, loss=None, cuts=()):

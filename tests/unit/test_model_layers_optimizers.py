@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.build_stages import build_stages
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
+from ipusim.model.stages.build_stages import build_stages
 
 RATE, B1, B2 = 0.1, 0.9, 0.99
 

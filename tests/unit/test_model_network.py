@@ -3,17 +3,17 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
-from ipusim.model.build_stages import build_stages
 from ipusim.model.cost import MeasuredWork, pass_cycles, work_cycles
-from ipusim.model.datasets import Dataset
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.python_layer import PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
-from ipusim.model.python_layer import PythonLoss
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")

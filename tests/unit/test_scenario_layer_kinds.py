@@ -10,16 +10,16 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.layers import Dense
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import LayerNorm
-from ipusim.model.optimizers import SGD
-from ipusim.model.python_layer import PythonLayer
-from ipusim.model.residual import Residual
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.layers.residual import Residual
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD
 from ipusim.scenario import Experiment, ScenarioError, load_experiment
 from ipusim.scenario.build_layer import MADE_BY
 from ipusim.scenario.layer_spec import InnerLayerSpec, LayerSpec

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
-from ipusim.model.layer import LayerCost
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
 from ipusim.scenario import Experiment, ScenarioError, json_schema, load_experiment
