@@ -37,7 +37,7 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
     Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for arguments of
     other types. Dropout draws in training, by the name.
     """
-    from ipusim.model.layers.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     _check(name, of, "output_shape", x, seed)
     shape = tuple(x.shape[1:])
@@ -56,7 +56,7 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     from autograd.core import VJPNode  # noqa: PLC0415 - as below
     from autograd.tracer import getval, isbox  # noqa: PLC0415 - as below
 
-    from ipusim.model.layers.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     _check(name, of, "check_labels", x, seed)
     if isbox(labels) and isinstance(labels._node, VJPNode):

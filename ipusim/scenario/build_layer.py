@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ipusim.model.cost import MeasuredWork
 from ipusim.model.functions.python_file import load_function
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout
@@ -21,7 +22,6 @@ from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.residual import Residual
-from ipusim.model.stages.skips import Add
 from ipusim.scenario import layer_spec as spec_of
 from ipusim.scenario.fields import Node
 from ipusim.scenario.findings import Findings

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ipusim.errors import ModelError
 from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layer import Layer, Loss, Shape
 from ipusim.model.layers.layers import Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.stages.skips import Add
 from ipusim.scenario.build_layer import build_layer, python_arguments
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec

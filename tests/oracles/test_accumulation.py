@@ -17,6 +17,7 @@ from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.scenario import load_experiment
@@ -44,7 +45,7 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
         **accumulation,
     )
     shape = PlanShape((0, 1), count)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape, schedule)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape, schedule)
     weights, gradients = [], []
 
     class Watched(NumpyExecutor):
@@ -172,7 +173,7 @@ def test_a_function_that_fails_late_is_named():
         stages, Feed(Dataset(np.ones((1, 1)), np.zeros(1, np.int32), 1), 1), SGD(0.5), "SUM", np.dtype(float)
     )
     shape = PlanShape((0, 1), 16)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape)
     with pytest.raises(
         ModelError,
         match=r"F0\.8 of stage 'stage 0' failed in execution 0: layer 'late': python function 'late' "

@@ -27,6 +27,7 @@ from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
@@ -119,7 +120,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     feed = Feed(dataset, BATCH, seed=3)
     reduction = "MEAN" if mean else "SUM"
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), SEED)
-    profiles = tuple(stage.profile(BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
+    profiles = tuple(layer_profile(stage, BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
     mapping = (0,) * len(stages) if schedule == "single" else tuple(range(len(stages)))
     shape = PlanShape(mapping, COUNT, recompute=recompute)
     program = PipelineProgram(
@@ -201,7 +202,7 @@ def test_inference_drops_nothing():
     stages = build_stages(network, split(network, ["same"]))
     feed = Feed(dataset, 2, shuffle=False)
     shape = PlanShape((0, 1), 2, training=False)
-    profiles = tuple(stage.profile(2, 8, training=False) for stage in stages)
+    profiles = tuple(layer_profile(stage, 2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
     simulate(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)

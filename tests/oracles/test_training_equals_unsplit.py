@@ -20,6 +20,7 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network, split
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
@@ -93,7 +94,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     feed = Feed(dataset(), BATCH, seed=3)
     optimizer = optimizer or SGD(RATE)
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), seed=11)
-    profiles = tuple(s.profile(BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
+    profiles = tuple(layer_profile(s, BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
     shape = PlanShape(mapping, COUNT, recompute=recompute, recompute_inline=inline)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH

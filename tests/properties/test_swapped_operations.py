@@ -24,6 +24,7 @@ from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape
@@ -54,7 +55,7 @@ def machine(plan):
     data = Dataset(rng.normal(size=(16, 2)), rng.normal(size=(16, 2)))
     built = build_stages(network, groups)
     workload = Workload(built, Feed(data, 1), SGD(0.1), "SUM", np.dtype(np.float64))
-    profiles = tuple(stage.profile(1, 8) for stage in built)
+    profiles = tuple(layer_profile(stage, 1, 8) for stage in built)
     program = PipelineProgram(profiles, plan.shape, plan.schedule)
     simulate(
         plan, program, build_system("free", mapping=plan.shape.mapping), executor=NumpyExecutor(plan.shape, workload)

@@ -16,7 +16,7 @@ Operands and results of every call but a change of view add to the memory traffi
 A product begins a step of its own, and takes its operands over the exchange; products in
 a row that share one (those of a layer's two gradients, of queries, keys and values) begin
 together, and it travels once. Other calls go on with what lies on the tiles. A layer of
-this package is a step that costs what the layer says (:mod:`ipusim.model.layers.layer_call`).
+this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`).
 Comparisons and other functions without a gradient, and calls on constants alone,
 are not seen and cost nothing.
 """
@@ -36,12 +36,12 @@ from autograd.tracer import Node, getval, new_box, notrace_primitives, register_
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.gradient import pullback, pullback_of_several
+from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array
-from ipusim.model.layers.layer_call import Call
 from ipusim.model.layers.layers import Flatten
 from ipusim.model.profile import Work
-from ipusim.model.stages.stash import root_of
 
 
 def _names(text: str) -> frozenset[str]:

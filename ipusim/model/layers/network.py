@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Generic
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape
-from ipusim.model.stages.skips import Add
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
-from ipusim.model.stages.stash import kept_arrays
 
 #: Bytes of an element where a stage has no floating-point array at all.
 _DEFAULT_ITEMSIZE = 4

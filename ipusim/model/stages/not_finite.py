@@ -10,9 +10,9 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Array, Key, Parameters
 from ipusim.model.layers.network import NamedLayer
-from ipusim.model.stages.skips import Add
 from ipusim.model.stages.stage import LayerStage, Stage
 
 

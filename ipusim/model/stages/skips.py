@@ -14,44 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipusim.errors import ModelError
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, Key, Parameters, Saved, Shape
 from ipusim.model.stages.bound_stage import BoundStage, Receiver
-
-
-@dataclass(frozen=True)
-class Add(Parameterless):
-    """The sum of the layer before and of an earlier layer, of the same shape.
-
-    It stands in a network as a layer does; the stage around it does the sum, as
-    it alone has both values.
-
-    Attributes:
-        source: name of the earlier layer.
-    """
-
-    source: str
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the input."""
-        return input_shape
-
-    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Raise ModelError: a sum of two values needs both."""
-        raise ModelError(f"the sum with {self.source!r} is its stage's to make")
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Raise ModelError, as ``forward`` does."""
-        raise ModelError(f"the sum with {self.source!r} is its stage's to make")
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return one sum for each element, forward of the values and backward of their gradients."""
-        count = batch * math.prod(input_shape)
-        work = Work(flops=count, sram_bytes=3 * count * itemsize, exchange_bytes=count * itemsize, itemsize=itemsize)
-        return LayerCost(work, work)
 
 
 @dataclass(frozen=True)

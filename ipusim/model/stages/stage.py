@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,16 +12,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ModelError
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
 from ipusim.model.layers.network import NamedLayer
-from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
-from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
-from ipusim.model.stages.skips import Add, Piece, Routes, SkippingStage
-from ipusim.model.stages.stash import stash_bytes, with_memory
+from ipusim.model.stages.skips import Piece, Routes, SkippingStage
 
 
 class Stage(Protocol):
@@ -93,10 +89,11 @@ class LayerStage:
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of its layers, the loss included."""
-        return tuple(named.name for named in self._described)
+        return tuple(named.name for named in self.described)
 
     @property
-    def _described(self) -> tuple[NamedLayer[Described], ...]:
+    def described(self) -> tuple[NamedLayer[Described], ...]:
+        """The layers in order, the loss last."""
         layers = tuple(NamedLayer[Described](named.name, named.layer) for named in self.named_layers)
         return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
 
@@ -115,19 +112,19 @@ class LayerStage:
         """The names of the stage's parameters, ``layer/W``."""
         return tuple(
             f"{named.name}/{name}"
-            for named, shape in zip(self._described, self.shapes, strict=False)
+            for named, shape in zip(self.described, self.shapes, strict=False)
             for name in named.layer.parameter_shapes(shape)
         )
 
     @cached_property
     def parameter_count(self) -> int:
         """The number of trainable elements of the stage."""
-        return sum(parameter_count(n.layer, shape) for n, shape in zip(self._described, self.shapes, strict=False))
+        return sum(parameter_count(n.layer, shape) for n, shape in zip(self.described, self.shapes, strict=False))
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Draw each layer's parameters from a generator of (seed, place in the network)."""
         parameters: dict[str, Array] = {}
-        for offset, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
+        for offset, (named, shape) in enumerate(zip(self.described, self.shapes, strict=False)):
             rng = np.random.default_rng([seed, self.first_position + offset])
             own = named.layer.initial_parameters(shape, rng, dtype)
             parameters.update((f"{named.name}/{name}", array) for name, array in own.items())
@@ -221,97 +218,6 @@ class LayerStage:
             first_position=self.first_position,
             lowest=self.first_trained,
             gives_predictions=self.gives_predictions,
-        )
-
-    def profile(
-        self,
-        batch: int,
-        itemsize: int,
-        label_bytes: int = 0,
-        training: bool = True,
-        optimizer: Optimizer | None = None,
-        accumulator_itemsize: int | Callable[[str], int] | None = None,
-    ) -> StageProfile:
-        """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
-
-        ``label_bytes`` are the bytes of one micro-batch's labels, which go through
-        every copy on the way to the stage with the loss. In training, the backward
-        pass ends with what the optimizer's gradient map does, and with adding the
-        gradients to their accumulators: a sum for each parameter, which reads the gradient,
-        and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
-        default the parameters' own; or a function of the parameter's name, ``layer/W``).
-        The weight update reads those. The last stage sends nothing on: see :meth:`result_bytes`.
-        """
-        first = self.first_position == 0
-        lowest = self.first_trained if first else 0
-        held = self._accumulators(accumulator_itemsize or itemsize)
-        held_bytes = sum(size * each for size, each in held)
-        forward: list[Work] = []
-        backward: list[Work] = []
-        for index, (named, shape) in enumerate(zip(self._described, self.shapes, strict=False)):
-            try:
-                cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
-            except ModelError as error:
-                raise ModelError(f"layer {named.name!r} on {batch} samples of shape {shape}: {error}") from None
-            forward.append(cost.forward)
-            if index >= lowest:
-                backward.append(cost.backward)
-        count = self.parameter_count
-        variables = [VariableSize(size, itemsize, each) for size, each in held]
-        accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
-        update = update_work(variables, optimizer) if optimizer else ()
-        passing_labels = label_bytes if self.labels_travel_on else 0
-        routes = self.routes or Routes()
-        arriving, leaving = (batch * itemsize * routes.elements(each) for each in (routes.arriving, routes.leaving))
-        profile = StageProfile(
-            name=self.name,
-            forward=tuple(forward),
-            backward=(*reversed(backward), *accumulation) if training else (),
-            update=update if training else (),
-            output_bytes=0 if self.is_last else self.result_bytes(batch, itemsize) + leaving + passing_labels,
-            gradient_bytes=0 if first or not training else batch * math.prod(self.shapes[0]) * itemsize + arriving,
-            parameter_bytes=count * itemsize,
-            label_bytes=0 if self.is_last else passing_labels,
-        )
-        profile = with_memory(profile, self, batch, itemsize, label_bytes, training, optimizer)
-        used = batch * itemsize * routes.elements((*routes.arriving, *routes.fetched), routes.used)
-        waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in routes.stored)
-        # Forward the values wait, and in training backward their gradients.
-        waiting *= 2 if training else 1
-        profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)
-        if self.checkpoints and training:
-            own_labels = label_bytes if self.loss is not None else 0
-            profile = self._with_checkpoints(profile, tuple(forward), batch, itemsize, own_labels)
-        narrowest = min((each for _, each in held), default=itemsize)
-        return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
-
-    def _accumulators(self, itemsize: int | Callable[[str], int]) -> list[tuple[int, int]]:
-        """Return the elements of each parameter, and the bytes of one element of its accumulator."""
-        return [
-            (math.prod(of), itemsize(f"{named.name}/{name}") if callable(itemsize) else itemsize)
-            for named, shape in zip(self._described, self.shapes, strict=False)
-            for name, of in named.layer.parameter_shapes(shape).items()
-        ]
-
-    def _with_checkpoints(
-        self, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
-    ) -> StageProfile:
-        """Return the profile with what is computed again, what is kept for that, and what is alive at a time.
-
-        Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
-        does not, labels included. That one is gone when the others' activations come, in its place.
-        """
-        starts = (0, *self.checkpoints)
-        first = self.first_needed if self.first_position == 0 else 0
-        again = self.clusters[first : -1 if self.is_last else None]
-        inner = self.checkpoints[:-1] if self.is_last else self.checkpoints
-        values = sum(batch * math.prod(self.shapes[at]) * itemsize for at in inner)
-        tail = stash_bytes(self.clusters[-1], batch, itemsize) if self.is_last else 0
-        return replace(
-            profile,
-            recompute=forward[starts[first] : starts[-1] if self.is_last else None],
-            kept_again_bytes=profile.input_bytes - own_labels + values + tail,
-            cluster_bytes=max([0, *(stash_bytes(cluster, batch, itemsize) - tail for cluster in again)]),
         )
 
     def result_elements(self, batch: int) -> tuple[int, ...]:

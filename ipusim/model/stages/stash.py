@@ -9,26 +9,24 @@ and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.layer import Array, Described, Loss, Parameters, Shape, parameter_count
+from ipusim.model.layers.kept_arrays import kept_arrays
+from ipusim.model.layers.layer import Array, Described, Loss, Shape, parameter_count
 from ipusim.model.layers.layers import Flatten
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.python_layer import PythonLoss
+from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Routes
-
-if TYPE_CHECKING:
-    from ipusim.model.learning.optimizers import Optimizer
-    from ipusim.model.stages.stage import LayerStage
+from ipusim.model.stages.stage import LayerStage
 
 #: float16 is measured as float32, whose products are fast, at half the bytes.
 _MEASURED_ITEMSIZE: Final = {2: 4, 4: 4, 8: 8}
@@ -48,7 +46,7 @@ def with_memory(
     ``label_bytes`` are those of one micro-batch's labels. The accumulators are left out.
     """
     sizes = [math.prod(shape) for shape in stage.shapes]
-    layers = [named.layer for named in (*stage.named_layers, *_named_loss(stage))]
+    layers = [named.layer for named in stage.described]
     weights = [parameter_count(layer, shape) for layer, shape in zip(layers, stage.shapes, strict=False)]
     touched = [
         start + end  # of a loss there is no output to speak of, and a change of view touches nothing
@@ -99,7 +97,7 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     dtype = np.dtype(f"f{measured}")
     parameters = {
         f"{named.name}/{name}": np.zeros(shape, dtype)
-        for named, before in zip((*stage.named_layers, *_named_loss(stage)), stage.shapes, strict=False)
+        for named, before in zip(stage.described, stage.shapes, strict=False)
         for name, shape in named.layer.parameter_shapes(before).items()
     }
     labels = None if stage.loss is None else _labels(stage.loss.layer, stage.shapes[-1], samples, dtype)
@@ -121,18 +119,6 @@ def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
     return (*routes.arriving, *routes.fetched) if routes else ()
 
 
-def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
-    """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
-    kept = {id(root): root for root in map(root_of, _arrays(saved))}
-    for parameter in parameters.values():
-        kept.pop(id(root_of(parameter)), None)
-    return list(kept.values())
-
-
-def _named_loss(stage: LayerStage) -> Iterable[Any]:
-    return () if stage.loss is None else (stage.loss,)
-
-
 def _takes_ids(stage: LayerStage) -> bool:
     """Tell whether the stage begins with an embedding, whose input are whole numbers."""
     layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, Flatten))
@@ -146,44 +132,3 @@ def _labels(loss: Loss, shape: Shape, samples: int, dtype: npt.DTypeLike) -> Arr
     if isinstance(loss, PythonLoss):
         return np.zeros((samples, *loss.label_shape), loss.label_dtype)
     return np.zeros((samples, *shape[:-1]), np.int32)
-
-
-def root_of(array: Array) -> Array:
-    """Return the array whose memory ``array`` lies in: a view keeps all of it alive."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
-def _arrays(saved: Any) -> Iterator[Array]:
-    """Yield every array that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
-    seen: dict[int, Any] = {}
-    waiting = [saved]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen:
-            continue
-        seen[id(thing)] = thing  # keeps it alive, so that no other takes its id
-        match thing:
-            case np.ndarray():
-                yield thing
-            case tuple() | list() | set() | frozenset():
-                waiting.extend(thing)
-            case dict():
-                waiting.extend(thing.values())
-            case FunctionType():
-                waiting.extend(cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell))
-            case MethodType():
-                waiting.append(thing.__self__)
-            case _ if is_dataclass(thing) and not isinstance(thing, type):
-                waiting.extend(getattr(thing, field.name) for field in fields(thing))
-            case _ if hasattr(type(thing), "__slots__"):
-                waiting.extend(getattr(thing, slot, None) for slot in type(thing).__slots__)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True
