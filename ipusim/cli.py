@@ -248,7 +248,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     program = experiment.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {experiment.executions}, "
-        f"micro-batches {program.shape.count} in each, on {experiment.system}"
+        f"micro-batches {program.shape.micro_batches} in each, on {experiment.system}"
     )
 
 

@@ -55,14 +55,14 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
     again = mode if chosen.allow_recompute and arguments.training else None
     sizes = tuple(map(len, arguments.stages))
     shape = PlanShape(
-        arguments.mapping,
-        arguments.count * arguments.batch_serialization_iterations,
-        arguments.training,
-        again == THEN_BACKPROPAGATE,
-        again == INTERLEAVED,
-        tiles.place_ops,
-        sizes if max(sizes) > 1 else (),
-        arguments.batch_serialization_iterations,
+        mapping=arguments.mapping,
+        micro_batches=arguments.count * arguments.batch_serialization_iterations,
+        training=arguments.training,
+        recompute=again == THEN_BACKPROPAGATE,
+        recompute_inline=again == INTERLEAVED,
+        overlapped_io=tiles.place_ops,
+        sizes=sizes if max(sizes) > 1 else (),
+        serialization=arguments.batch_serialization_iterations,
     )
     plan = schedule.plan(shape)
     system = default_system(config, arguments.mapping, schedule.pipelined)

@@ -127,7 +127,7 @@ class NumpyExecutor:
         self._watching = True
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
+            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()))
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
@@ -353,7 +353,7 @@ class NumpyExecutor:
 
     def _element(self, micro_batch: int) -> int:
         """Return the place in the feed of a micro-batch of the current execution."""
-        return (self._execution * self._shape.count + micro_batch) * self._replicas + self._replica
+        return (self._execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""

@@ -218,7 +218,7 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
 
 def _few_samples(program: PipelineProgram, system: System, samples: int) -> tuple[str, ...]:
     """Return a warning where one weight update takes samples several times, as the data have fewer."""
-    batch = program.micro_batch_size * program.shape.count * system.replicas
+    batch = program.micro_batch_size * program.shape.micro_batches * system.replicas
     if not program.shape.training or batch <= samples:
         return ()
     return (
@@ -356,14 +356,14 @@ def _place(
     shape = None
     with findings.at(MAPPING):
         shape = PlanShape(
-            mapping.ipus,
-            pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
-            training,
-            again == THEN_BACKPROPAGATE,
-            again == INTERLEAVED,
-            overlapped_io,
-            mapping.sizes,
-            pipeline.batch_serialization_iterations,
+            mapping=mapping.ipus,
+            micro_batches=pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
+            training=training,
+            recompute=again == THEN_BACKPROPAGATE,
+            recompute_inline=again == INTERLEAVED,
+            overlapped_io=overlapped_io,
+            sizes=mapping.sizes,
+            serialization=pipeline.batch_serialization_iterations,
         )
     system = resolve_system(scenario, mapping, findings)
     return system, None if shape is None else resolve_plan(scenario, shape, findings)

@@ -44,7 +44,7 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
         np.dtype(dtype),
         **accumulation,
     )
-    shape = PlanShape((0, 1), count)
+    shape = PlanShape(mapping=(0, 1), micro_batches=count)
     program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape, schedule)
     weights, gradients = [], []
 
@@ -172,7 +172,7 @@ def test_a_function_that_fails_late_is_named():
     workload = Workload(
         stages, Feed(Dataset(np.ones((1, 1)), np.zeros(1, np.int32), 1), 1), SGD(0.5), "SUM", np.dtype(float)
     )
-    shape = PlanShape((0, 1), 16)
+    shape = PlanShape(mapping=(0, 1), micro_batches=16)
     program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape)
     with pytest.raises(
         ModelError,

@@ -122,7 +122,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), SEED)
     profiles = tuple(layer_profile(stage, BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
     mapping = (0,) * len(stages) if schedule == "single" else tuple(range(len(stages)))
-    shape = PlanShape(mapping, COUNT, recompute=recompute)
+    shape = PlanShape(mapping=mapping, micro_batches=COUNT, recompute=recompute)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )
@@ -201,7 +201,7 @@ def test_inference_drops_nothing():
     dataset = Dataset(np.arange(12.0).reshape(4, 3), np.zeros(4, np.int32), 2)
     stages = build_stages(network, split(network, ["same"]))
     feed = Feed(dataset, 2, shuffle=False)
-    shape = PlanShape((0, 1), 2, training=False)
+    shape = PlanShape(mapping=(0, 1), micro_batches=2, training=False)
     profiles = tuple(layer_profile(stage, 2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))

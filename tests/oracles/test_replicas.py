@@ -51,7 +51,7 @@ def load(tmp_path):
 
 def trained_alone(experiment, replicas):
     """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload, experiment.program.shape.count
+    workload, count = experiment.workload, experiment.program.shape.micro_batches
     (stage,) = build_stages(*whole_network(workload))
     weights = stage.initial_parameters(workload.seed, workload.dtype)
     slots = {name: np.zeros_like(array) for name, array in weights.items()}
@@ -95,7 +95,7 @@ def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, ove
     replicas = ipus // 2
     result = execute(experiment)
     losses, weights = trained_alone(experiment, replicas)
-    count = experiment.program.shape.count
+    count = experiment.program.shape.micro_batches
     assert len(result.learning.losses) == len(losses)
     for loss in result.learning.losses:
         element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica

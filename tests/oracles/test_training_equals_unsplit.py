@@ -95,7 +95,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     optimizer = optimizer or SGD(RATE)
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), seed=11)
     profiles = tuple(layer_profile(s, BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
-    shape = PlanShape(mapping, COUNT, recompute=recompute, recompute_inline=inline)
+    shape = PlanShape(mapping=mapping, micro_batches=COUNT, recompute=recompute, recompute_inline=inline)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )

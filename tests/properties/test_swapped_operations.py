@@ -32,15 +32,15 @@ from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
 
 PLANS = [
-    ("grouped", PlanShape((0, 1), 4)),
-    ("grouped", PlanShape((0, 1, 0), 6)),
-    ("grouped", PlanShape((0, 1), 4, recompute=True)),
-    ("grouped", PlanShape((0, 1, 2), 3, training=False)),
-    ("interleaved", PlanShape((0, 1, 2), 3)),
-    ("interleaved", PlanShape((0, 1), 4, recompute=True)),
-    ("sequential", PlanShape((0, 1, 2), 2)),
-    ("sharded", PlanShape((0, 1, 0), 2)),
-    ("single", PlanShape((0, 0), 3)),
+    ("grouped", PlanShape(mapping=(0, 1), micro_batches=4)),
+    ("grouped", PlanShape(mapping=(0, 1, 0), micro_batches=6)),
+    ("grouped", PlanShape(mapping=(0, 1), micro_batches=4, recompute=True)),
+    ("grouped", PlanShape(mapping=(0, 1, 2), micro_batches=3, training=False)),
+    ("interleaved", PlanShape(mapping=(0, 1, 2), micro_batches=3)),
+    ("interleaved", PlanShape(mapping=(0, 1), micro_batches=4, recompute=True)),
+    ("sequential", PlanShape(mapping=(0, 1, 2), micro_batches=2)),
+    ("sharded", PlanShape(mapping=(0, 1, 0), micro_batches=2)),
+    ("single", PlanShape(mapping=(0, 0), micro_batches=3)),
 ]
 
 
