@@ -8,7 +8,7 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.durations import durations
 from ipusim.machine.extent import most_spans
-from ipusim.model.layers.inner_sizes import inner_sizes
+from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape

@@ -8,9 +8,7 @@ from pathlib import Path
 from ipusim.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.layer import Layer, Loss, Shape
-from ipusim.model.layers.layers import Flatten
+from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.scenario.build_layer import build_layer, python_arguments
@@ -85,12 +83,12 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
 
     Raises ModelError unless an embedding, and nothing else, takes them.
     """
-    if isinstance(layer, Embedding):
+    if isinstance(layer, TakesTokens):
         if not tokens:
             raise ModelError("an embedding needs whole numbers, such as those of data of type synthetic_tokens")
         layer.check_ids(dataset.x)
         return False
-    if tokens and not isinstance(layer, Flatten):
+    if tokens and not isinstance(layer, View):
         raise ModelError(f"the whole numbers of {dataset.name} need an embedding first")
     return tokens
 

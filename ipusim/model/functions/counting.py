@@ -39,8 +39,7 @@ from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.layers.kept_arrays import root_of
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array
-from ipusim.model.layers.layers import Flatten
+from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, View
 from ipusim.model.profile import Work
 
 
@@ -156,7 +155,7 @@ class Tally:
         self.steps.append(call.cost().forward)
         x, *parameters = args
         left = 0 if call.labels is not None else value.nbytes
-        moves = not isinstance(call.layer, Flatten)
+        moves = not isinstance(call.layer, View)
         self.touched_bytes = max(self.touched_bytes, (x.nbytes + left) * moves)
         self.layer_weight_bytes = max(self.layer_weight_bytes, sum(array.nbytes for array in parameters))
 

@@ -11,7 +11,17 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.dropout import DRAW_FLOPS, check_rate, drop
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layers.layer import (
+    ELEMENTARY_FLOPS,
+    Array,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Saved,
+    Shape,
+    glorot_uniform,
+)
 from ipusim.model.profile import Work
 
 #: Vector operations for one score: the scale 1 / sqrt(key_dim), and a softmax of maximum,
@@ -138,6 +148,12 @@ class MultiHeadAttention:
     def _heads(self, joined: Array) -> Array:
         """Return (batch, positions, heads * key_dim) as (batch, heads, positions, key_dim)."""
         return joined.reshape(*joined.shape[:2], self.num_heads, -1).swapaxes(1, 2)
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the attention weights, queries, keys, values and heads' results, and a copy of the input."""
+        positions, elements = input_shape
+        inner = self.parameter_shapes(input_shape)["Wo"][0]
+        return InnerSizes(self.num_heads * positions**2 + 4 * positions * inner, positions * elements)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import Array, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
 from ipusim.model.layers.network import NamedLayer, chain_shapes
 
 #: Layers in order.
@@ -62,3 +64,14 @@ def costs(
     """Yield the work of each layer."""
     for index, (named, shape) in enumerate(with_shapes(chain, input_shape)):
         yield named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+
+
+def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:
+    """Return what chains on one input make: what all layers keep, outputs included, and the most that one passes."""
+    kept, passing = 0, 0
+    for chain in chains:
+        shapes = chain_shapes(chain, input_shape)
+        inside = [inner_sizes_of(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
+        kept += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.kept for sizes in inside)
+        passing = max([passing, *(sizes.passing for sizes in inside)])
+    return InnerSizes(kept, passing)

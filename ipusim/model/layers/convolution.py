@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import activate, activation, pull_back
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.layers.windows import Padding, Pair, Windows
 from ipusim.model.profile import Work
 
@@ -98,6 +98,12 @@ class Conv2D:
         for place, view in enumerate(self._windows.offsets(padded, x.shape[1:])):
             np.add(view, columns[..., place, :], out=view)
         return self._windows.crop(padded, x.shape[1:]), gradients
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the windows side by side, as rows of a matrix."""
+        *field, filters = self.output_shape(input_shape)
+        kernel = self.parameter_shapes(input_shape)["W"]
+        return InnerSizes(0, math.prod(field) * math.prod(kernel) // filters)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with Y outputs of K = window x channels products each.

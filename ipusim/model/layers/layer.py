@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,18 @@ class LayerCost:
 
     forward: Work
     backward: Work
+
+
+class InnerSizes(NamedTuple):
+    """Elements for one sample of what a layer makes besides its input and output.
+
+    Attributes:
+        kept: those that stay from the forward pass to the backward pass.
+        passing: those that are there within a pass alone.
+    """
+
+    kept: int = 0
+    passing: int = 0
 
 
 class Described(Protocol):
@@ -107,8 +119,30 @@ class AddsGradients(Protocol):
         ...
 
 
+@runtime_checkable
+class MakesMore(Protocol):
+    """A layer that makes larger arrays inside a pass than its input and its output."""
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the sizes of what this simulator's arithmetic makes."""
+        ...
+
+
+@runtime_checkable
+class TakesTokens(Protocol):
+    """A layer whose input are whole numbers, which no other layer takes; what comes out are not."""
+
+    def check_ids(self, ids: Array) -> None:
+        """Raise ModelError unless ``ids`` (samples, ...) are whole numbers that the layer knows."""
+        ...
+
+
 class Loss(Described, Protocol):
     """The last layer of a training network: a scalar of its input and the labels, with its gradient."""
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return zeros as the labels of so many samples; ``dtype`` is that of the inputs."""
+        ...
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError when ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
@@ -147,12 +181,25 @@ class Parameterless:
         return {}
 
 
+class View(Parameterless):
+    """A layer that changes how its input is seen, whole numbers too, and moves and touches nothing."""
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return no work."""
+        return LayerCost(Work(itemsize=itemsize), Work(itemsize=itemsize))
+
+
 DescribedT = TypeVar("DescribedT", bound=Described)
 
 
 def parameter_count(layer: Described, input_shape: Shape) -> int:
     """Return the number of trainable elements of ``layer`` on this input."""
     return sum(math.prod(shape) for shape in layer.parameter_shapes(input_shape).values())
+
+
+def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
+    """Return the sizes of what ``layer`` makes inside a pass; zero for layers that only make their output."""
+    return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
 
 
 def glorot_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:

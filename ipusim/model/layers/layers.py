@@ -19,6 +19,7 @@ from ipusim.model.layers.layer import (
     Parameters,
     Saved,
     Shape,
+    View,
     glorot_uniform,
 )
 from ipusim.model.layers.products import add_product
@@ -27,7 +28,7 @@ from ipusim.model.profile import Work
 
 
 @dataclass(frozen=True)
-class Flatten(Parameterless):
+class Flatten(View):
     """Joins all axes of a sample into one. It moves nothing: on tiles as in NumPy it is a change of view."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -43,10 +44,6 @@ class Flatten(Parameterless):
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return ``grad`` in the input's shape."""
         return (grad.reshape(saved) if need_input_gradient else None), {}
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return no work."""
-        return LayerCost(Work(itemsize=itemsize), Work(itemsize=itemsize))
 
 
 @dataclass(frozen=True)

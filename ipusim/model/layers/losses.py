@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, LayerCost, Parameterless, Parameters, Saved, Shape
@@ -37,6 +38,10 @@ class SoftmaxCrossEntropy(Parameterless):
                 f"softmax cross entropy on {input_shape[-1]} logits needs labels from 0 to {input_shape[-1] - 1}, "
                 f"got label {wrong}"
             )
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return class 0 for each row of scores."""
+        return np.zeros((samples, *input_shape[:-1]), np.int32)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss; the largest logit is subtracted first, so that exp cannot overflow."""
@@ -100,6 +105,10 @@ class MeanSquaredError(Parameterless):
                 f"mean squared error on outputs of shape {input_shape} needs targets of that shape for each sample, "
                 f"got {labels.shape[1:]}"
             )
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return targets of the outputs' shape."""
+        return np.zeros((samples, *input_shape), dtype)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean square of the difference, in the dtype of ``x``."""

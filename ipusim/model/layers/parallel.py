@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError
 from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
 from ipusim.model.profile import Work
 
@@ -67,6 +67,10 @@ class Branch:
     ) -> tuple[Array | None, dict[str, Array]]:
         """Run the backward passes in reverse."""
         return chain.run_backward(self.layers, parameters, saved, grad, need_input_gradient)
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what the layers make."""
+        return chain.inner_sizes((self.layers,), input_shape)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn."""
@@ -141,6 +145,10 @@ class Parallel:
             if dx is not None:
                 total = dx if total is None else total + dx
         return total, gradients
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what all branches make."""
+        return chain.inner_sizes(self.branches, input_shape)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.layers.windows import Padding, Pair, Windows
 from ipusim.model.profile import Work
 
@@ -96,6 +96,10 @@ class MaxPool2D(_Pool):
             np.add(target, left * here, out=target)
             left *= ~here
         return self._windows.crop(result, x.shape[1:]), {}
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the padded image."""
+        return InnerSizes(0, math.prod(self.padded_shape(input_shape)))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a comparison for each place of each window; backward a comparison, product and sum."""

@@ -212,6 +212,10 @@ class PythonLoss(_PythonFunction):
                 f"{self._label} must return a scalar, the mean loss of the micro-batch: it gave shape {loss.shape}"
             )
 
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return labels of the declared shape and dtype."""
+        return np.zeros((samples, *self.label_shape), self.label_dtype)
+
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Evaluate the function on outputs (batch, ...) and labels (batch, ...)."""
         return self._run(parameters, x, labels)
@@ -232,5 +236,5 @@ class PythonLoss(_PythonFunction):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the given cost, or what tracing both passes over ``batch`` samples of zeros counts."""
-        labels = np.zeros((batch, *self.label_shape), self.label_dtype)
-        return self._cost(itemsize, need_input_gradient, np.zeros((batch, *input_shape)), labels)
+        x = np.zeros((batch, *input_shape))
+        return self._cost(itemsize, need_input_gradient, x, self.zero_labels(input_shape, batch, x.dtype))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
-from ipusim.model.layers.layer import Array, LayerCost, Parameters, Shape, glorot_uniform
+from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
 from ipusim.model.profile import Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
@@ -65,6 +65,10 @@ class Recurrent:
                 raise ModelError(
                     f"expected one of {', '.join(RECURRENT_ACTIVATIONS)} in a recurrent layer, got {name!r}"
                 )
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the gates and states of all time steps."""
+        return InnerSizes(input_shape[0] * self.units * (self.gates + 3))
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return (time steps, units), or (units,) for the last step alone."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError
 from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
-from ipusim.model.layers.layer import Array, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.network import NamedLayer, chain_shapes
 from ipusim.model.profile import Work
 
@@ -85,6 +85,10 @@ class Residual:
         dx, gradients = chain.run_backward(self.layers, parameters, saved[0], grad, need_input_gradient)
         side, more = chain.run_backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
         return (dx + side if dx is not None and side is not None else None), gradients | more
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what the layers on both ways make."""
+        return chain.inner_sizes((self.layers, self.shortcut), input_shape)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""

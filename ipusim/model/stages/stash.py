@@ -14,15 +14,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array, Described, Loss, Shape, parameter_count
-from ipusim.model.layers.layers import Flatten
-from ipusim.model.layers.losses import MeanSquaredError
-from ipusim.model.layers.python_layer import PythonLoss
+from ipusim.model.layers.layer import Described, Shape, TakesTokens, View, parameter_count
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Routes
@@ -51,7 +46,7 @@ def with_memory(
     touched = [
         start + end  # of a loss there is no output to speak of, and a change of view touches nothing
         for layer, start, end in zip(layers, sizes, [*sizes[1:], 0], strict=False)
-        if not isinstance(layer, Flatten)
+        if not isinstance(layer, View)
     ]
     needs_labels = stage.labels_travel_on or stage.loss is not None
     profile = replace(
@@ -100,7 +95,7 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
         for named, before in zip(stage.described, stage.shapes, strict=False)
         for name, shape in named.layer.parameter_shapes(before).items()
     }
-    labels = None if stage.loss is None else _labels(stage.loss.layer, stage.shapes[-1], samples, dtype)
+    labels = None if stage.loss is None else stage.loss.layer.zero_labels(stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
         arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.routes)]
@@ -120,15 +115,6 @@ def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
 
 
 def _takes_ids(stage: LayerStage) -> bool:
-    """Tell whether the stage begins with an embedding, whose input are whole numbers."""
-    layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, Flatten))
-    return isinstance(next(layers, None), Embedding)
-
-
-def _labels(loss: Loss, shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-    """Return zeros as labels: targets of the outputs' shape, a function's own, else a class for each row of scores."""
-    if isinstance(loss, MeanSquaredError):
-        return np.zeros((samples, *shape), dtype)
-    if isinstance(loss, PythonLoss):
-        return np.zeros((samples, *loss.label_shape), loss.label_dtype)
-    return np.zeros((samples, *shape[:-1]), np.int32)
+    """Tell whether the stage begins with a layer whose input are whole numbers."""
+    layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, View))
+    return isinstance(next(layers, None), TakesTokens)
