@@ -9,6 +9,7 @@ from pathlib import Path
 from ipusim.hardware.system import System
 from ipusim.model.data.datasets import constant_predictor_loss
 from ipusim.model.data.feed import Feed
+from ipusim.model.layers.add import Add
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
@@ -30,7 +31,7 @@ from ipusim.pipeline.rules import (
 )
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import AddSpec
+from ipusim.scenario.layer_spec import BuiltSpec
 from ipusim.scenario.limits import check_network, check_run
 from ipusim.scenario.load import load_source, run_name
 from ipusim.scenario.problems import KeyPath, did_you_mean
@@ -322,7 +323,8 @@ def _check_checkpoints(
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
     layers = [layer for stage in planned for layer in stage.layers]
-    if scenario.pipeline.recomputation_checkpoints and any(isinstance(layer.spec, AddSpec) for layer in layers):
+    specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
+    if scenario.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
         findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(scenario.pipeline.recomputation_checkpoints):

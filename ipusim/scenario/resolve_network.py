@@ -9,11 +9,10 @@ from ipusim.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
-from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.scenario.build_layer import build_layer, python_arguments
+from ipusim.scenario.build_layer import build, build_layer, python_arguments
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
+from ipusim.scenario.layer_spec import PythonSpec
 from ipusim.scenario.problems import did_you_mean
 from ipusim.scenario.stages import PlacedLayer
 
@@ -21,9 +20,7 @@ from ipusim.scenario.stages import PlacedLayer
 def is_loss(layer: PlacedLayer) -> bool:
     """Whether the layer is a loss."""
     spec = layer.spec
-    return isinstance(spec, SoftmaxCrossEntropySpec | MeanSquaredErrorSpec) or (
-        isinstance(spec, PythonSpec) and spec.loss
-    )
+    return spec.loss if isinstance(spec, PythonSpec) else spec.row.is_loss
 
 
 def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path, findings: Findings) -> Network | None:
@@ -94,17 +91,15 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
 
 
 def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
-    match layer.spec:
-        case SoftmaxCrossEntropySpec():
-            return SoftmaxCrossEntropy()
-        case MeanSquaredErrorSpec():
-            return MeanSquaredError()
-        case PythonSpec() as spec:
-            from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+    spec = layer.spec
+    if not isinstance(spec, PythonSpec):
+        loss: Loss | None = build(spec, layer.path, base, findings)
+        return loss
+    from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
-            arguments = python_arguments(spec, layer.path, base, findings)
-            labels = dataset.y
-            with findings.at(layer.path):
-                if arguments is not None:
-                    return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
+    arguments = python_arguments(spec, layer.path, base, findings)
+    labels = dataset.y
+    with findings.at(layer.path):
+        if arguments is not None:
+            return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
     return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import OneOf
 from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array
 
 _GELU_SCALE: Final = math.sqrt(2 / math.pi)
@@ -204,3 +205,5 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
     "gelu": Activation(_gelu, _gelu_back, "input", ELEMENTARY_FLOPS + 8, ELEMENTARY_FLOPS + 16),
     "gelu_erf": Activation(_gelu_erf, _gelu_erf_back, "input", ELEMENTARY_FLOPS + 4, 2 * ELEMENTARY_FLOPS + 9),
 }
+#: The name of one.
+ActivationName = Annotated[str, OneOf(tuple(ACTIVATIONS))]

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Called, EarlierLayer
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.profile import Work
 
 
 @dataclass(frozen=True)
 class Add(Parameterless):
-    """The sum of the layer before and of an earlier layer, of the same shape.
+    """Adds the output of an earlier layer, of the same shape: a skip connection.
 
     It stands in a network as a layer does; the stage around it does the sum, as
     it alone has both values.
-
-    Attributes:
-        source: name of the earlier layer.
     """
 
-    source: str
+    kind: ClassVar = "add"
+    within: ClassVar = False
+
+    source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the input."""

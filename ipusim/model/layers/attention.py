@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.dropout import DRAW_FLOPS, check_rate, drop
+from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
     ELEMENTARY_FLOPS,
     Array,
@@ -33,27 +36,22 @@ _SCORE_BACK_FLOPS: Final = 5
 
 @dataclass(frozen=True)
 class MultiHeadAttention:
-    """Each position of a sample attends to all positions, in several heads, as Keras ``MultiHeadAttention(x, x)``.
+    """Self-attention: each position of a sample takes from all positions what it looks for.
 
-    softmax(q k^T / sqrt(key_dim)) v for each head, where q, k and v are x times
-    ``Wq``, ``Wk`` and ``Wv`` of shape (elements, heads * key_dim); the heads' results
-    side by side times ``Wo`` of shape (heads * key_dim, elements). Kernels start
-    Glorot uniform, biases ``bq``, ``bk``, ``bv`` and ``bo`` zero ("Attention Is All
+    In several heads, as Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v for
+    each head, where q, k and v are x times ``Wq``, ``Wk`` and ``Wv`` of shape (elements, heads *
+    key_dim); the heads' results side by side times ``Wo`` of shape (heads * key_dim, elements).
+    Kernels start Glorot uniform, biases ``bq``, ``bk``, ``bv`` and ``bo`` zero ("Attention Is All
     You Need", arXiv 1706.03762).
-
-    Attributes:
-        num_heads: the heads.
-        key_dim: elements of a head; None shares the input's among the heads.
-        causal: whether a position sees none after it, as in GPT.
-        use_bias: whether there are biases.
-        dropout: probability with which each attention weight is dropped in training.
     """
 
-    num_heads: int
-    key_dim: int | None = None
-    causal: bool = False
-    use_bias: bool = True
-    dropout: float = 0.0
+    kind: ClassVar = "multi_head_attention"
+
+    num_heads: Annotated[int, Ge(1), Le(1024), Doc("heads that look in parallel")]
+    key_dim: Annotated[Axis | None, Doc("elements of a head; default: the input's, divided among the heads")] = None
+    causal: Annotated[bool, Doc("whether positions take from none after them")] = False
+    use_bias: Annotated[bool, Doc("whether the projections have biases")] = True
+    dropout: Annotated[Rate, Doc("share of the attention weights that are dropped in training")] = 0.0
 
     def __post_init__(self) -> None:
         """Raise ModelError for no heads, heads of no elements, or a rate that is no probability below 1."""

@@ -5,38 +5,38 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.activations import activate, activation, pull_back
+from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
-from ipusim.model.layers.windows import Padding, Pair, Windows
+from ipusim.model.layers.windows import Extents, Padding, Windows
 from ipusim.model.profile import Work
 
 
 @dataclass(frozen=True)
 class Conv2D:
-    """A convolution of images (height, width, channels), with the names and defaults of Keras ``Conv2D``.
+    """A convolution of images of height, width and channels.
 
-    Kernel ``W`` of shape (*kernel_size, channels, filters) starts Glorot uniform and
-    bias ``b`` of shape (filters,) zero. As in every framework the kernel is not
-    turned round: it is a correlation.
-
-    Attributes:
-        filters: channels of the output.
-        kernel_size, strides, padding: of the windows (see :mod:`ipusim.model.layers.windows`).
-        activation: a name of :mod:`ipusim.model.layers.activations`.
-        use_bias: whether there is a ``b``.
+    Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels,
+    filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. As in every framework
+    the kernel is not turned round: it is a correlation. Padding is what
+    :mod:`ipusim.model.layers.windows` says.
     """
 
-    filters: int
-    kernel_size: Pair
-    strides: Pair = (1, 1)
-    padding: Padding = "valid"
-    activation: str = "identity"
-    use_bias: bool = True
+    kind: ClassVar = "conv2d"
+
+    filters: Annotated[Axis, Doc("channels of the output")]
+    kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
+    strides: Annotated[Extents, Doc("steps of the kernel, down and right")] = (1, 1)
+    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
 
     def __post_init__(self) -> None:
         """Raise ModelError for filters below 1, an unknown activation, or windows that cannot be."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Rate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.profile import Work
 
@@ -45,14 +47,17 @@ def drop(key: Key | None, x: Array, rate: float) -> Array:
 
 @dataclass(frozen=True)
 class Dropout(Parameterless):
-    """Sets each element to 0 with probability ``rate`` in training and scales the others by 1 / (1 - rate).
+    """Sets a share of the elements to zero in training and scales the others up.
 
-    As Graphcore's Keras ``Dropout`` (keras.ipu.layers). The backward pass draws the
+    Each element becomes 0 with probability ``rate``; the others are scaled by
+    1 / (1 - rate), as by Graphcore's Keras ``Dropout`` (keras.ipu.layers). The backward pass draws the
     mask anew, as Graphcore's does from the seed that its forward pass hands on, so
     nothing but the key is kept.
     """
 
-    rate: float
+    kind: ClassVar = "dropout"
+
+    rate: Annotated[Rate, Doc("share of the elements that are dropped")]
 
     def __post_init__(self) -> None:
         """Raise ModelError unless the rate is a probability below 1."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.profile import Work
 
@@ -20,18 +24,18 @@ def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike)
 
 @dataclass(frozen=True)
 class Embedding:
-    """Row ``ids`` of a table ``W`` of shape (input_dim, output_dim), as Graphcore's Keras ``Embedding``.
+    """Rows of a table chosen by tokens; the first layer of a model on tokens.
 
-    The table starts uniform in [-0.05, 0.05]. The ids are whole numbers and no
-    variables: their gradient is zero.
-
-    Attributes:
-        input_dim: rows of the table, the size of the vocabulary.
-        output_dim: elements of a row.
+    The table ``W`` has the shape (input_dim, output_dim), as that of Graphcore's Keras
+    ``Embedding``. It starts uniform in [-0.05, 0.05]. The ids are whole numbers and no variables:
+    their gradient is zero.
     """
 
-    input_dim: int
-    output_dim: int
+    kind: ClassVar = "embedding"
+    within: ClassVar = False
+
+    input_dim: Annotated[int, Ge(1), Le(10**7), Doc("rows of the table, the size of the vocabulary")]
+    output_dim: Annotated[Axis, Doc("elements of a row")]
 
     def __post_init__(self) -> None:
         """Raise ModelError for a table without rows or columns."""
@@ -100,10 +104,13 @@ class Embedding:
 
 @dataclass(frozen=True)
 class PositionEmbedding:
-    """Adds a trained table ``W`` of the sample's own shape (positions, elements), as BERT and GPT do.
+    """Adds a trained row to each position of a sequence.
 
-    The table starts uniform in [-0.05, 0.05], like an :class:`Embedding` of the positions.
+    The rows are a table ``W`` of the sample's own shape (positions, elements), as in BERT and GPT. It starts
+    uniform in [-0.05, 0.05], like an :class:`Embedding` of the positions.
     """
+
+    kind: ClassVar = "position_embedding"
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the input's shape; raises ModelError unless it is (positions, elements)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
@@ -14,18 +15,17 @@ from ipusim.model.layers.recurrent import Recurrent, zero_state
 
 @dataclass(frozen=True)
 class GRU(Recurrent):
-    """Cho et al.'s layer, as Keras 2 ``GRU`` computes it.
+    """A gated recurrent unit over the time steps of a sample.
 
-    z and r are the recurrent activation of x @ W + h @ U + b; h = z * h + (1 - z) * n,
-    where the candidate n is the activation of x @ W + r * (h @ U + b) when the reset
-    gate comes after the product, and of x @ W + (r * h) @ U + b when before.
-
-    Attributes:
-        reset_after: whether the reset gate comes after the product. Then ``b`` has a row
-            for x @ W and one for h @ U.
+    Cho et al.'s layer, as Keras 2 ``GRU`` computes it: z and r are the recurrent activation of x @
+    W + h @ U + b; h = z * h + (1 - z) * n, where the candidate n is the activation of x @ W + r *
+    (h @ U + b) when the reset gate comes after the product, and of x @ W + (r * h) @ U + b when
+    before. After it, ``b`` has a row for x @ W and one for h @ U.
     """
 
-    reset_after: bool = True
+    kind: ClassVar = "gru"
+
+    reset_after: Annotated[bool, Doc("whether the reset gate comes after the matrix product")] = True
     gates: ClassVar[int] = 3
 
     @property

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.activations import activate, activation, pull_back
+from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
     Key,
@@ -29,7 +32,12 @@ from ipusim.model.profile import Work
 
 @dataclass(frozen=True)
 class Flatten(View):
-    """Joins all axes of a sample into one. It moves nothing: on tiles as in NumPy it is a change of view."""
+    """Joins all axes of a sample into one.
+
+    It moves nothing: on tiles as in NumPy it is a change of view.
+    """
+
+    kind: ClassVar = "flatten"
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return one axis of as many elements."""
@@ -47,61 +55,25 @@ class Flatten(View):
 
 
 @dataclass(frozen=True)
-class ActivationLayer(Parameterless):
-    """An activation by itself, as Keras ``Activation``; names are those of :mod:`ipusim.model.layers.activations`."""
-
-    activation: str
-
-    def __post_init__(self) -> None:
-        """Raise ModelError for an unknown activation."""
-        activation(self.activation)
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape."""
-        return input_shape
-
-    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the function of each element of ``x`` (batch, ...)."""
-        return activate(self.activation, x, own=False)
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return ``grad`` times the function's slope."""
-        return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: the activation's flops for each element, read and written where it lies."""
-        rule, none = activation(self.activation), Work(itemsize=itemsize)
-        if rule.keeps == "nothing":
-            return LayerCost(none, none)
-        elements = batch * math.prod(input_shape)
-        forward = Work(flops=elements * rule.forward_flops, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
-        backward = Work(flops=elements * rule.backward_flops, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
-        return LayerCost(forward, backward if need_input_gradient else none)
-
-
-@dataclass(frozen=True)
 class Dense:
-    """A fully connected layer over the last axis: ``activation(x @ W + b)``.
+    """A fully connected layer: activation(x @ W + b).
 
-    Kernel ``W`` of shape (inputs, units) starts Glorot uniform and bias ``b`` of
-    shape (units,) zero, the defaults of Keras ``Dense``.
-
-    Attributes:
-        units: size of the last axis of the output.
-        activation: a name of :mod:`ipusim.model.layers.activations`.
-        use_bias: whether there is a ``b``.
-        serialization_factor: parts that the products are split into (see
-            :mod:`ipusim.model.layers.serialized_matmul`; a is x as rows of its last axis).
-        serialization_dimension: the dimension that the parts split.
+    It takes the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform and bias ``b`` of
+    shape (units,) zero, the defaults of Keras ``Dense``. The products are split as
+    :mod:`ipusim.model.layers.serialized_matmul` says, where a is x as rows of its last axis.
     """
 
-    units: int
-    activation: str = "identity"
-    use_bias: bool = True
-    serialization_factor: int = 1
-    serialization_dimension: Dimension = "a_columns"
+    kind: ClassVar = "dense"
+
+    units: Annotated[Axis, Doc("outputs of the layer")]
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    serialization_factor: Annotated[
+        Axis, Doc("parts that the matrix products are split into, to take less memory at a time")
+    ] = 1
+    serialization_dimension: Annotated[
+        Dimension, Doc("what the parts split: the rows of x, the sums over its columns, or the units")
+    ] = "a_columns"
 
     def __post_init__(self) -> None:
         """Raise ModelError for units below 1, an unknown activation, or parts that cannot be."""
@@ -226,3 +198,43 @@ class Dense:
             supersteps=self.serialization_factor,
         )
         return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class ActivationLayer(Parameterless):
+    """A function of each element.
+
+    Keras ``Activation``; names are those of :mod:`ipusim.model.layers.activations`.
+    """
+
+    kind: ClassVar = "activation"
+
+    activation: Annotated[ActivationName, Doc("the function")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for an unknown activation."""
+        activation(self.activation)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape."""
+        return input_shape
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the function of each element of ``x`` (batch, ...)."""
+        return activate(self.activation, x, own=False)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` times the function's slope."""
+        return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: the activation's flops for each element, read and written where it lies."""
+        rule, none = activation(self.activation), Work(itemsize=itemsize)
+        if rule.keeps == "nothing":
+            return LayerCost(none, none)
+        elements = batch * math.prod(input_shape)
+        forward = Work(flops=elements * rule.forward_flops, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        backward = Work(flops=elements * rule.backward_flops, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
+        return LayerCost(forward, backward if need_input_gradient else none)

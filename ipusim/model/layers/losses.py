@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,13 @@ from ipusim.model.profile import Work
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy(Parameterless):
-    """Mean over the micro-batch of -log softmax(logits)[label], with whole-number labels.
+    """The loss of a classifier: mean over the micro-batch of -log softmax(logits)[label].
 
-    The mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
+    Labels are whole numbers. The mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
     are (batch, ..., classes), labels (batch, ...).
     """
+
+    kind: ClassVar = "softmax_cross_entropy"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError unless labels are class numbers below the last axis of the logits."""
@@ -94,7 +97,9 @@ class SoftmaxCrossEntropy(Parameterless):
 
 @dataclass(frozen=True)
 class MeanSquaredError(Parameterless):
-    """Mean over all elements of the micro-batch of (output - target)^2."""
+    """The loss of a regression: mean over all elements of the micro-batch of (output - target)^2."""
+
+    kind: ClassVar = "mean_squared_error"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError unless each label is an array of the output's shape."""

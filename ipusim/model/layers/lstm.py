@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
@@ -15,17 +16,17 @@ from ipusim.model.layers.recurrent import Recurrent, zero_state
 
 @dataclass(frozen=True)
 class LSTM(Recurrent):
-    """Hochreiter and Schmidhuber's layer, as Keras ``LSTM`` computes it.
+    """Long short-term memory over the time steps of a sample.
 
-    i, f, g, o = x @ W + h @ U + b; c = f * c + i * g; h = o * activation(c), with the
-    recurrent activation on i, f and o and the activation on g.
-
-    Attributes:
-        unit_forget_bias: whether the bias of the forget gate starts at one (Jozefowicz
-            et al. 2015), as it does by default in Keras.
+    Hochreiter and Schmidhuber's layer, as Keras ``LSTM`` computes it: i, f, g, o = x @ W + h @ U +
+    b; c = f * c + i * g; h = o * activation(c), with the recurrent activation on i, f and o and the
+    activation on g. The forget gate's bias starts at one after Jozefowicz et al. 2015, as it does
+    by default in Keras.
     """
 
-    unit_forget_bias: bool = True
+    kind: ClassVar = "lstm"
+
+    unit_forget_bias: Annotated[bool, Doc("whether the forget gate's bias starts at one")] = True
     gates: ClassVar[int] = 4
 
     def initial_parameters(

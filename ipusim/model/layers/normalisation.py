@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Gt, Le
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.profile import Work
 
@@ -24,17 +27,11 @@ _GROUP_FLOPS: Final = 3 + ELEMENTARY_FLOPS
 
 @dataclass(frozen=True)
 class _Normalisation:
-    """What the normalisations share; they differ in which elements of a sample form a group.
+    """What the normalisations share; they differ in which elements of a sample form a group."""
 
-    Attributes:
-        epsilon: added to the variance.
-        center: whether there is a ``beta``.
-        scale: whether there is a ``gamma``.
-    """
-
-    epsilon: float = 1e-3
-    center: bool = True
-    scale: bool = True
+    epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
+    center: Annotated[bool, Doc("whether beta is added")] = True
+    scale: Annotated[bool, Doc("whether the result is multiplied by gamma")] = True
 
     def __post_init__(self) -> None:
         """Raise ModelError for an epsilon that is not above 0."""
@@ -140,7 +137,12 @@ class _Normalisation:
 
 @dataclass(frozen=True)
 class LayerNorm(_Normalisation):
-    """Layer normalisation (arXiv 1607.06450): a group is the last axis, at each place of the others."""
+    """Brings the last axis to mean 0 and variance 1, at each place.
+
+    Layer normalisation (arXiv 1607.06450).
+    """
+
+    kind: ClassVar = "layer_norm"
 
     def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
         return input_shape, (len(input_shape),)
@@ -148,17 +150,18 @@ class LayerNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class GroupNorm(_Normalisation):
-    """Group normalisation (arXiv 1803.08494): a group is a share of the channels, at all places.
+    """Brings each group of channels to mean 0 and variance 1, over all places.
 
-    Attributes:
-        groups: the channels are divided into so many groups.
-        strided_channel_grouping: whether channel c belongs to group c mod ``groups``, as
-            PopLibs has it by default (include/popnn/GroupNorm.hpp); else groups are
-            consecutive channels, as in the paper.
+    Group normalisation (arXiv 1803.08494). Strided grouping is PopLibs' default
+    (include/popnn/GroupNorm.hpp); consecutive channels are the paper's.
     """
 
-    groups: int = 2
-    strided_channel_grouping: bool = True
+    kind: ClassVar = "group_norm"
+
+    groups: Annotated[Axis, Doc("groups that the channels are divided into")] = 2
+    strided_channel_grouping: Annotated[
+        bool, Doc("whether channel c belongs to group c mod groups, else groups are consecutive")
+    ] = True
 
     def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
         channels, places = input_shape[-1], math.prod(input_shape[:-1])
@@ -172,7 +175,12 @@ class GroupNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class InstanceNorm(_Normalisation):
-    """Instance normalisation (arXiv 1607.08022): a group is one channel, at all places."""
+    """Brings each channel to mean 0 and variance 1, over all places.
+
+    Instance normalisation (arXiv 1607.08022).
+    """
+
+    kind: ClassVar = "instance_norm"
 
     def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
         if len(input_shape) < 2:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Len
 
 from ipusim.errors import ModelError
 from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
+from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
 from ipusim.model.profile import Work
@@ -83,15 +87,19 @@ class Branch:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Branches of layers that take the same input; their outputs are joined along the last axis.
+    """Branches that take the same input; their outputs are joined along the last axis.
 
     As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
-
-    Attributes:
-        branches: layers in order, of each branch; at least two.
     """
 
-    branches: tuple[chain.Chain, ...]
+    kind: ClassVar = "parallel"
+    within: ClassVar = False
+
+    branches: Annotated[
+        tuple[Annotated[chain.Chain, Called("branch"), Len(1, 64)], ...],
+        Len(2, 16),
+        Doc("the layers in order, of each branch"),
+    ]
 
     def __post_init__(self) -> None:
         """Raise ModelError for fewer than two branches, or for names that are not distinct and without a slash."""

@@ -5,27 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_doc import Doc
 
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.layers.windows import Padding, Pair, Windows
+from ipusim.model.layers.windows import Extents, Padding, Windows
 from ipusim.model.profile import Work
 
 
 @dataclass(frozen=True)
 class _Pool(Parameterless):
-    """What both kinds share, with the names and defaults of Keras.
+    """What both kinds share: names and defaults of Keras, padding as :mod:`ipusim.model.layers.windows` says."""
 
-    Attributes:
-        pool_size: height and width of a window.
-        strides: steps between windows; None takes the window's size.
-        padding: valid or same (see :mod:`ipusim.model.layers.windows`).
-    """
-
-    pool_size: Pair = (2, 2)
-    strides: Pair | None = None
-    padding: Padding = "valid"
+    pool_size: Annotated[Extents, Doc("height and width of the windows")] = (2, 2)
+    strides: Annotated[Extents | None, Doc("steps from one window to the next; default: the windows' size")] = None
+    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
 
     def __post_init__(self) -> None:
         """Raise ModelError for windows that cannot be."""
@@ -70,7 +66,12 @@ class _Pool(Parameterless):
 
 @dataclass(frozen=True)
 class MaxPool2D(_Pool):
-    """The largest element of each window; what padding adds is smaller than any."""
+    """The largest element of each window of an image, channel by channel.
+
+    What padding adds is smaller than any.
+    """
+
+    kind: ClassVar = "max_pool2d"
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the maxima of the images ``x`` (batch, height, width, channels)."""
@@ -108,7 +109,12 @@ class MaxPool2D(_Pool):
 
 @dataclass(frozen=True)
 class AveragePool2D(_Pool):
-    """The mean of each window's elements within the image (TensorFlow leaves the padding out of the mean)."""
+    """The mean of each window of an image, channel by channel.
+
+    Of its elements within the image: TensorFlow leaves the padding out of the mean.
+    """
+
+    kind: ClassVar = "average_pool2d"
 
     def _counts(self, input_shape: Shape) -> Array:
         """Return the elements within the image of each window: (windows down, windows right, 1)."""

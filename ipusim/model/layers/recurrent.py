@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
+from ipusim.model.layers.keys import Axis, OneOf
 from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
 from ipusim.model.profile import Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
+_ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
 
 
 def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
@@ -39,19 +42,16 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
 class Recurrent:
     """A layer over time steps whose gates are products with the input and with its own last output.
 
-    Attributes:
-        units: elements of the output and of the state.
-        activation: of the candidate state (and of an LSTM's output).
-        recurrent_activation: of the gates.
-        use_bias: whether there is a bias.
-        return_sequences: whether the outputs of all time steps are returned, or the last one.
+    The activation is that of an LSTM's output, too.
     """
 
-    units: int
-    activation: str = "tanh"
-    recurrent_activation: str = "sigmoid"
-    use_bias: bool = True
-    return_sequences: bool = False
+    units: Annotated[Axis, Doc("elements of the output and of the state")]
+    activation: Annotated[_ActivationName, Doc("function of the candidate state")] = "tanh"
+    recurrent_activation: Annotated[_ActivationName, Doc("function of the gates")] = "sigmoid"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    return_sequences: Annotated[bool, Doc("whether the outputs of all time steps are returned, or the last one")] = (
+        False
+    )
 
     #: Products of ``units`` columns in each step.
     gates: ClassVar[int]

@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain as joined
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Len, MaxLen
 
 from ipusim.errors import ModelError
 from ipusim.model.cost import in_turn
@@ -20,18 +23,19 @@ from ipusim.model.profile import Work
 
 @dataclass(frozen=True)
 class Residual:
-    """``x + f(x)``, or ``g(x) + f(x)``, where f and g are layers in order.
+    """Adds what a list of layers makes of its input to the input.
 
-    Its parameters are those of the inner layers, under their names: ``inner/W``.
-
-    Attributes:
-        layers: f, at least one layer.
-        shortcut: g, such as the 1 x 1 convolution of a ResNet block that changes the
-            shape; none passes the input on.
+    ``x + f(x)``, or ``g(x) + f(x)`` where there is a shortcut g. Its parameters are those of the
+    inner layers, under their names: ``inner/W``.
     """
 
-    layers: chain.Chain
-    shortcut: chain.Chain = ()
+    kind: ClassVar = "residual"
+    within: ClassVar = False
+
+    layers: Annotated[chain.Chain, Len(1, 64), Doc("the layers in order")]
+    shortcut: Annotated[
+        chain.Chain, MaxLen(64), Doc("layers on the way of the input itself, such as a 1 x 1 convolution")
+    ] = ()
 
     def __post_init__(self) -> None:
         """Raise ModelError for no layers, or for names that are not distinct and without a slash."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array, Shape
@@ -20,6 +21,9 @@ from ipusim.model.layers.layer import Array, Shape
 Padding = Literal["valid", "same"]
 #: Height and width.
 Pair = tuple[int, int]
+_Extent = Annotated[int, Ge(1), Le(128)]
+#: Height and width of a window, or steps down and right.
+Extents = tuple[_Extent, _Extent]
 
 
 @dataclass(frozen=True)
