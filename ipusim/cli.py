@@ -246,7 +246,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     program = job.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
-        f"micro-batches {program.shape.count} in each, on {job.system}"
+        f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
 
 

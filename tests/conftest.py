@@ -46,7 +46,7 @@ def lay_out_timeline(
 
     ``forward`` and ``backward`` are cycles, of all stages or stage by stage.
     """
-    shape = PlanShape(mapping=tuple(mapping), count=count, training=training, recompute=recompute)
+    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, training=training, recompute=recompute)
     plan = registry.find(schedule).plan(shape)
     physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
     passes = {

@@ -104,7 +104,7 @@ def _losses(program: PipelineProgram, columns: Sequence[Sequence[Any]]) -> Itera
     sent = program.outfeed_elements
     for index, values in enumerate(zip(*columns, strict=True)):
         if program.outfeed.accumulate:
-            execution, micro_batch, summed = index, NONE, program.shape.count
+            execution, micro_batch, summed = index, NONE, program.shape.micro_batches
         else:
             group, place = divmod(index, len(sent.micro_batches))
             execution, micro_batch, summed = (group + 1) * sent.period - 1, sent.micro_batches[place], 1

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
-from ipusim.model.layer import Key
-from ipusim.model.not_finite import is_finite, origin
-from ipusim.model.optimizers import JointOptimizer, State, Updated
-from ipusim.model.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.layers.layer import Key
+from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
+from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -130,7 +130,7 @@ class NumpyExecutor:
         self._watching = True
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
+            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()))
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
@@ -357,7 +357,7 @@ class NumpyExecutor:
 
     def _element(self, micro_batch: int) -> int:
         """Return the place in the feed of a micro-batch of the current execution."""
-        return (self._execution * self._shape.count + micro_batch) * self._replicas + self._replica
+        return (self._execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ipusim.model.datasets import Dataset
+from ipusim.model.data.datasets import Dataset
 from ipusim.model.profile import StageProfile
-from ipusim.model.stage import LayerStage
+from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Outfeed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.model.evaluate import Evaluation, evaluate
-from ipusim.model.users_code import Failing
+from ipusim.model.functions.users_code import Failing
 from ipusim.runs.content import HeldOut
 from ipusim.runs.session import Session
 

@@ -12,7 +12,7 @@ from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
 from ipusim.runs.job import Job
 from ipusim.timeline.timeline import Timeline
 

@@ -195,8 +195,8 @@ def test_digits_reach_95_percent_over_four_ipus():
 
 def test_inference_gives_the_networks_outputs():
     result = run("inference")
-    workload = result.job.workload(0)
-    count = result.job.program.shape.count
+    workload = result.job.workload
+    count = result.job.program.shape.micro_batches
     assert result.learning.losses == ()
     assert len(result.learning.outputs["outputs"]) == count
     for index in (0, count - 1):

@@ -11,12 +11,13 @@ from ipusim.errors import ModelError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
@@ -43,8 +44,8 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
         np.dtype(dtype),
         **accumulation,
     )
-    shape = PlanShape((0, 1), count)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape, schedule)
+    shape = PlanShape(mapping=(0, 1), micro_batches=count)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape, schedule)
     weights, gradients = [], []
 
     class Watched(NumpyExecutor):
@@ -171,8 +172,8 @@ def test_a_function_that_fails_late_is_named():
     workload = Workload(
         stages, Feed(Dataset(np.ones((1, 1)), np.zeros(1, np.int32), 1), 1), SGD(0.5), "SUM", np.dtype(float)
     )
-    shape = PlanShape((0, 1), 16)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape)
+    shape = PlanShape(mapping=(0, 1), micro_batches=16)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape)
     with pytest.raises(
         ModelError,
         match=r"F0\.8 of stage 'stage 0' failed in execution 0: layer 'late': python function 'late' "

@@ -15,8 +15,8 @@ from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
-from ipusim.model.build_stages import build_stages
-from ipusim.model.network import Network
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
@@ -51,7 +51,7 @@ def load(tmp_path):
 
 def trained_alone(experiment, replicas):
     """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload(0), experiment.program.shape.count
+    workload, count = experiment.workload, experiment.program.shape.micro_batches
     (stage,) = build_stages(*whole_network(workload))
     weights = stage.initial_parameters(workload.seed, workload.dtype)
     slots = {name: np.zeros_like(array) for name, array in weights.items()}
@@ -95,7 +95,7 @@ def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, ove
     replicas = ipus // 2
     result = execute(experiment)
     losses, weights = trained_alone(experiment, replicas)
-    count = experiment.program.shape.count
+    count = experiment.program.shape.micro_batches
     assert len(result.learning.losses) == len(losses)
     for loss in result.learning.losses:
         element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica

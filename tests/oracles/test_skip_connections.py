@@ -11,10 +11,10 @@ import pytest
 
 from ipusim.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.build_stages import Returning
-from ipusim.model.layers import Dense
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.skips import Add
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.stages.build_stages import Returning
 from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge

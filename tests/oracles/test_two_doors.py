@@ -14,8 +14,8 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 

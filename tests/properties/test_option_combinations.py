@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.model.dropout import Dropout
+from ipusim.model.layers.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job

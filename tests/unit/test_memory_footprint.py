@@ -41,7 +41,7 @@ def profile(name="s", **changes):
 
 
 def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
-    shape = PlanShape(tuple(mapping), count, **changes)
+    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, **changes)
     profiles = tuple(profile(f"s{index}") for index in range(shape.stages))
     return PipelineProgram(profiles, shape, schedule, infeed=Infeed(60), outfeed=Outfeed(8))
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.model.layers import Dense
-from ipusim.model.products import add_product
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.products import add_product
 
 
 def tolerance(dtype):

@@ -60,13 +60,13 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     assert sum(layers_of(experiment), ()) == LAYERS
     program = experiment.program
     assert program.micro_batch_size == 32
-    assert program.shape.count == 16
+    assert program.shape.micro_batches == 16
     assert program.repeat_count == 10
     assert program.reduction == "SUM"
-    assert program.shape.count * program.repeat_count * program.micro_batch_size == 5120
-    assert experiment.request.options.optimizer is not None
-    assert experiment.request.options.optimizer.learning_rate == 0.01
-    weights = experiment.workload(0) and {
+    assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
+    assert experiment.scenario.optimizer is not None
+    assert experiment.scenario.optimizer.learning_rate == 0.01
+    weights = experiment.workload and {
         key: array.shape
         for index in range(len(program.stages))
         for key, array in experiment.workload(0).initial_parameters(index).items()
@@ -109,7 +109,7 @@ def test_schedules_four_ipus_is_the_seeds_figure() -> None:
     experiment = load("schedules_four_ipus")
     assert experiment.workload is None
     assert experiment.program.shape.mapping == (0, 1, 2, 3)
-    assert experiment.program.shape.count == 8
+    assert experiment.program.shape.micro_batches == 8
     assert experiment.program.shape.training
     assert {(stage.forward, stage.backward) for stage in experiment.program.stages} == {(1000, 2000)}
     assert experiment.system.free
@@ -151,7 +151,7 @@ def test_bert_large_is_as_published() -> None:
     assert passes[0] == pytest.approx(passes[1] * 3 / 7, rel=1e-3)
     assert {stage.output_bytes for stage in program.stages[:-1]} == {8 * 128 * 1024 * 2}
     assert program.shape.mapping == (0, 1, 2, 3, 0)
-    assert abs(program.shape.count - 1712) < 2 * len(program.stages)
+    assert abs(program.shape.micro_batches - 1712) < 2 * len(program.stages)
 
 
 def test_digits_training_learns_the_digits_in_its_pipeline() -> None:

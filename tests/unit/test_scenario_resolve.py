@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
-from ipusim.model.layer import LayerCost
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
 from ipusim.runs.job import Job
@@ -83,7 +83,7 @@ def test_defaults(load) -> None:  # type: ignore[no-untyped-def]
     assert (experiment.name, experiment.request.description) == ("s", "Trains a little.")
     assert experiment.system == build_system("m2000", mapping=(0, 1))
     program = experiment.program
-    assert program.shape == PlanShape((0, 1), 8)
+    assert program.shape == PlanShape(mapping=(0, 1), micro_batches=8)
     assert (program.schedule, program.repeat_count, program.reduction) == ("grouped", 1, "SUM")
     assert program.infeed == Infeed(8 * (16 * 4 + 4), 3)
     assert program.outfeed == Outfeed(4, "ALL", 3)
@@ -149,7 +149,7 @@ def test_counts_feeds_and_repeats(load) -> None:  # type: ignore[no-untyped-def]
     ]
     experiment = load(TRAINING, *overrides)
     assert experiment.name == experiment.program.name == "other"
-    assert experiment.program.shape == PlanShape((1, 0), 8, recompute=True)
+    assert experiment.program.shape == PlanShape(mapping=(1, 0), micro_batches=8, recompute=True)
     assert experiment.program.reduction == workload(experiment).reduction == "MEAN"
     assert experiment.program.infeed == Infeed(2048, 1)
     assert experiment.program.outfeed == Outfeed(12, "LAST", 7)

@@ -4,50 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
 from ipusim.model.cost import MeasuredWork
-from ipusim.model.dropout import Dropout
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.gru import GRU
-from ipusim.model.layer import Layer, LayerCost
-from ipusim.model.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.parallel import Parallel
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.python_file import load_function
-from ipusim.model.residual import Residual
-from ipusim.model.skips import Add
+from ipusim.model.functions.python_file import load_function
+from ipusim.model.layers.layer import Layer, LayerCost
+from ipusim.model.layers.network import NamedLayer
 from ipusim.runs.assemble.limits import check_parameters
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request import layer_spec as spec_of
-from ipusim.runs.request.fields import Node
-from ipusim.runs.request.layer_spec import CyclesSpec, InnerLayerSpec, LayerSpec, ParallelSpec, PythonSpec, ResidualSpec
-
-#: What each kind of layer is made by: its keys, but for name and type, are the arguments.
-MADE_BY: Final[dict[type[Node], type[Any]]] = {
-    spec_of.FlattenSpec: Flatten,
-    spec_of.DenseSpec: Dense,
-    spec_of.ActivationSpec: ActivationLayer,
-    spec_of.DropoutSpec: Dropout,
-    spec_of.EmbeddingSpec: Embedding,
-    spec_of.PositionEmbeddingSpec: PositionEmbedding,
-    spec_of.LayerNormSpec: LayerNorm,
-    spec_of.GroupNormSpec: GroupNorm,
-    spec_of.InstanceNormSpec: InstanceNorm,
-    spec_of.Conv2DSpec: Conv2D,
-    spec_of.MaxPool2DSpec: MaxPool2D,
-    spec_of.AveragePool2DSpec: AveragePool2D,
-    spec_of.LstmSpec: LSTM,
-    spec_of.GruSpec: GRU,
-    spec_of.MultiHeadAttentionSpec: MultiHeadAttention,
-    spec_of.AddSpec: Add,
-}
+from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, LayerSpec, PythonSpec
 
 
 def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
@@ -55,32 +21,35 @@ def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) 
 
     ``base`` is the folder that file names are relative to.
     """
-    match spec:
-        case ResidualSpec():
-            layers = _inner(spec.layers, (*path, "layers"), base, findings)
-            shortcut = _inner(spec.shortcut, (*path, "shortcut"), base, findings)
-            with findings.at(path):
-                return None if layers is None or shortcut is None else Residual(layers, shortcut)
-        case ParallelSpec():
-            inner = [
-                _inner(branch, (*path, "branches", number), base, findings)
-                for number, branch in enumerate(spec.branches)
-            ]
-            branches = tuple(branch for branch in inner if branch is not None)
-            with findings.at(path):
-                return Parallel(branches) if len(branches) == len(inner) else None
-        case PythonSpec():
-            from ipusim.model.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+    if isinstance(spec, PythonSpec):
+        from ipusim.model.layers.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
 
-            arguments = python_arguments(spec, path, base, findings)
-            with findings.at(path):
-                return None if arguments is None else PythonLayer(**arguments)
-        case _:
-            keys = type(spec).model_fields.keys() - {"name", "type"}
-            with findings.at(path):
-                layer: Layer = MADE_BY[type(spec)](**{key: getattr(spec, key) for key in keys})
-                return layer
+        arguments = python_arguments(spec, path, base, findings)
+        with findings.at(path):
+            return None if arguments is None else PythonLayer(**arguments)
+        return None
+    layer: Layer | None = build(spec, path, base, findings)
+    return layer
+
+
+def build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any:
+    """Return the layer or loss of the table that ``spec`` stands for; None after noting why there is none."""
+    before = len(findings)
+    arguments = {
+        key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
+    }
+    with findings.at(path):
+        return spec.row.makes(**arguments) if len(findings) == before else None
     return None
+
+
+def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
+    """Return what a layer takes for a key: layers in order for a list of layers, else the value."""
+    if not isinstance(value, tuple) or not value:
+        return value
+    if isinstance(value[0], BuiltSpec | PythonSpec):
+        return _inner(value, path, base, findings)
+    return tuple(_argument(each, (*path, index), base, findings) for index, each in enumerate(value))
 
 
 def _inner(

@@ -11,9 +11,9 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.files import open_file
-from ipusim.model import dataset_files
-from ipusim.model.datasets import Dataset
-from ipusim.model.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
+from ipusim.model.data import dataset_files
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
 from ipusim.runs.assemble.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.data_spec import (

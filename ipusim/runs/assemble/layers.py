@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ipusim.model.build_stages import Returning, build_stages
-from ipusim.model.datasets import constant_predictor_loss
-from ipusim.model.feed import Feed
-from ipusim.model.network import Network
-from ipusim.model.stage import LayerStage
+from ipusim.model.data.datasets import constant_predictor_loss
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import Returning, build_stages
+from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.accumulation import check_accumulators

@@ -8,8 +8,8 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.durations import durations
 from ipusim.machine.extent import most_spans
-from ipusim.model.inner_sizes import inner_sizes
-from ipusim.model.network import Network
+from ipusim.model.layers.layer import inner_sizes
+from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.findings import Findings
@@ -89,7 +89,7 @@ def check_passes(scenario: Options, shape: PlanShape, findings: Findings) -> boo
 def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
     """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
     counts: dict[KeyPath, int] = {
-        ("pipeline", "gradient_accumulation_count"): shape.count,
+        ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
         ("pipeline", "repeat_count"): scenario.pipeline.repeat_count,
         ("steps",): scenario.steps,
     }
@@ -121,7 +121,7 @@ def check_run(
         copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
         host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
         step = sum(cost.passes.values()) + copies
-        execution = plan.emitted * step + host * plan.shape.count + sum(cost.update.values())
+        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(cost.update.values())
         executions = program.repeat_count * scenario.steps
         longest = execution * executions
         if longest > MAX_CYCLES:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipusim.errors import ProgramError
+from ipusim.model.layers.parallel import Parallel
 from ipusim.pipeline.rules import check_concurrent, check_mapping
 from ipusim.runs.assemble.stages import PlannedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.layer_spec import ParallelSpec
+from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
@@ -79,8 +80,8 @@ def _check_place(stage: PlannedStage, ipus: int | tuple[int, ...]) -> None:
         check_concurrent(parts, listed)
     elif isinstance(ipus, tuple):
         layer = stage.layers[0].spec if len(stage.layers) == 1 else None
-        if not isinstance(layer, ParallelSpec):
+        if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:
             raise ProgramError(
                 f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
             )
-        check_concurrent(len(layer.branches), listed)
+        check_concurrent(len(layer.branches), listed)  # type: ignore[attr-defined]

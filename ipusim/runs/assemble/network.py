@@ -6,26 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ipusim.errors import ModelError
-from ipusim.model.datasets import Dataset
-from ipusim.model.embedding import Embedding
-from ipusim.model.layer import Layer, Loss, Shape
-from ipusim.model.layers import Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.skips import Add
-from ipusim.runs.assemble.build_layer import build_layer, python_arguments
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
 from ipusim.runs.assemble.stages import PlacedLayer
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import did_you_mean
-from ipusim.runs.request.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
+from ipusim.runs.request.layer_spec import PythonSpec
 
 
 def is_loss(layer: PlacedLayer) -> bool:
     """Whether the layer is a loss."""
     spec = layer.spec
-    return isinstance(spec, SoftmaxCrossEntropySpec | MeanSquaredErrorSpec) or (
-        isinstance(spec, PythonSpec) and spec.loss
-    )
+    return spec.loss if isinstance(spec, PythonSpec) else spec.row.is_loss
 
 
 def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path, findings: Findings) -> Network | None:
@@ -85,28 +80,26 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
 
     Raises ModelError unless an embedding, and nothing else, takes them.
     """
-    if isinstance(layer, Embedding):
+    if isinstance(layer, TakesTokens):
         if not tokens:
             raise ModelError("an embedding needs whole numbers, such as those of data of type synthetic_tokens")
         layer.check_ids(dataset.x)
         return False
-    if tokens and not isinstance(layer, Flatten):
+    if tokens and not isinstance(layer, View):
         raise ModelError(f"the whole numbers of {dataset.name} need an embedding first")
     return tokens
 
 
 def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
-    match layer.spec:
-        case SoftmaxCrossEntropySpec():
-            return SoftmaxCrossEntropy()
-        case MeanSquaredErrorSpec():
-            return MeanSquaredError()
-        case PythonSpec() as spec:
-            from ipusim.model.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+    spec = layer.spec
+    if not isinstance(spec, PythonSpec):
+        loss: Loss | None = build(spec, layer.path, base, findings)
+        return loss
+    from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
-            arguments = python_arguments(spec, layer.path, base, findings)
-            labels = dataset.y
-            with findings.at(layer.path):
-                if arguments is not None:
-                    return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
+    arguments = python_arguments(spec, layer.path, base, findings)
+    labels = dataset.y
+    with findings.at(layer.path):
+        if arguments is not None:
+            return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
     return None

@@ -7,7 +7,7 @@ from typing import Final
 
 from ipusim.hardware.generations import IpuSpec
 from ipusim.model.profile import StageProfile
-from ipusim.model.stage_options import StageOptions, with_options
+from ipusim.model.stages.stage_options import StageOptions, with_options
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
 from ipusim.runs.findings import Findings

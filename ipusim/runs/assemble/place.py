@@ -38,14 +38,14 @@ def place(
     shape = None
     with findings.at(MAPPING):
         shape = PlanShape(
-            mapping.ipus,
-            pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
-            training,
-            again == THEN_BACKPROPAGATE,
-            again == INTERLEAVED,
-            overlapped_io,
-            mapping.sizes,
-            pipeline.batch_serialization_iterations,
+            mapping=mapping.ipus,
+            micro_batches=pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
+            training=training,
+            recompute=again == THEN_BACKPROPAGATE,
+            recompute_inline=again == INTERLEAVED,
+            overlapped_io=overlapped_io,
+            sizes=mapping.sizes,
+            serialization=pipeline.batch_serialization_iterations,
         )
     system = resolve_system(scenario, mapping, findings)
     return system, None if shape is None else resolve_plan(scenario, shape, findings)

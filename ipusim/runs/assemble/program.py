@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.feed import Feed
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.optimizers import SGD, Momentum, Optimizer
+from ipusim.model.data.feed import Feed
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
 from ipusim.model.profile import StageProfile, Work
-from ipusim.model.stage import LayerStage
+from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import accumulator_dtype
@@ -76,7 +77,7 @@ def counted_profiles(
 
     for stage in stages:
         with findings.at(("model",)):
-            profiles.append(stage.profile(batch, itemsize, feed.label_bytes, training, optimizer, held))
+            profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(scenario, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipusim.model.layers.add import Add
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -15,7 +16,7 @@ from ipusim.runs.assemble.options import check_options
 from ipusim.runs.assemble.stages import PlannedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, did_you_mean
-from ipusim.runs.request.layer_spec import AddSpec
+from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
 
 
@@ -105,7 +106,8 @@ def _check_checkpoints(scenario: Options, planned: tuple[PlannedStage, ...], cou
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
     layers = [layer for stage in planned for layer in stage.layers]
-    if scenario.pipeline.recomputation_checkpoints and any(isinstance(layer.spec, AddSpec) for layer in layers):
+    specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
+    if scenario.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
         findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(scenario.pipeline.recomputation_checkpoints):

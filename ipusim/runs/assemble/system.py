@@ -178,7 +178,7 @@ def resolve_plan(scenario: Options, shape: PlanShape, findings: Findings) -> Pla
         return schedule.plan(shape)
     except CountError as error:
         overlap = len(schedule.offsets(shape))
-        counts = one_of([str(count) for count in nearest_counts(shape.count, overlap, shape.overlapped_io)])
+        counts = one_of([str(count) for count in nearest_counts(shape.micro_batches, overlap, shape.overlapped_io)])
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text)
     except UnsupportedProgramError as error:
