@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ipusim.hardware.system import System
-from ipusim.model.cost import pass_cycles
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
 from ipusim.pricing.copies import copy_costs
 from ipusim.pricing.costs import Costs, HostCosts
+from ipusim.pricing.passes import pass_cycles
 from ipusim.pricing.streams import pass_streams, update_streams
 
 
@@ -35,12 +35,15 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
 def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
     """Return the cycles of each (pass, stage); a backward pass may run the forward pass again inside it."""
     passes: dict[tuple[int, int], int] = {}
+    ipu, rates = system.ipu, system.rates
     for stage, profile in enumerate(program.stages):
-        passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(profile.forward, system.ipu)
-        passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, system.ipu)
+        passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(
+            profile.forward, system.ipu, system.rates
+        )
+        passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, ipu, rates)
         if program.recomputes_inside(stage):
             again = profile.forward if profile.recompute is None else profile.recompute
-            passes[Pass.BACKWARD, stage] += pass_cycles(again, system.ipu)
+            passes[Pass.BACKWARD, stage] += pass_cycles(again, ipu, rates)
     return passes
 
 
@@ -52,7 +55,7 @@ def _updates(plan: Plan, program: PipelineProgram, system: System) -> dict[int, 
     updates = dict.fromkeys(plan.ipus, 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         if not system.free or isinstance(profile.update, int):
-            updates[ipu] += pass_cycles(profile.update, system.ipu)
+            updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)
     return updates
 
 

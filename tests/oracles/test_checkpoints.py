@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.model.bound_stage import BoundStage
-from ipusim.model.cost import pass_cycles
 from ipusim.model.stash import kept_arrays
+from ipusim.pricing.passes import pass_cycles
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ipusim.hardware.generations import GC200
 from ipusim.model.activations import ACTIVATIONS
 from ipusim.model.build_stages import build_stages
-from ipusim.model.cost import pass_cycles, work_cycles
 from ipusim.model.datasets import Dataset
 from ipusim.model.dropout import Dropout
 from ipusim.model.feed import Feed
@@ -19,6 +18,7 @@ from ipusim.model.network import NamedLayer, Network, split
 from ipusim.model.normalisation import LayerNorm
 from ipusim.model.profile import Work
 from ipusim.model.residual import Residual
+from ipusim.pricing.passes import pass_cycles, work_cycles
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(

@@ -10,7 +10,7 @@ from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.model.attention import MultiHeadAttention
 from ipusim.model.convolution import Conv2D
-from ipusim.model.cost import MeasuredWork, in_turn, work_cycles
+from ipusim.model.cost import MeasuredWork, in_turn
 from ipusim.model.dropout import Dropout, keep_mask
 from ipusim.model.embedding import Embedding, PositionEmbedding
 from ipusim.model.gru import GRU
@@ -24,6 +24,7 @@ from ipusim.model.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.profile import Work
 from ipusim.model.python_layer import PythonLayer
 from ipusim.model.residual import Residual
+from ipusim.pricing.passes import work_cycles
 
 KEY = (3, 14)
 

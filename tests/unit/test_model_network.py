@@ -4,7 +4,7 @@ import pytest
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.model.build_stages import build_stages
-from ipusim.model.cost import MeasuredWork, pass_cycles, work_cycles
+from ipusim.model.cost import MeasuredWork
 from ipusim.model.datasets import Dataset
 from ipusim.model.evaluate import evaluate
 from ipusim.model.feed import Feed
@@ -15,6 +15,7 @@ from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
 from ipusim.model.python_layer import PythonLoss
 from ipusim.model.workload import Workload
+from ipusim.pricing.passes import pass_cycles, work_cycles
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
 

@@ -10,8 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.cost import pass_cycles
 from ipusim.model.evaluate import evaluate
+from ipusim.pricing.passes import pass_cycles
 from ipusim.scenario import Experiment, json_schema, load_experiment
 from ipusim.schedules import registry
 from tests.price_and_run import price_and_run
