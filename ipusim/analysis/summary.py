@@ -96,7 +96,8 @@ class Summary:
         return {**asdict(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
 
     def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
-        data: dict[str, Any] = {**asdict(use), "stages": list(use.stages)}
+        data: dict[str, Any] = {"ipu": use.ipu, "physical_ipu": use.physical_ipu, "stages": list(use.stages)}
+        data |= {f"{name}_cycles": cycles for name, cycles in use.cycles.items()}
         data["compute_cycles"] = use.compute_cycles
         data["utilisation"] = ratio(use.compute_cycles, window_cycles)
         return data

@@ -13,8 +13,8 @@ from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import SpanKind
 
 Process = Generator[simpy.Event, Any, None]
 

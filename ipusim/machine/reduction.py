@@ -14,8 +14,9 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -12,10 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from ipusim.looks import Look
 from ipusim.render.boxes import has_io_tiles
 from ipusim.render.content import Content
 from ipusim.render.lettering import even_lines, text_width
-from ipusim.render.style import DASHES, LINE, LOOKS, TEXT_SIZE, Look
+from ipusim.render.style import DASHES, LINE, TEXT_SIZE
+from ipusim.timeline.kinds import LOOKS
 
 #: Inches: of a sample, between it and its name, and to the next sample.
 _SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.memory import MemoryCurve
+from ipusim.looks import Look
 from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.liveness import Peak
-from ipusim.render.style import Look
 from ipusim.render.window import Window
 
 Floats = npt.NDArray[np.float64]
@@ -21,15 +21,15 @@ Integers = npt.NDArray[np.int64]
 class Layer(Enum):
     """The layers from the bottom up: what never changes first. Hues are as in :mod:`ipusim.render.style`."""
 
-    PARAMETERS = Look("parameters", (), "#00507d", "#ffffff")
-    STATE = Look("optimizer state", (), "#009e73", "#ffffff", "....")
-    ACCUMULATORS = Look("gradient accumulators", (), "#cc79a7", "#ffffff", "\\\\\\\\")
-    CODE = Look("code and vertices", (), "#e3e3e3", "#777777", "xxxx")
-    COPIES = Look("inter-IPU copy buffers", (), "#8c8c8c", "#000000")
-    STREAMS = Look("host stream buffers", (), "#3d4459", "#ffffff")
-    FIFO_HELD = Look("FIFO buffers: held", (), "#56b4e9", "#000000")
-    FIFO_EMPTY = Look("FIFO buffers: empty", (), "#e3f3fc", "#56b4e9", "////")
-    LIVE = Look("live tensors", (), "#e69f00", "#000000")
+    PARAMETERS = Look("parameters", "#00507d", "#ffffff")
+    STATE = Look("optimizer state", "#009e73", "#ffffff", "....")
+    ACCUMULATORS = Look("gradient accumulators", "#cc79a7", "#ffffff", "\\\\\\\\")
+    CODE = Look("code and vertices", "#e3e3e3", "#777777", "xxxx")
+    COPIES = Look("inter-IPU copy buffers", "#8c8c8c", "#000000")
+    STREAMS = Look("host stream buffers", "#3d4459", "#ffffff")
+    FIFO_HELD = Look("FIFO buffers: held", "#56b4e9", "#000000")
+    FIFO_EMPTY = Look("FIFO buffers: empty", "#e3f3fc", "#56b4e9", "////")
+    LIVE = Look("live tensors", "#e69f00", "#000000")
 
 
 _HOLDERS = {

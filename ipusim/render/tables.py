@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from ipusim.analysis.summary import Summary
 from ipusim.analysis.utilisation import IpuUse, ratio
+from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
 
 #: Characters between two columns of a drawn table, and on both of its sides together.
@@ -125,23 +126,18 @@ def summary_table(summary: Summary) -> Table:
 
 def _replicas(summary: Summary) -> str:
     """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
-    cycles = summary.run_use[0].all_reduce_cycles // summary.executions
+    cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
 def ipu_table(summary: Summary) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
-    header: tuple[str, ...] = ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
-    beside = any(use.overlapped_io_cycles for use in summary.pipeline_use)
-    if beside:
-        header += ("I/O tiles",)
-    gathers = any(use.all_gather_cycles for use in summary.pipeline_use)
-    if gathers:
-        header += ("all-gather",)
-    streams = any(use.remote_cycles for use in summary.pipeline_use)
-    if streams:
-        header += ("Streaming Memory",)
+    columns = [
+        use
+        for use in sorted(USES, key=lambda use: use.place)
+        if use.column and (use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
+    ]
 
     def part(cycles: int) -> str:
         return _percent(ratio(cycles, summary.makespan_cycles))
@@ -151,19 +147,12 @@ def ipu_table(summary: Summary) -> Table:
             str(use.ipu) if use.ipu == use.physical_ipu else f"{use.ipu} (on {use.physical_ipu})",
             ", ".join(summary.stages[stage] for stage in use.stages) or "none",
             part(use.compute_cycles),
-            part(use.exchange_cycles),
-            part(use.sync_cycles),
-            part(use.host_transfer_cycles),
-            part(use.host_wait_cycles),
-            part(use.sync_wait_cycles),
-            *((part(use.overlapped_io_cycles),) if beside else ()),
-            *((part(use.all_gather_cycles),) if gathers else ()),
-            *((part(use.remote_cycles),) if streams else ()),
+            *(part(use.cycles[column.name]) for column in columns),
         )
 
     return Table(
         "Time of each IPU",
-        header,
+        ("IPU", "stages", "compute", *(column.column for column in columns)),
         tuple(row(use) for use in summary.pipeline_use),
     )
 

@@ -16,7 +16,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 IPUS, COUNT = 64, 1024
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -17,7 +17,7 @@ from ipusim.scenario import load_experiment
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(SCENARIOS.glob("*.yaml"))

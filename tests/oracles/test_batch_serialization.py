@@ -18,7 +18,7 @@ from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 LAYERS = """
 system: {name: m2000}

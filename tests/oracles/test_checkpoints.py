@@ -14,7 +14,7 @@ from ipusim.model.stash import kept_arrays
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",

@@ -23,7 +23,8 @@ from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv, summary_dict
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 8}
@@ -190,7 +191,7 @@ def test_summary_counts_all_replicas(load):
     assert summary.idle_ipus == ()
     reduced = result.timeline.rows(SpanKind.ALL_REDUCE)
     cycles = int((result.timeline.end - result.timeline.start)[reduced].sum())
-    assert {use.all_reduce_cycles for use in summary.run_use} == {cycles}
+    assert {use.cycles["all_reduce"] for use in summary.run_use} == {cycles}
     first = int((result.timeline.end - result.timeline.start)[reduced[0]])
     assert summary.weight_update_cycles > first
     header, row, *_ = losses_csv(result.learning).decode().splitlines()

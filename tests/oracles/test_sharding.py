@@ -16,7 +16,7 @@ from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}

@@ -11,7 +11,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SRAM = 1472 * 624 * 1024
 SCENARIO = """

@@ -18,7 +18,7 @@ from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SIZES = (
     "output_bytes",

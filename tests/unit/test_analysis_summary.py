@@ -51,11 +51,11 @@ def test_cycles_of_each_ipu_add_up_to_the_makespan(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=8, infeed=30, host_wait=7, outfeed=12, executions=2)
     chosen = find_execution(timeline, 1)
     for use in ipu_uses(timeline, chosen):
-        parts = use.compute_cycles + use.sync_cycles + use.exchange_cycles
-        parts += use.host_transfer_cycles + use.host_wait_cycles + use.sync_wait_cycles
+        parts = use.compute_cycles + use.cycles["sync"] + use.cycles["exchange"]
+        parts += use.cycles["host_transfer"] + use.cycles["host_wait"] + use.cycles["sync_wait"]
         assert parts == chosen.makespan_cycles
     first = ipu_uses(timeline)[0]
-    assert (first.sync_cycles, first.exchange_cycles) == (2 * 16 * 10, 2 * 16 * 20)
+    assert (first.cycles["sync"], first.cycles["exchange"]) == (2 * 16 * 10, 2 * 16 * 20)
     assert (first.host_transfer_cycles, first.host_wait_cycles) == (2 * 8 * 30, 2 * 8 * 7)
     assert first.weight_update_cycles == 300
 

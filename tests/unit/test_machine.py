@@ -19,7 +19,8 @@ from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 def program(shape, schedule="grouped", forward=1, backward=2, **changes):
@@ -311,7 +312,7 @@ def test_compute_is_recorded_once_for_every_operation_and_execution():
     shape = PlanShape((0, 1, 2), 6, recompute=True)
     plan = find("grouped").plan(shape)
     timeline = run(shape, "grouped", "m2000", repeat_count=2)
-    rows = timeline.rows(*COMPUTE_KINDS[:3])
+    rows = timeline.rows(*PASSES)
     assert len(rows) == 2 * len(plan.table)
     found = {
         (
@@ -347,7 +348,7 @@ def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape
     plain = run(PlanShape((0, 1, 2), count), name, forward=forward, backward=backward)
     again = run(PlanShape((0, 1, 2), count, **shape), name, forward=forward, backward=backward)
     busy = [
-        int((timeline.end - timeline.start)[np.isin(timeline.kind, COMPUTE_KINDS[:3]) & (timeline.ipu == ipu)].sum())
+        int((timeline.end - timeline.start)[np.isin(timeline.kind, PASSES) & (timeline.ipu == ipu)].sum())
         for timeline in (plain, again)
         for ipu in range(stages)
     ]

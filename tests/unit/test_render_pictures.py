@@ -19,12 +19,12 @@ from ipusim.render.legend import legend_lines
 from ipusim.render.lettering import wrap
 from ipusim.render.memory import memory_chart
 from ipusim.render.memory_layers import Layer
-from ipusim.render.style import DPI, LOOK_OF_KIND, LOOKS
+from ipusim.render.style import DPI, LOOK_OF_KIND
 from ipusim.render.window import execution_window, phase_window, window
 from ipusim.scenario import load_experiment
 from ipusim.study.report import picture, picture_window
 from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import LOOKS, SpanKind
 from reports.__main__ import TUTORIAL
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ipusim.pipeline.ops import Pass
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, Span, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
 
 INFO = TimelineInfo(
     name="a",
