@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment
+from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
@@ -21,7 +22,7 @@ from ipusim.render.execution_trace import default_title
 from ipusim.render.figures import own_settings
 from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
-from ipusim.render.memory_layers import IpuLayers, Layer, ipu_layers
+from ipusim.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.render.panel import names_width, row_names, stage_names
 from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
@@ -146,12 +147,12 @@ def _entries(rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, limi
     pixels = tall * DPI
     seen = [
         layer
-        for layer in Layer
+        for layer in LAYERS
         if any(
             max(row.peak[layer], row.heights[layer].max()) * pixels >= top for row, top in zip(rows, tops, strict=True)
         )
     ]
-    entries = [Entry(layer.value.name, layer.value) for layer in seen]
+    entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:
         entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
     if any(row.shows_peak for row in rows):
@@ -163,9 +164,9 @@ def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale
     left, right = row.edges[0], row.edges[-1]
     axes.plot([left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
     foot = np.zeros(len(row.edges) - 1)
-    for layer, heights in row.heights.items():
+    for look, heights in row.heights.items():
         if heights.any():
-            look, head = layer.value, foot + heights
+            head = foot + heights
             low, high = (scale.at(np.append(level, level[-1])) for level in (foot, head))
             fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
             axes.fill_between(row.edges, low, high, hatch=look.hatch or None, zorder=2, **fill)
@@ -183,9 +184,8 @@ def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale:
     thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
     axes.plot([0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
     at = 0
-    for layer, size in row.peak.items():
+    for look, size in row.peak.items():
         if size:
-            look = layer.value
             box = (at, middle - thick / 2), size, thick
             axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
             axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))

@@ -6,7 +6,7 @@ from typing import Final
 
 from ipusim.analysis.fit import Fit, remote_verdict
 from ipusim.errors import OutOfMemoryError
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.scenario.experiment import Experiment
 from ipusim.scenario.problems import KeyPath, Problem, ScenarioError, dotted
 

@@ -10,8 +10,8 @@ import pytest
 
 from ipusim.errors import RemoteMemoryError
 from ipusim.pipeline.check import violations
-from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
 from ipusim.scenario.problems import ScenarioError

@@ -13,7 +13,7 @@ import simpy
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.machine.remote import RemoteMemory
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.report import summary_dict

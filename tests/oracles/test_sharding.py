@@ -12,7 +12,7 @@ from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import collective_cost
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.run import execute

@@ -15,7 +15,7 @@ from ipusim.model.build_stages import Returning
 from ipusim.model.layers import Dense
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.skips import Add
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
 from ipusim.scenario import load_experiment

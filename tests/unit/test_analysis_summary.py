@@ -57,7 +57,7 @@ def test_cycles_of_each_ipu_add_up_to_the_makespan(lock_step):
     first = ipu_uses(timeline)[0]
     assert (first.cycles["sync"], first.cycles["exchange"]) == (2 * 16 * 10, 2 * 16 * 20)
     assert (first.cycles["host_transfer"], first.cycles["host_wait"]) == (2 * 8 * 30, 2 * 8 * 7)
-    assert first.weight_update_cycles == 300
+    assert first.cycles["weight_update"] == 300
 
 
 def test_throughput_counts_the_weight_update(lock_step):

@@ -13,7 +13,8 @@ from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.build import build_system
 from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.scenario import load_experiment
