@@ -8,7 +8,9 @@ from ipusim.hardware.system import System
 from ipusim.model.datasets import Dataset
 from ipusim.model.stage import LayerStage
 from ipusim.model.workload import Workload
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
 from ipusim.scenario.schema import Scenario
 from ipusim.scenario.source import Source
 
@@ -38,6 +40,8 @@ class Experiment:
         scenario, source: the scenario as written, and where each of its values stands.
         system: the device.
         program: the pipeline.
+        plan: the order of its operations, not yet checked.
+        costs: what everything of it takes on the device.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
         workload: the arithmetic; None when only time is simulated.
@@ -52,6 +56,8 @@ class Experiment:
     source: Source
     system: System
     program: PipelineProgram
+    plan: Plan
+    costs: Costs
     steps: int
     notes: tuple[str, ...] = ()
     workload: Workload | None = None

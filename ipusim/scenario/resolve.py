@@ -28,10 +28,11 @@ from ipusim.pipeline.rules import (
     check_weight_updates,
     recomputation,
 )
+from ipusim.pricing.costs import Costs
 from ipusim.scenario.experiment import Experiment, HeldOut
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import AddSpec
-from ipusim.scenario.limits import check_network, check_run
+from ipusim.scenario.limits import check_network, price_run
 from ipusim.scenario.load import load_source, run_name
 from ipusim.scenario.problems import KeyPath, did_you_mean
 from ipusim.scenario.resolve_accumulation import check_accumulators
@@ -138,8 +139,8 @@ class _Parts:
             *([self.unplaced] if self.unplaced else []),
         )
 
-    def experiment(self, scenario: Scenario, source: Source, program: PipelineProgram) -> Experiment:
-        """Return the Experiment of ``program``, without arithmetic."""
+    def experiment(self, scenario: Scenario, source: Source, program: PipelineProgram, costs: Costs) -> Experiment:
+        """Return the Experiment of ``program``, which costs that, without arithmetic."""
         return Experiment(
             program.name,
             source.description,
@@ -147,6 +148,8 @@ class _Parts:
             source,
             self.system,
             program,
+            self.plan,
+            costs,
             scenario.steps,
             self.notes(scenario),
         )
@@ -171,9 +174,8 @@ def _timing_alone(scenario: Scenario, parts: _Parts, findings: Findings) -> Expe
     profiles = timed_profiles(parts.planned, parts.training, scenario.infeed.element_bytes)
     program = build_program(scenario, name, profiles, parts.plan.shape, (), None)
     parts, program = parts.settled(scenario, program, findings)
-    check_run(scenario, parts.plan, program, parts.system, findings)
-    findings.raise_if_any()
-    return parts.experiment(scenario, findings.source, program)
+    costs = price_run(scenario, parts.plan, program, parts.system, findings)
+    return parts.experiment(scenario, findings.source, program, costs)
 
 
 def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, findings: Findings) -> Experiment:
@@ -198,9 +200,8 @@ def _computing(scenario: Scenario, parts: _Parts, network: Network, data: Data, 
     program = build_program(scenario, name, profiles, parts.plan.shape, stages, feed)
     parts, program = parts.settled(scenario, program, findings)
     kept_bytes = 0 if scenario.numerics == "off" else outfeed_bytes(scenario, stages)
-    check_run(scenario, parts.plan, program, parts.system, findings, kept_bytes)
-    findings.raise_if_any()
-    experiment = parts.experiment(scenario, findings.source, program)
+    costs = price_run(scenario, parts.plan, program, parts.system, findings, kept_bytes)
+    experiment = parts.experiment(scenario, findings.source, program, costs)
     if scenario.numerics == "off":
         return experiment
     held_out = None

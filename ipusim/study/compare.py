@@ -64,8 +64,7 @@ def compare(
             result = execute(experiment, progress)
         except ScenarioMemoryError as error:
             refused.append(error)
-            plan = find(name).plan(experiment.program.shape)
-            rows.append(Row(name, None, error.problems[0].text, memory_of(experiment, plan)))
+            rows.append(Row(name, None, error.problems[0].text, memory_of(experiment, experiment.plan)))
         else:
             rows.append(Row(name, result, memory=result.memory if result.describes_memory else None))
     if len(refused) == len(rows):

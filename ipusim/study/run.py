@@ -20,7 +20,6 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
 from ipusim.scenario.memory import check_memory
-from ipusim.schedules.registry import find
 from ipusim.study.learning import Learning, received
 from ipusim.study.orders import OrderReport, order_reports
 from ipusim.timeline.timeline import Timeline
@@ -68,6 +67,7 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
             plan,
             program,
             system,
+            costs=experiment.costs,
             executor=executor.together if executor else None,
             executions=experiment.executions,
             progress=progress,
@@ -79,7 +79,7 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
         memory,
         timeline,
         summarise(timeline),
-        order_reports(plan, program, system),
+        order_reports(plan, program, system, experiment.costs),
         learning,
     )
 
@@ -90,8 +90,7 @@ def lay_out(experiment: Experiment) -> tuple[Plan, Fit]:
     Raises PlanError for a Plan that breaks a rule (a schedule of one's own can), and ScenarioMemoryError
     for a program that does not fit its IPUs, unless the scenario asks for a report of that.
     """
-    program = experiment.program
-    plan = find(program.schedule).plan(program.shape)
+    plan = experiment.plan
     check(plan)
     found = memory_of(experiment, plan)
     if _memory_mode(experiment) == "error":
@@ -126,7 +125,7 @@ class _Executor(NumpyExecutor):
             NumpyExecutor(shape, workload, replica, replicas, outfeed) for replica in range(1, replicas)
         )
         self._experiment = experiment
-        self.together = replicas_of((self, *self.others), plan, experiment.program, experiment.system)
+        self.together = replicas_of((self, *self.others), plan, experiment.program, experiment.system, experiment.costs)
         self._evaluations: list[tuple[int, Evaluation]] = []
 
     def begin(self, execution: int) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.adaptive_optimizers import LAMB, Adam
 from ipusim.model.attention import MultiHeadAttention
 from ipusim.model.build_stages import build_stages
@@ -30,6 +29,7 @@ from ipusim.model.synthetic import synthetic_classes, synthetic_tokens
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
+from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, SEED = 2, 12, 2, 11
 CEL = NamedLayer("cel", SoftmaxCrossEntropy())
@@ -127,7 +127,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     )
     executor = NumpyExecutor(shape, workload)
     system = build_system("c2_server", mapping=mapping)
-    simulate(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights()
 
 
@@ -204,5 +204,5 @@ def test_inference_drops_nothing():
     profiles = tuple(stage.profile(2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
-    simulate(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
+    price_and_run(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
     np.testing.assert_array_equal(np.concatenate([element[0] for element in executor.results]), dataset.x)

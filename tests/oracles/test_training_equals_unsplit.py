@@ -12,7 +12,6 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.build_stages import build_stages
 from ipusim.model.datasets import Dataset
 from ipusim.model.feed import Feed
@@ -23,6 +22,7 @@ from ipusim.model.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
+from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, CLASSES = 3, 24, 2, 4
 DENSE = (
@@ -101,7 +101,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     executor = NumpyExecutor(shape, workload)
     initial = {name: array.copy() for name, array in executor.weights().items()}
     system = build_system("c2_server", mapping=mapping)
-    simulate(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights(), initial, feed
 
 
