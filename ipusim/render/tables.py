@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from ipusim.analysis.summary import Summary
+from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
 from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
@@ -92,7 +92,7 @@ def _drawn(widths: Collection[int]) -> int:
     return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES
 
 
-def summary_table(summary: Summary) -> Table:
+def summary_table(summary: RunTimes) -> Table:
     """Return the main numbers of a run: what, and how much."""
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
@@ -124,14 +124,14 @@ def summary_table(summary: Summary) -> Table:
     return Table(summary.name, ("", ""), tuple(rows))
 
 
-def _replicas(summary: Summary) -> str:
+def _replicas(summary: RunTimes) -> str:
     """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
     cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
-def ipu_table(summary: Summary) -> Table:
+def ipu_table(summary: RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
     columns = [
         use
@@ -158,7 +158,7 @@ def ipu_table(summary: Summary) -> Table:
 
 
 def comparison_table(
-    summaries: Sequence[Summary], refused: Sequence[str] = (), too_large: Collection[str] = ()
+    summaries: Sequence[RunTimes], refused: Sequence[str] = (), too_large: Collection[str] = ()
 ) -> Table:
     """Return a row for each run, and one for each ``refused`` schedule; those in ``too_large`` do not fit."""
     against = f"against {summaries[0].schedule}" if summaries else "against"
@@ -180,7 +180,7 @@ def comparison_table(
     return Table("Schedules on the same work", header, tuple(rows))
 
 
-def _time(summary: Summary, cycles: int) -> str:
+def _time(summary: RunTimes, cycles: int) -> str:
     return f"{cycles:,} cycles, {_seconds(summary.seconds(cycles))}"
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ipusim.analysis.fit import Fit, fit
+from ipusim.analysis.learning import Learning, received
+from ipusim.analysis.orders import order_reports
 from ipusim.analysis.summary import Summary, summarise
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -20,8 +22,6 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.plan import Plan
 from ipusim.scenario.experiment import Experiment
 from ipusim.scenario.memory import check_memory
-from ipusim.study.learning import Learning, received
-from ipusim.study.orders import OrderReport, order_reports
 from ipusim.timeline.timeline import Timeline
 
 
@@ -34,14 +34,7 @@ class Result:
     memory: Fit
     timeline: Timeline
     summary: Summary
-    orders: tuple[OrderReport, ...]
     learning: Learning | None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Warnings: about options without an effect, and about a training that never gave a number."""
-        warning = self.learning.warning if self.learning else ""
-        return (*self.experiment.notes, *([warning] if warning else []))
 
     @property
     def describes_memory(self) -> bool:
@@ -73,15 +66,19 @@ def execute(experiment: Experiment, progress: Progress | None = None) -> Result:
             progress=progress,
         )
         learning = executor.learning() if executor else None
-    return Result(
-        experiment,
-        plan,
-        memory,
+    summary = summarise(
         timeline,
-        summarise(timeline),
-        order_reports(plan, program, system, experiment.costs),
-        learning,
+        program=program,
+        system=system,
+        costs=experiment.costs,
+        fit=memory,
+        orders=order_reports(plan, program, system, experiment.costs),
+        learning=learning,
+        description=experiment.description,
+        notes=(*experiment.notes, *filter(None, [learning.warning if learning else ""])),
+        steps=experiment.steps,
     )
+    return Result(experiment, plan, memory, timeline, summary, learning)
 
 
 def lay_out(experiment: Experiment) -> tuple[Plan, Fit]:

@@ -136,7 +136,7 @@ def test_every_part_gets_the_whole_input_and_its_part_of_the_gradient(load):
     text = TIMED.replace("free", "m2000")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
     result = execute(experiment)
-    used = next(report for report in result.orders if report.used)
+    used = next(report for report in result.summary.selection_orders if report.used)
     found = {(route.source, route.target): route.bytes for route in used.routes}
     assert found == {
         (0, 1): 1000,

@@ -16,7 +16,6 @@ from ipusim.machine.remote import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.scenario import load_experiment
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.report import summary_dict
 from ipusim.study.run import execute
 from ipusim.timeline.kinds import SpanKind
 
@@ -152,7 +151,7 @@ def test_small_tensors_stay(load):
 
 def test_memory_over_time_holds_the_state_during_the_update_only(load):
     result = execute(load(TIMED))
-    told = summary_dict(result)["memory"]["ipus"][0]
+    told = result.summary.to_dict()["memory"]["ipus"][0]
     assert (told["peak_pass"], told["remote_bytes"]) == ("weight update", 6_000_000)
     assert told["peak_bytes"] == 2 * 3_000_000 + 6_000_000
     start = spans(result.timeline, SpanKind.REMOTE_LOAD, 0)[0][0]

@@ -20,7 +20,7 @@ from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.scenario import load_experiment
 from ipusim.schedules.registry import find
-from ipusim.study.report import losses_csv, summary_dict
+from ipusim.study.report import losses_csv
 from ipusim.study.run import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
@@ -131,7 +131,7 @@ def test_the_sum_takes_its_closed_form(load):
     assert len(rows) == experiment.executions
     assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}
     assert set(timeline.bytes[rows].tolist()) == {8 * sum(stages)}
-    told = summary_dict(result)["gradient_sum"]
+    told = result.summary.to_dict()["gradient_sum"]
     assert told["cycles"] == sync + overhead + 2 * one_round
     assert (told["rounds"], told["bytes"]) == (2, 8 * sum(stages))
 

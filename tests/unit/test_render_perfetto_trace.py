@@ -11,7 +11,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import phases
-from ipusim.analysis.summary import summarise
+from ipusim.analysis.run_times import run_times
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.packets import filled
 from ipusim.render.perfetto_trace import write_perfetto_trace
@@ -107,7 +107,7 @@ def test_slices_carry_their_exact_cycles(timeline, trace):
 
 
 def test_slices_add_up_to_the_summary(timeline, trace):
-    for use in summarise(timeline).run_use:
+    for use in run_times(timeline).run_use:
         busy = Counter()
         for each in on_ipu(trace, use.ipu):
             busy[re.sub(r" ?[\d.]+", "", each.name)] += each.args["end_cycles"] - each.args["start_cycles"]

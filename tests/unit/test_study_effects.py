@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.study.effects import effects
-from ipusim.study.report import summary_dict
+from ipusim.analysis.effects import effects
 from ipusim.study.run import execute
 
 SCENARIO = """
@@ -70,7 +69,7 @@ def test_what_is_in_effect(load, changes, right):
 
 def test_the_summary_names_them(load):
     result = execute(load(SCENARIO, "pipeline.allow_recompute=true"))
-    assert summary_dict(result)["options"] == {"recomputation": "RecomputeThenBackpropagate"}
+    assert result.summary.to_dict()["options"] == {"recomputation": "RecomputeThenBackpropagate"}
 
 
 def test_concurrent_stages(load):
