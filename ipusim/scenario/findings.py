@@ -42,7 +42,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class At:
-    """A block of code that works on one value of the scenario: ``with findings.at(path): ...``."""
+    """A block of code that works on one value of the scenario: ``with findings.at(path): ...``.
+
+    A class, as type checkers take what contextlib's decorator makes for a block that lets every error pass.
+    """
 
     findings: Findings
     path: KeyPath

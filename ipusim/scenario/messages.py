@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from ipusim.near_names import did_you_mean
 from ipusim.scenario.fields import NONE
-from ipusim.scenario.problems import KeyPath, Problem, did_you_mean, dotted, one_of, show
+from ipusim.scenario.problems import KeyPath, Problem, dotted, one_of, show
 from ipusim.scenario.source import Source
 
 #: A node of a JSON Schema.

@@ -12,6 +12,7 @@ from ipusim.model.datasets import constant_predictor_loss
 from ipusim.model.feed import Feed
 from ipusim.model.network import Network
 from ipusim.model.stage import LayerStage
+from ipusim.near_names import did_you_mean
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
@@ -34,7 +35,7 @@ from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import AddSpec
 from ipusim.scenario.limits import check_network, price_run
 from ipusim.scenario.load import load_source, run_name
-from ipusim.scenario.problems import KeyPath, did_you_mean
+from ipusim.scenario.problems import KeyPath
 from ipusim.scenario.resolve_accumulation import check_accumulators
 from ipusim.scenario.resolve_data import Data, resolve_data
 from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping, resolve_mapping

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ipusim.model.stage import LayerStage
+from ipusim.near_names import did_you_mean
 from ipusim.scenario.findings import Findings
-from ipusim.scenario.problems import did_you_mean
 from ipusim.scenario.schema import Scenario
 
 

@@ -13,10 +13,10 @@ from ipusim.model.layers import Flatten
 from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.network import NamedLayer, Network
 from ipusim.model.skips import Add
+from ipusim.near_names import did_you_mean
 from ipusim.scenario.build_layer import build_layer, python_arguments
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import MeanSquaredErrorSpec, PythonSpec, SoftmaxCrossEntropySpec
-from ipusim.scenario.problems import did_you_mean
 from ipusim.scenario.stages import PlacedLayer
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ipusim.near_names import did_you_mean
 from ipusim.scenario.findings import Findings
 from ipusim.scenario.layer_spec import LayerSpec, PythonSpec
 from ipusim.scenario.model_spec import TimedStageSpec
-from ipusim.scenario.problems import KeyPath, did_you_mean
+from ipusim.scenario.problems import KeyPath
 from ipusim.scenario.schema import Scenario
 
 
