@@ -1,4 +1,8 @@
-"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap."""
+"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap.
+
+matplotlib's own legend stands in columns of one width, of which it has to be told how many: with names as
+different in length as these it takes more lines, and it has no samples that are filled in part.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment
@@ -29,6 +29,7 @@ from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
+#: Powers of 1024, which matplotlib's EngFormatter does not have.
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 #: The limit is drawn when the fullest IPU reaches this part of it.
 _WITHIN_REACH: Final = 0.5
@@ -224,10 +225,9 @@ def _ticks(top_bytes: float, most: float) -> list[float]:
     """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
     unit = _unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit
-    magnitude = 10.0 ** math.floor(math.log10(room))
-    steps = [factor * magnitude for factor in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)]
-    step = next(step for step in steps if int(room / step) <= max(most, 1))
-    return [number * step * unit for number in range(1, int(room / step) + 1)]
+    places = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
+    found = [tick * unit for tick in places if 0 < tick <= room]
+    return found if len(found) <= max(most, 1) else []
 
 
 def _unit(size: float) -> tuple[int, str]:
