@@ -61,7 +61,7 @@ def schedules() -> dict[str, bytes]:
 def orders() -> dict[str, bytes]:
     """Compare the selection orders of a 16-IPU pipeline."""
     result = execute(load_job(SCENARIOS / "selection_orders.yaml"))
-    return {"selection_orders.md": markdown(order_table(result.orders)).encode()}
+    return {"selection_orders.md": markdown(order_table(result.summary.selection_orders)).encode()}
 
 
 #: Pictures of the README's gallery: a scenario, what it is changed to, and the phase shown (none: all).
