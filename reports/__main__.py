@@ -75,24 +75,15 @@ GALLERY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
 }
 
 
-def _code(text: str) -> str:
-    return f"`{text}`" if text else "-"
-
-
 def options() -> dict[str, bytes]:
     """List Graphcore's options of a pipeline, and what each does here."""
-    parts = []
+    parts = [
+        "# Graphcore's options of a pipeline\n\n"
+        "Where a scenario says each, and what it does here. One without a key is refused: none is silently ignored.\n"
+    ]
     for title, found in (("Arguments of pipelining_ops.pipeline", ARGUMENTS), ("Fields of IPUConfig", FIELDS)):
-        rows = tuple(
-            (
-                f"`{each.name}`",
-                f"`{each.key}`" if each.key else "-",
-                each.effect,
-                f"`{each.test}`" if each.test else "-",
-            )
-            for each in found
-        )
-        table = Table(title, ("Graphcore's name", "in a scenario", "what it does here", "held by"), rows)
+        rows = tuple((f"`{each.name}`", f"`{each.key}`" if each.key else "-", each.effect) for each in found)
+        table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
         parts.append(f"## {title}\n\n{markdown(table)}")
     return {"options.md": "\n".join(parts).encode()}
 
