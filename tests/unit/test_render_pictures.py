@@ -25,7 +25,7 @@ from ipusim.scenario import load_experiment
 from ipusim.study.report import picture, picture_window
 from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
-from reports.__main__ import TUTORIAL
+from reports.gallery import TUTORIAL
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
