@@ -13,7 +13,7 @@ from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
 from ipusim.study.run import execute
 from ipusim.study.tables import order_table
-from reports.gallery import SCENARIOS, SCHEDULES, TUTORIAL, gallery
+from reports.gallery import GALLERY, SCENARIOS, SCHEDULES, TUTORIAL, gallery_page
 from reports.scenario_page import scenario_page
 
 ROOT = Path(__file__).parent.parent
@@ -64,12 +64,14 @@ def options() -> str:
 def main(folder: Path) -> None:
     """Write every file into ``folder``."""
     pages = {
+        "gallery.md": gallery_page(),
         "scenario.md": scenario_page(),
         "options.md": options(),
         "schedules.md": schedules(),
         "selection_orders.md": orders(),
     }
-    write_folder(folder, {**gallery(), **zooms(), **{name: text.encode() for name, text in pages.items()}})
+    pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
+    write_folder(folder, {**pictures, **zooms(), **{name: text.encode() for name, text in pages.items()}})
 
 
 if __name__ == "__main__":
