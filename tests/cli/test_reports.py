@@ -112,4 +112,6 @@ def test_the_schema_is_written_and_named_as_the_page_says(workspace):
     (scenario,) = blocks(text, "yaml")
     assert scenario.startswith(f"# yaml-language-server: $schema={file}\n")
     (workspace / "mine.yaml").write_text(scenario)
-    assert load_experiment(workspace / "mine.yaml").executions == 1
+    experiment = load_experiment(workspace / "mine.yaml")
+    assert experiment.executions == 1
+    assert experiment.description == "", "the line is the editor's"
