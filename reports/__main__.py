@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from ipusim.render.tables import Table, comparison_table
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
-from ipusim.study.run import execute
 from ipusim.study.tables import order_table
 from reports.gallery import GALLERY, SCENARIOS, SCHEDULES, TUTORIAL, gallery_page
 from reports.scenario_page import scenario_page
@@ -27,7 +27,7 @@ def markdown(table: Table) -> str:
 
 def zooms() -> dict[str, bytes]:
     """Draw ramp-up, main phase and ramp-down of the picture that teaches reading the chart."""
-    timeline = execute(load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
+    timeline = execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
     return {
         f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")
         for phase in ("ramp-up", "main", "ramp-down")
@@ -43,7 +43,7 @@ def schedules() -> str:
 
 def orders() -> str:
     """Compare the selection orders of a 16-IPU pipeline."""
-    result = execute(load_experiment(SCENARIOS / "selection_orders.yaml"))
+    result = execute(load_job(SCENARIOS / "selection_orders.yaml"))
     text = "# Selection orders\n\nWhat the merged copies of a 16-stage pipeline on a C2 server take under each order.\n"
     return f"{text}\n{markdown(order_table(result.orders))}"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.study.compare import compare
 from ipusim.study.report import comparison_files, picture, picture_window
-from ipusim.study.run import execute
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
@@ -60,7 +60,7 @@ class Picture:
         path = SCENARIOS / f"{self.scenario}.yaml"
         if self.schedules:
             return comparison_files(compare(path, self.schedules, self.changes))[self.file]
-        result = execute(load_experiment(path, self.changes))
+        result = execute(load_job(path, self.changes))
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
             return to_png(memory_chart(result.timeline, result.memory, shown))

@@ -60,7 +60,8 @@ def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], fo
             found[common.heading] = common
         for name, at in places.items():
             if name in found:
-                found[found[name].within or name].also.append(at)
+                for heading in {name, found[name].within or name}:
+                    found[heading].also.append(at)
                 continue
             kind = definitions[name]["title"] if len(places) > 1 else ""
             found[name] = _section(at, kind, definitions[name], common if name in typed else None)

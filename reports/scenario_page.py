@@ -10,8 +10,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from ipusim.scenario.problems import one_of
-from ipusim.scenario.schema import json_schema
+from ipusim.runs.problems import one_of
+from ipusim.runs.request.schema import json_schema
 from ipusim.units import UNITS
 from reports.scenario_keys import Schema, Section, definition, sections
 
@@ -89,9 +89,13 @@ def scenario_page() -> str:
     values = values_in_use()
     for section in found.values():
         level = "###" if section.kind or "." in section.path else "##"
-        others = [path for path in dict.fromkeys(section.also) if path != section.path]
-        also = f"\n\nThe same keys: {', '.join(f'`{path}`' for path in others)}."
-        text = f"{level} {section.heading}\n\n{section.about}{also if others else ''}\n"
+        text = f"{level} {section.heading}\n\n{section.about}"
+        others = [f"`{path}`" for path in dict.fromkeys(section.also) if path != section.path]
+        if section.within and found[section.within].also and not others:
+            text += f" Only in `{section.path}` itself."
+        elif others and not section.within:
+            text += f"\n\nThe same {'keys' if section.keys else 'kinds'}: {', '.join(others)}."
+        text += "\n"
         if section.keys:
             text += "\n| key | takes | default | meaning | example |\n| --- | --- | --- | --- | --- |\n"
         for key, node in section.keys.items():

@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor,
 
 from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
 
@@ -46,7 +46,7 @@ def lay_out_timeline(
 
     ``forward`` and ``backward`` are cycles, of all stages or stage by stage.
     """
-    shape = PlanShape(mapping=tuple(mapping), count=count, training=training, recompute=recompute)
+    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, training=training, recompute=recompute)
     plan = registry.find(schedule).plan(shape)
     physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
     passes = {
@@ -143,7 +143,7 @@ def load(tmp_path):
     def of(text, *overrides):
         path = tmp_path / "scenario.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 

@@ -17,8 +17,8 @@ from ipusim.ipu.traced import Traced, as_tensor
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
-from ipusim.model.function_stage import as_results
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import as_results
 from ipusim.model.workload import Workload
 from ipusim.timeline.timeline import Timeline
 

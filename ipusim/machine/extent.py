@@ -32,7 +32,7 @@ def most_spans(plan: Plan, program: PipelineProgram, system: System, cost: Durat
         for index, times in Counter(cost.copy_of).items()
         if cost.copies[index].lead_cycles or cost.copies[index].links or system.free
     )
-    feeds = _OF_ELEMENT * plan.shape.count * (bool(cost.infeed) + bool(cost.outfeed))
+    feeds = _OF_ELEMENT * plan.shape.micro_batches * (bool(cost.infeed) + bool(cost.outfeed))
     update = 0
     if plan.shape.training:
         update = replicas * ipus * _OF_UPDATE

@@ -233,7 +233,7 @@ def _ports(
             track=INFEED_TRACK,
             host_cycles=cost.host_fill,
             depth=program.infeed.prefetch_depth,
-            elements=executions * shape.count,
+            elements=executions * shape.micro_batches,
             replica=replica,
         )
         transfer = Description(
@@ -243,7 +243,7 @@ def _ports(
             bytes=program.infeed.element_bytes,
             replica=replica,
         )
-        infeed = HostPort(stream, recorder, transfer, range(shape.count), cost.infeed, wait)
+        infeed = HostPort(stream, recorder, transfer, range(shape.micro_batches), cost.infeed, wait)
     if cost.outfeed or cost.host_drain:
         sent = program.outfeed_elements
         stream = HostStream(
@@ -280,7 +280,7 @@ def _info(
         training=plan.shape.training,
         stages=tuple(profile.name for profile in program.stages),
         mapping=plan.shape.mapping,
-        count=plan.shape.count,
+        count=plan.shape.micro_batches,
         overlap=plan.overlap,
         time_steps=plan.emitted,
         executions=executions,

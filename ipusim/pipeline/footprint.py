@@ -17,7 +17,7 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
 The last five are a lower bound, assumed: temporary memory of single operations is left out, unless
-options of the stage limit it (:mod:`ipusim.model.stage_options`); it is alive during the pass.
+options of the stage limit it (:mod:`ipusim.model.stages.stage_options`); it is alive during the pass.
 """
 
 from __future__ import annotations

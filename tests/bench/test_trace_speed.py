@@ -19,7 +19,7 @@ from ipusim.timeline.timeline import COMPUTE_KINDS
 
 
 def test_grouped_64_ipus_1024_micro_batches(ratio):
-    shape = PlanShape(tuple(range(64)), 1024)
+    shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
     profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
     timeline = simulate(
         find("grouped").plan(shape), PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)

@@ -148,11 +148,15 @@ def test_compare_that_no_schedule_can_run(tmp_path):
 @pytest.mark.parametrize(
     ("words", "shape", "name"),
     [
-        (("grouped", "--stages", 4, "--count", 8), PlanShape((0, 1, 2, 3), 8), "grouped"),
-        (("interleaved", "--stages", 3, "--inference"), PlanShape((0, 1, 2), 3, False), "interleaved"),
-        (("grouped", "--mapping", "0,1,0", "--count", 6), PlanShape((0, 1, 0), 6), "grouped"),
-        (("Grouped", "--recompute"), PlanShape((0, 1), 4, recompute=True), "grouped"),
-        (("single", "--stages", 2), PlanShape((0, 0), 1), "single"),
+        (("grouped", "--stages", 4, "--count", 8), PlanShape(mapping=(0, 1, 2, 3), micro_batches=8), "grouped"),
+        (
+            ("interleaved", "--stages", 3, "--inference"),
+            PlanShape(mapping=(0, 1, 2), micro_batches=3, training=False),
+            "interleaved",
+        ),
+        (("grouped", "--mapping", "0,1,0", "--count", 6), PlanShape(mapping=(0, 1, 0), micro_batches=6), "grouped"),
+        (("Grouped", "--recompute"), PlanShape(mapping=(0, 1), micro_batches=4, recompute=True), "grouped"),
+        (("single", "--stages", 2), PlanShape(mapping=(0, 0), micro_batches=1), "single"),
     ],
 )
 def test_schedule_prints_a_grid_that_parses_back(words, shape, name):

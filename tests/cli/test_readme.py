@@ -11,9 +11,9 @@ import tomllib
 import pytest
 
 from ipusim.cli import app
-from ipusim.scenario import load_experiment
-from ipusim.scenario.schema import json_schema
-from ipusim.study.run import execute
+from ipusim.runs.execute import execute
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
@@ -59,8 +59,9 @@ def test_every_command_is_listed_and_tried():
 def test_the_scenario_explained_runs(workspace):
     (text,) = blocks(README, "yaml")
     (workspace / "mine.yaml").write_text(text)
-    experiment = load_experiment(workspace / "mine.yaml")
-    assert experiment.description == "Two lines at the top say what the scenario shows; `ipusim run` prints them."
+    experiment = load_job(workspace / "mine.yaml")
+    description = experiment.request.description
+    assert description == "Two lines at the top say what the scenario shows; `ipusim run` prints them."
     assert experiment.executions == 100
     assert experiment.held_out is not None
 
@@ -157,7 +158,7 @@ def test_keys_that_the_page_of_scenarios_names_exist():
 
 def test_the_losses_that_the_readme_names():
     first, last = re.findall(r"mean loss falls from ([\d.]+) in the first step to ([\d.]+) in the tenth", README)[0]
-    learning = execute(load_experiment(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
+    learning = execute(load_job(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
     assert round(learning.mean_loss(0), 2) == float(first)
     assert round(learning.mean_loss(9), 3) == float(last)
     assert round(learning.constant_loss, 2) == 2.30

@@ -9,8 +9,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ipusim.scenario import load_experiment
-from ipusim.scenario.schema import json_schema
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections
@@ -72,7 +72,7 @@ def test_the_gallery_shows_the_commands_as_they_are():
 
 @pytest.mark.parametrize("picture", GALLERY, ids=lambda each: each.scenario)
 def test_what_the_gallery_changes_is_accepted(picture, workspace):
-    load_experiment(workspace / "scenarios" / f"{picture.scenario}.yaml", [*picture.changes, "numerics=off"])
+    load_job(workspace / "scenarios" / f"{picture.scenario}.yaml", [*picture.changes, "numerics=off"])
 
 
 def test_every_key_of_the_schema_has_its_row():
@@ -112,6 +112,6 @@ def test_the_schema_is_written_and_named_as_the_page_says(workspace):
     (scenario,) = blocks(text, "yaml")
     assert scenario.startswith(f"# yaml-language-server: $schema={file}\n")
     (workspace / "mine.yaml").write_text(scenario)
-    experiment = load_experiment(workspace / "mine.yaml")
+    experiment = load_job(workspace / "mine.yaml")
     assert experiment.executions == 1
-    assert experiment.description == "", "the line is the editor's"
+    assert experiment.request.description == "", "the line is the editor's"

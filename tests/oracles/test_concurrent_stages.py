@@ -9,10 +9,10 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
@@ -59,7 +59,7 @@ pipeline:
 
 
 def test_the_compilers_own_layout():
-    shape = PlanShape((0, 2, 3, 1), 6, sizes=(1, 2, 1))
+    shape = PlanShape(mapping=(0, 2, 3, 1), micro_batches=6, sizes=(1, 2, 1))
     plan = find("interleaved").plan(shape)
     assert plan.offsets == (0, 2, 4)
     assert plan.emitted == 18
@@ -77,7 +77,9 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
     if schedule == "interleaved" and training and mapping[0] == mapping[1]:
         mapping = (0, 1, 2, 3, 4, 5)  # it has no two stages on one IPU
     recompute = training and schedule in ("grouped", "interleaved")
-    plan = find(schedule).plan(PlanShape(mapping, 12, training, recompute, sizes=sizes))
+    plan = find(schedule).plan(
+        PlanShape(mapping=mapping, micro_batches=12, training=training, recompute=recompute, sizes=sizes)
+    )
     assert not violations(plan)
     assert not order_violations(plan)
     assert parse_grid(format_grid(plan)) == plan
@@ -87,7 +89,7 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
 
 def test_fifos_are_as_deep_as_the_places_behind_them():
     for schedule, factor in (("grouped", 2), ("interleaved", 1)):
-        plan = find(schedule).plan(PlanShape((0, 1, 2, 3, 4), 12, sizes=(1, 3, 1)))
+        plan = find(schedule).plan(PlanShape(mapping=(0, 1, 2, 3, 4), micro_batches=12, sizes=(1, 3, 1)))
         assert plan.fifo_depths == (2 * factor, factor, factor, factor, 0)
 
 

@@ -15,14 +15,14 @@ from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.machine.simulate import simulate
-from ipusim.model.build_stages import build_stages
-from ipusim.model.network import Network
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv, summary_dict
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
 
 SCENARIO = """
@@ -46,12 +46,12 @@ precision: float64
 def load(tmp_path):
     path = tmp_path / "replicas.yaml"
     path.write_text(SCENARIO)
-    return lambda *overrides: load_experiment(path, overrides)
+    return lambda *overrides: load_job(path, overrides)
 
 
 def trained_alone(experiment, replicas):
     """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload, experiment.program.shape.count
+    workload, count = experiment.workload, experiment.program.shape.micro_batches
     (stage,) = build_stages(*whole_network(workload))
     weights = stage.initial_parameters(workload.seed, workload.dtype)
     slots = {name: np.zeros_like(array) for name, array in weights.items()}
@@ -95,7 +95,7 @@ def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, ove
     replicas = ipus // 2
     result = execute(experiment)
     losses, weights = trained_alone(experiment, replicas)
-    count = experiment.program.shape.count
+    count = experiment.program.shape.micro_batches
     assert len(result.learning.losses) == len(losses)
     for loss in result.learning.losses:
         element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica
@@ -205,7 +205,7 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
             "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n", ""
         )
     )
-    result = execute(load_experiment(path))
+    result = execute(load_job(path))
     assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
     assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
 

@@ -26,14 +26,14 @@ from ipusim.ipu.optimizers import (
     Optimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
-from ipusim.model.gru import GRU
-from ipusim.model.layers import Dense
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.lstm import LSTM
-from ipusim.model.normalisation import LayerNorm
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from tests import formulas
 
 BATCH, TIME, WIDTH, CLASSES, RATE = 2, 3, 4, 3, 0.05

@@ -28,7 +28,7 @@ KIB = 1024
 def run(lock_step, schedule="grouped", ipus=4, count=16, sram_bytes=900 * KIB, executions=1, factor=KIB, **changes):
     """A hand-made Timeline, and what a program of as many stages holds."""
     mapping = tuple(range(ipus)) if ipus > 1 else (0, 0)
-    shape = PlanShape(mapping, count, **changes)
+    shape = PlanShape(mapping=mapping, micro_batches=count, **changes)
     sizes = {
         "output_bytes": 4,
         "gradient_bytes": 4,
