@@ -11,7 +11,7 @@ import simpy
 
 from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
-from ipusim.machine.durations import Stream
+from ipusim.pricing.costs import Stream
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import SpanKind
 

@@ -33,4 +33,6 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )
-    return Run(job, timeline, summarise(timeline), order_reports(job.plan, job.program, job.system), learning)
+    return Run(
+        job, timeline, summarise(timeline), order_reports(job.plan, job.program, job.system, job.costs), learning
+    )

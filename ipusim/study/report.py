@@ -17,8 +17,6 @@ from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OutputError
-from ipusim.machine.durations import durations
-from ipusim.machine.reduction import gradient_sum
 from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
@@ -83,8 +81,7 @@ def summary_dict(result: Run) -> dict[str, Any]:
 
 def _gradient_sum(result: Run) -> dict[str, Any] | None:
     """Return how the replicas sum up their gradients; None for one replica."""
-    job = result.job
-    total = gradient_sum(result.job.plan, job.program, job.system)
+    total = result.job.costs.gradient_sum
     if total is None:
         return None
     return {
@@ -97,12 +94,12 @@ def _gradient_sum(result: Run) -> dict[str, Any] | None:
 
 def _stage_cycles(result: Run) -> list[dict[str, int]]:
     """Return cycles of each stage's forward and backward pass."""
-    cost = durations(result.job.plan, result.job.program, result.job.system)
+    passes = result.job.costs.passes
     training = result.job.plan.shape.training
     return [
         {
-            "forward_cycles": cost.passes[Pass.FORWARD, stage],
-            "backward_cycles": cost.passes[Pass.BACKWARD, stage] if training else 0,
+            "forward_cycles": passes[Pass.FORWARD, stage],
+            "backward_cycles": passes[Pass.BACKWARD, stage] if training else 0,
         }
         for stage in range(result.job.plan.shape.stages)
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
-from ipusim.machine.durations import durations
+from ipusim.pricing.price import price
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.compare import compare
@@ -218,12 +218,12 @@ def test_bert_large_takes_the_published_time_for_a_micro_batch():
     assert summary.throughput.samples_per_s == pytest.approx(6044, rel=0.05)
 
 
-def test_durations_are_those_of_the_cost_model_or_as_measured():
+def test_costs_are_those_of_the_cost_model_or_as_measured():
     experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     plan = execute(experiment).plan
-    found = durations(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
+    found = price(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
-    assert set(found.update.values()) == {500}
+    assert set(found.updates.values()) == {500}
 
 
 def test_recomputation_trades_time_for_memory():

@@ -14,7 +14,6 @@ from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
-from ipusim.machine.simulate import simulate
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
@@ -24,6 +23,7 @@ from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv, summary_dict
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from tests.price_and_run import price_and_run
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 8}
@@ -237,7 +237,7 @@ def test_an_executor_for_one_replica_does_not_do_for_several(load):
     experiment = load()
     plan = find("grouped").plan(experiment.program.shape)
     with pytest.raises(ProgramError, match="expected an executor for each of 4 replicas of pod16, got 1"):
-        simulate(plan, experiment.program, experiment.system, executor=NullExecutor())
+        price_and_run(plan, experiment.program, experiment.system, executor=NullExecutor())
 
 
 def test_what_all_do_lies_on_each_ipu_of_its_replica(load):

@@ -11,7 +11,6 @@ from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.build import build_system
-from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import Holder, footprint
 from ipusim.pipeline.liveness import peaks
@@ -21,6 +20,7 @@ from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.study.memory import memory_dict
 from ipusim.study.tables import holder_table, memory_table
+from tests.price_and_run import price_and_run
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "memory_by_schedule.yaml"
 
@@ -49,7 +49,7 @@ def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
 def laid_out(schedule, **changes):
     made = program(schedule, **changes)
     plan = find(schedule).plan(made.shape)
-    timeline = simulate(plan, made, build_system("m2000", mapping=made.shape.mapping))
+    timeline = price_and_run(plan, made, build_system("m2000", mapping=made.shape.mapping))
     return plan, made, footprint(plan, made), timeline
 
 
