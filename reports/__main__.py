@@ -8,12 +8,12 @@ from pathlib import Path
 from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
 from ipusim.render.tables import Table, comparison_table
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
 from ipusim.study.report import comparison_files, picture, picture_window
-from ipusim.study.run import execute
 from ipusim.study.tables import order_table
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +42,7 @@ TUTORIAL = (
 
 def tutorial() -> dict[str, bytes]:
     """Draw the tutorial's pipeline: one execution, and its ramp-up, main phase and ramp-down."""
-    experiment = load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)
+    experiment = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)
     timeline = execute(experiment).timeline
     files = {"tutorial.png": picture(timeline, picture_window(timeline), ".png")}
     for phase in ("ramp-up", "main", "ramp-down"):
@@ -60,7 +60,7 @@ def schedules() -> dict[str, bytes]:
 
 def orders() -> dict[str, bytes]:
     """Compare the selection orders of a 16-IPU pipeline."""
-    result = execute(load_experiment(SCENARIOS / "selection_orders.yaml"))
+    result = execute(load_job(SCENARIOS / "selection_orders.yaml"))
     return {"selection_orders.md": markdown(order_table(result.orders)).encode()}
 
 
@@ -101,9 +101,9 @@ def gallery() -> dict[str, bytes]:
     """Draw a trace of each scenario of the gallery, and the memory of one."""
     files = {}
     for name, (scenario, changes, phase) in GALLERY.items():
-        timeline = execute(load_experiment(SCENARIOS / f"{scenario}.yaml", changes)).timeline
+        timeline = execute(load_job(SCENARIOS / f"{scenario}.yaml", changes)).timeline
         files[name] = picture(timeline, picture_window(timeline, phase=phase), ".png")
-    result = execute(load_experiment(SCENARIOS / "memory_by_schedule.yaml"))
+    result = execute(load_job(SCENARIOS / "memory_by_schedule.yaml"))
     files["memory.png"] = to_png(memory_chart(result.timeline, result.memory, picture_window(result.timeline)))
     return files
 

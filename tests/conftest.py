@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor,
 
 from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
 
@@ -143,7 +143,7 @@ def load(tmp_path):
     def of(text, *overrides):
         path = tmp_path / "scenario.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 

@@ -89,10 +89,12 @@ class NumpyExecutor:
         replica: int = 0,
         replicas: int = 1,
         outfeed: Outfeed = _PLAIN_OUTFEED,
+        before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
     ) -> None:
         """Place the stages' initial parameters on their IPUs; every replica begins with the same.
 
-        The elements of the feed go round the ``replicas``, replica 0 first.
+        The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
+        each execution, with its number.
         """
         self._shape = shape
         self._last = shape.stages - 1
@@ -118,6 +120,7 @@ class NumpyExecutor:
         self._updated: set[int] = set()
         self._rest_of_update: Callable[[], object] | None = None
         self._execution = 0
+        self._before = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._outfeed = outfeed
@@ -153,6 +156,7 @@ class NumpyExecutor:
 
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
+        self._before(execution)
         self._execution = execution
         self._outputs.clear()
         for memory in self._memories.values():

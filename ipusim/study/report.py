@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
@@ -27,13 +28,12 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, execution_window, phase_window, window
-from ipusim.scenario.limits import MAX_CYCLES
-from ipusim.scenario.problems import show
+from ipusim.runs.assemble.limits import MAX_CYCLES
+from ipusim.runs.problems import show
+from ipusim.runs.run import Run
 from ipusim.study.compare import Row
 from ipusim.study.effects import effects
-from ipusim.study.learning import Learning
 from ipusim.study.memory import fullest_dict, memory_dict
-from ipusim.study.run import Result
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
@@ -60,17 +60,17 @@ _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], ob
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
 
 
-def summary_dict(result: Result) -> dict[str, Any]:
+def summary_dict(result: Run) -> dict[str, Any]:
     """Return everything about a run that is a number or a name, as plain data for ``summary.json``."""
-    experiment, learning = result.experiment, result.learning
-    data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
-    data["ipu"] = experiment.system.ipu.name
+    job, learning = result.job, result.learning
+    data: dict[str, Any] = {"description": job.request.description, **result.summary.to_dict()}
+    data["ipu"] = job.system.ipu.name
     data["notes"] = list(result.notes)
-    data["options"] = effects(experiment.program, experiment.system)
-    data["steps"] = experiment.steps
-    data["repeat_count"] = experiment.program.repeat_count
-    data["reduction_method"] = experiment.program.reduction
-    data["selection_order_reason"] = experiment.system.order_reason
+    data["options"] = effects(job.program, job.system)
+    data["steps"] = job.steps
+    data["repeat_count"] = job.program.repeat_count
+    data["reduction_method"] = job.program.reduction
+    data["selection_order_reason"] = job.system.order_reason
     data["selection_orders"] = [report.to_dict() for report in result.orders]
     data["gradient_sum"] = _gradient_sum(result)
     data["stage_cycles"] = [
@@ -81,10 +81,10 @@ def summary_dict(result: Result) -> dict[str, Any]:
     return data
 
 
-def _gradient_sum(result: Result) -> dict[str, Any] | None:
+def _gradient_sum(result: Run) -> dict[str, Any] | None:
     """Return how the replicas sum up their gradients; None for one replica."""
-    experiment = result.experiment
-    total = gradient_sum(result.plan, experiment.program, experiment.system)
+    job = result.job
+    total = gradient_sum(result.job.plan, job.program, job.system)
     if total is None:
         return None
     return {
@@ -95,16 +95,16 @@ def _gradient_sum(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _stage_cycles(result: Result) -> list[dict[str, int]]:
+def _stage_cycles(result: Run) -> list[dict[str, int]]:
     """Return cycles of each stage's forward and backward pass."""
-    cost = durations(result.plan, result.experiment.program, result.experiment.system)
-    training = result.plan.shape.training
+    cost = durations(result.job.plan, result.job.program, result.job.system)
+    training = result.job.plan.shape.training
     return [
         {
             "forward_cycles": cost.passes[Pass.FORWARD, stage],
             "backward_cycles": cost.passes[Pass.BACKWARD, stage] if training else 0,
         }
-        for stage in range(result.plan.shape.stages)
+        for stage in range(result.job.plan.shape.stages)
     ]
 
 
@@ -197,10 +197,10 @@ def check_trace_format(name: str) -> None:
         raise OutputError(f"--trace-format: expected {' or '.join(_TRACES)}, got {name!r}")
 
 
-def trace_file(result: Result, trace_format: str = "perfetto") -> tuple[str, bytes]:
+def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]:
     """Return name and content of the trace file of a run; raises OutputError for a format that there is not."""
     check_trace_format(trace_format)
-    timeline, system = result.timeline, result.experiment.system
+    timeline, system = result.timeline, result.job.system
     memory = [
         curve
         for replica in range(timeline.info.replicas if result.describes_memory else 0)
@@ -215,7 +215,7 @@ def trace_file(result: Result, trace_format: str = "perfetto") -> tuple[str, byt
     return name, file.close()
 
 
-def run_files(result: Result, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
+def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
     """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
 
     ``trace_format`` is ``perfetto`` or ``chrome``.
@@ -257,7 +257,7 @@ def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
     run = [(row, row.result) for row in rows if row.result is not None]
     figure = comparison(
         [result.timeline for _, result in run],
-        title=run[0][1].experiment.name,
+        title=run[0][1].job.name,
         remarks=["" if row.fits else "out of memory" for row, _ in run],
     )
     data = [

@@ -11,7 +11,7 @@ from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_mapping, nearest_counts
-from ipusim.scenario.problems import show
+from ipusim.runs.problems import show
 from ipusim.schedules.registry import find
 
 #: Operations above which a grid is no longer something to read.

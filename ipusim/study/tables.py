@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ipusim.analysis.fit import Fit
+from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import moment
+from ipusim.analysis.orders import OrderReport, faster_order
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.render.tables import Table
 from ipusim.study.compare import Row
 from ipusim.study.effects import effects
-from ipusim.study.learning import Learning
-from ipusim.study.orders import OrderReport, faster_order
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 

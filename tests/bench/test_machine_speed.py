@@ -14,7 +14,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.timeline.timeline import SpanKind
 
@@ -98,8 +98,8 @@ def plain_loop(weights, feed, count, executions, rate):
 
 def test_arithmetic_of_the_tutorials_model(ratio):
     """The tutorial's pipelining scenario, one step of ten executions, against a loop over the same layers."""
-    experiment = load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
-    program, workload = experiment.program, experiment.workload
+    experiment = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
+    program, workload = experiment.program, experiment.workload(0)
     plan = find(program.schedule).plan(program.shape)
     count, executions = program.shape.micro_batches, experiment.executions
     assert (program.micro_batch_size, count, executions) == (32, 16, 10)

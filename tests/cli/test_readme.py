@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from reports.__main__ import main as make_reports
 
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,9 @@ def test_command(workspace, command):
 def test_the_scenario_explained_runs(workspace):
     (text,) = blocks("yaml")
     (workspace / "mine.yaml").write_text(text)
-    experiment = load_experiment(workspace / "mine.yaml")
-    assert experiment.description == "Two lines at the top say what the scenario shows; `ipusim run` prints them."
+    experiment = load_job(workspace / "mine.yaml")
+    description = experiment.request.description
+    assert description == "Two lines at the top say what the scenario shows; `ipusim run` prints them."
     assert experiment.executions == 100
     assert experiment.held_out is not None
 
@@ -128,7 +129,7 @@ def test_reports_are_made_by_one_command_and_the_tables_are_current(tmp_path):
 
 def test_the_losses_that_the_readme_names():
     first, last = re.findall(r"mean loss falls from ([\d.]+) in the first step to ([\d.]+) in the tenth", README)[0]
-    learning = execute(load_experiment(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
+    learning = execute(load_job(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
     assert round(learning.mean_loss(0), 2) == float(first)
     assert round(learning.mean_loss(9), 3) == float(last)
     assert round(learning.constant_loss, 2) == 2.30

@@ -20,10 +20,10 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 
 
 def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float64, optimizer=None, **accumulation):
@@ -210,14 +210,14 @@ def scenario(tmp_path):
     def load(*overrides):
         path = tmp_path / "dtypes.yaml"
         path.write_text(PER_VARIABLE)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return load
 
 
 def test_each_variable_has_its_own_accumulator(scenario):
     experiment = scenario()
-    workload, stages = experiment.workload, experiment.program.stages
+    workload, stages = experiment.workload(0), experiment.program.stages
     held = [workload.accumulators(workload.initial_parameters(stage)) for stage in range(2)]
     assert {name: array.dtype.name for each in held for name, array in each.items()} == {
         "a/W": "float32",

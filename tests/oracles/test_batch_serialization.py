@@ -14,10 +14,10 @@ from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
 LAYERS = """

@@ -9,10 +9,10 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.

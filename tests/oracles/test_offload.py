@@ -14,10 +14,10 @@ from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.machine.remote import RemoteMemory
 from ipusim.pipeline.footprint import Holder
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.report import summary_dict
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
 TIMED = """
@@ -161,10 +161,10 @@ def test_memory_over_time_holds_the_state_during_the_update_only(load):
 
 def test_the_scenario_fits_only_with_offloading():
     path = Path(__file__).parents[2] / "scenarios" / "optimizer_state_offload.yaml"
-    fits = execute(load_experiment(path, ["numerics=off"]))
+    fits = execute(load_job(path, ["numerics=off"]))
     assert not fits.memory.too_large
     with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):
-        execute(load_experiment(path, ["pipeline.offload_weight_update_variables=false"]))
+        execute(load_job(path, ["pipeline.offload_weight_update_variables=false"]))
 
 
 def test_streaming_memory_has_a_size(load):

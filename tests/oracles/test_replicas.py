@@ -19,10 +19,10 @@ from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv, summary_dict
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
 
 SCENARIO = """
@@ -46,7 +46,7 @@ precision: float64
 def load(tmp_path):
     path = tmp_path / "replicas.yaml"
     path.write_text(SCENARIO)
-    return lambda *overrides: load_experiment(path, overrides)
+    return lambda *overrides: load_job(path, overrides)
 
 
 def trained_alone(experiment, replicas):
@@ -205,7 +205,7 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
             "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n", ""
         )
     )
-    result = execute(load_experiment(path))
+    result = execute(load_job(path))
     assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
     assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from ipusim.analysis.memory import memory_curves
 from ipusim.model.layers.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from tests import formulas
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
@@ -332,14 +332,14 @@ def load(folder, scenario):
     """Take the scenario through the front door; JSON is YAML too."""
     path = folder / "drawn.yaml"
     path.write_text(json.dumps(scenario))
-    return load_experiment(path)
+    return load_job(path)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios())
 def test_options_together_change_no_result(tmp_path_factory, scenario):
     experiment = load(tmp_path_factory.getbasetemp(), scenario)
-    feed = experiment.workload.feed
+    feed = experiment.workload(0).feed
     result = execute(experiment)
     untrained = execute(load(tmp_path_factory.getbasetemp(), frozen(scenario))).learning.weights
     losses, weights = plain_loop(scenario, untrained, feed)
@@ -380,7 +380,7 @@ def frozen(scenario):
 
 def check_memory(result):
     """Time rises, nothing is negative, nothing is alive at the end, and FIFOs lie within what is allocated."""
-    for curve in memory_curves(result.timeline, footprint(result.plan, result.experiment.program, 0)):
+    for curve in memory_curves(result.timeline, footprint(result.job.plan, result.job.program, 0)):
         assert all(before <= after for before, after in pairwise(curve.time))
         assert curve.live_bytes.min() >= 0
         assert curve.live_bytes[0] == curve.live_bytes[-1] == 0

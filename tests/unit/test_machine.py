@@ -17,8 +17,8 @@ from ipusim.machine.remote import RemoteMemory
 from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
 
 

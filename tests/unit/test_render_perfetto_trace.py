@@ -16,9 +16,9 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.packets import filled
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import NAMING, TraceContent
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.study.report import trace_file
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 
 HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
@@ -156,8 +156,8 @@ def test_each_copy_names_the_tensors_that_it_moves(trace):
 
 def test_links_name_what_they_carry_on_their_way(read_perfetto):
     """IPUs 0 and 2 are not neighbours: what goes from 1 to 2 crosses a rung first."""
-    result = execute(load_experiment("scenarios/recomputation.yaml", ["system.selection_order=ZIGZAG", "numerics=off"]))
-    system = result.experiment.system
+    result = execute(load_job("scenarios/recomputation.yaml", ["system.selection_order=ZIGZAG", "numerics=off"]))
+    system = result.job.system
     links = {link.label for link in system.route(1, 2)}
     assert len(links) == 2
     routed = result.timeline, (), lambda source, target: [link.label for link in system.route(source, target)]
@@ -168,7 +168,7 @@ def test_links_name_what_they_carry_on_their_way(read_perfetto):
 
 
 def test_memory_of_every_ipu_is_a_counter_in_bytes(read_perfetto):
-    result = execute(load_experiment("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
+    result = execute(load_job("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
     name, compressed = trace_file(result)
     assert name == "trace.pftrace.gz"
     trace = read_perfetto(gzip.decompress(compressed))

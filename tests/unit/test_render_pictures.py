@@ -21,9 +21,9 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.memory_layers import Layer
 from ipusim.render.style import DPI, LOOK_OF_KIND, LOOKS
 from ipusim.render.window import execution_window, phase_window, window
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.study.report import picture, picture_window
-from ipusim.study.run import execute
 from ipusim.timeline.timeline import SpanKind
 from reports.__main__ import TUTORIAL
 
@@ -33,7 +33,7 @@ NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
 
 @cache
 def result(name, changes=("steps=1", "numerics=off")):
-    return execute(load_experiment(SCENARIOS / f"{name}.yaml", changes))
+    return execute(load_job(SCENARIOS / f"{name}.yaml", changes))
 
 
 @cache

@@ -13,7 +13,9 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import simulate
 from ipusim.model.cost import pass_cycles
 from ipusim.model.evaluate import evaluate
-from ipusim.scenario import Experiment, json_schema, load_experiment
+from ipusim.runs.job import Job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from ipusim.schedules import registry
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -27,13 +29,13 @@ TUTORIAL = [
 LAYERS = ("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "cel")
 
 
-def load(name: str, *overrides: str) -> Experiment:
-    return load_experiment(FOLDER / f"{name}.yaml", overrides)
+def load(name: str, *overrides: str) -> Job:
+    return load_job(FOLDER / f"{name}.yaml", overrides)
 
 
-def layers_of(experiment: Experiment) -> list[tuple[str, ...]]:
+def layers_of(experiment: Job) -> list[tuple[str, ...]]:
     assert experiment.workload is not None
-    return [stage.layers for stage in experiment.workload.stages]
+    return [stage.layers for stage in experiment.workload(0).stages]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -41,9 +43,9 @@ def test_every_file_loads_and_begins_with_two_lines_that_say_what_it_shows(file:
     first, second, *_ = file.read_text().splitlines()
     assert re.fullmatch(r"# .{20,118}", first)
     assert re.fullmatch(r"# .{20,118}", second)
-    experiment = load_experiment(file)
+    experiment = load_job(file)
     assert experiment.name == file.stem
-    assert experiment.description.startswith(f"{first[2:]} {second[2:]}")
+    assert experiment.request.description.startswith(f"{first[2:]} {second[2:]}")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -67,7 +69,7 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     weights = experiment.workload and {
         key: array.shape
         for index in range(len(program.stages))
-        for key, array in experiment.workload.initial_parameters(index).items()
+        for key, array in experiment.workload(0).initial_parameters(index).items()
     }
     assert weights == {
         f"{layer}/{key}": shape
@@ -125,7 +127,7 @@ def test_inference_has_forward_passes_alone() -> None:
     experiment = load("inference")
     assert not experiment.program.shape.training
     assert experiment.workload is not None
-    assert experiment.workload.optimizer is None
+    assert experiment.workload(0).optimizer is None
     assert {stage.backward for stage in experiment.program.stages} == {()}
     assert experiment.program.outfeed.element_bytes == 32 * 10 * 4
 
@@ -135,7 +137,7 @@ def test_digits_training_holds_digits_out() -> None:
     assert experiment.system.count == 4
     assert experiment.workload is not None
     assert experiment.held_out is not None
-    assert len(experiment.workload.feed.dataset) + len(experiment.held_out.dataset) == 1797
+    assert len(experiment.workload(0).feed.dataset) + len(experiment.held_out.dataset) == 1797
 
 
 def test_bert_large_is_as_published() -> None:
@@ -157,7 +159,7 @@ def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
     plan = registry.find(experiment.program.schedule).plan(experiment.program.shape)
     assert experiment.workload is not None
     assert experiment.held_out is not None
-    executor = NumpyExecutor(plan.shape, experiment.workload)
+    executor = NumpyExecutor(plan.shape, experiment.workload(0))
     simulate(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
     result = evaluate(experiment.held_out.stages, [executor.weights()], experiment.held_out.dataset)
     assert result.accuracy is not None

@@ -21,8 +21,9 @@ from ipusim.model.layers.table import rows
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
-from ipusim.scenario import Experiment, ScenarioError, load_experiment
-from ipusim.scenario.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec
+from ipusim.runs.job import Job
+from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec
+from ipusim.scenario import ScenarioError, load_job
 
 TOKENS = """\
 system: {name: m2000}
@@ -65,16 +66,16 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-un
     monkeypatch.chdir(tmp_path)
     Path("f.py").write_text("def double(x): return 2.0 * x\n")
 
-    def load(text: str, *overrides: str) -> Experiment:
+    def load(text: str, *overrides: str) -> Job:
         Path("s.yaml").write_text(text)
-        return load_experiment(Path("s.yaml"), overrides)
+        return load_job(Path("s.yaml"), overrides)
 
     return load
 
 
-def layers_of(experiment: Experiment) -> list[Any]:
-    assert experiment.workload is not None
-    return [named.layer for stage in experiment.workload.stages for named in stage.named_layers]
+def layers_of(experiment: Job) -> list[Any]:
+    assert experiment.workload(0) is not None
+    return [named.layer for stage in experiment.workload(0).stages for named in stage.named_layers]
 
 
 KINDS = sorted(specs(LayerSpec) - {PythonSpec}, key=lambda spec: spec.__name__)
@@ -105,9 +106,9 @@ def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
     assert layers_of(experiment)[1] == Residual(
         (NamedLayer("norm", LayerNorm()), NamedLayer("heads", MultiHeadAttention(2)))
     )
-    assert experiment.workload is not None
-    assert "block/heads/Wq" in experiment.workload.initial_parameters(1)
-    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    assert experiment.workload(0) is not None
+    assert "block/heads/Wq" in experiment.workload(0).initial_parameters(1)
+    assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     assert experiment.program.infeed.element_bytes == 2 * (6 * 4 + 6 * 4)
 
 
@@ -134,8 +135,8 @@ def test_serialized_matmul(load) -> None:  # type: ignore[no-untyped-def]
 def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
     def optimizer(text: str) -> object:
         experiment = load(TOKENS, f"optimizer={text}")
-        assert experiment.workload is not None
-        return experiment.workload.optimizer
+        assert experiment.workload(0) is not None
+        return experiment.workload(0).optimizer
 
     assert optimizer("{type: adam, learning_rate: 0.1}") == Adam(0.1)
     assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
@@ -151,16 +152,16 @@ def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
 def test_defaults_of_the_optimizers_are_those_of_the_schema(load) -> None:  # type: ignore[no-untyped-def]
     for name, kind in (("adam", Adam), ("lamb", LAMB)):
         experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
-        assert experiment.workload is not None
-        assert dataclasses.asdict(experiment.workload.optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
+        assert experiment.workload(0) is not None
+        assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
 
 
 def test_tokens_of_a_file(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     np.savez(tmp_path / "d.npz", x=np.array([[0, 7, 1]] * 8), y=np.array([[7, 1, 0]] * 8))
     text = TOKENS.replace("{type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}", "{DATA}")
     experiment = load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
-    assert experiment.workload is not None
-    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    assert experiment.workload(0) is not None
+    assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     with pytest.raises(ScenarioError, match=r"model\.layers\.0: tokens does not fit .* needs whole numbers, such as"):
         load(text.replace("{DATA}", "{type: npz, file: d.npz}"))
     np.savez(tmp_path / "d.npz", x=np.ones((8, 3)), y=np.ones(8))

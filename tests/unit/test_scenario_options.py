@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.scenario import load_experiment
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.scenario.problems import ScenarioError
-from ipusim.scenario.schema import json_schema
 
 ROOT = Path(__file__).parents[2]
 #: The arguments of Graphcore's function, of its last release and (pipeline_depth) of older ones.
@@ -83,11 +83,11 @@ def test_what_the_table_says_is_so(option):
 def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
     path = tmp_path / "option.yaml"
     path.write_text(SCENARIO)
-    load_experiment(path)
+    load_job(path)
     section = "system" if option in FIELDS else "pipeline"
     key = option.name.split(".")[0]
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(path, [f"{section}.{key}=1"])
+        load_job(path, [f"{section}.{key}=1"])
     assert "expected one of the keys" in str(caught.value)
 
 
@@ -95,7 +95,7 @@ def test_continuous_weight_updates_are_refused_in_graphcores_words(tmp_path):
     path = tmp_path / "option.yaml"
     path.write_text(SCENARIO)
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(path, ["pipeline.continuous_weight_updates=true"])
+        load_job(path, ["pipeline.continuous_weight_updates=true"])
     (problem,) = caught.value.problems
     assert problem.text == "Continuous weight updates are currently not supported."
-    assert load_experiment(path, ["pipeline.continuous_weight_updates=false"]).executions == 1
+    assert load_job(path, ["pipeline.continuous_weight_updates=false"]).executions == 1

@@ -17,7 +17,9 @@ from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
-from ipusim.scenario import Experiment, ScenarioError, json_schema, load_experiment
+from ipusim.runs.job import Job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
 
@@ -63,22 +65,22 @@ def squares(x, labels):
 
 @pytest.fixture
 def load(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def load(text: str, *overrides: str) -> Experiment:
+    def load(text: str, *overrides: str) -> Job:
         (tmp_path / "f.py").write_text(FUNCTIONS)
         (tmp_path / "s.yaml").write_text(text)
-        return load_experiment(tmp_path / "s.yaml", overrides)
+        return load_job(tmp_path / "s.yaml", overrides)
 
     return load
 
 
-def workload(experiment: Experiment) -> Workload:
-    assert experiment.workload is not None
-    return experiment.workload
+def workload(experiment: Job) -> Workload:
+    assert experiment.workload(0) is not None
+    return experiment.workload(0)
 
 
 def test_defaults(load) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING)
-    assert (experiment.name, experiment.description) == ("s", "Trains a little.")
+    assert (experiment.name, experiment.request.description) == ("s", "Trains a little.")
     assert experiment.system == build_system("m2000", mapping=(0, 1))
     program = experiment.program
     assert program.shape == PlanShape(mapping=(0, 1), micro_batches=8)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.runs.execute import execute
 from ipusim.study.effects import effects
 from ipusim.study.report import summary_dict
-from ipusim.study.run import execute
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}

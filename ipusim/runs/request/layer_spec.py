@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ipusim.model.layers.table import Row, rows
-from ipusim.scenario.derived import spec_of
-from ipusim.scenario.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
+from ipusim.runs.request.derived import spec_of
+from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
 
 
 class BuiltSpec(Node):

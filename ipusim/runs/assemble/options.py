@@ -10,9 +10,9 @@ from ipusim.model.profile import StageProfile
 from ipusim.model.stages.stage_options import StageOptions, with_options
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.problems import KeyPath
-from ipusim.scenario.schema import PoplarOptionsSpec, Scenario, StageOptionsSpec
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.schema import Options, PoplarOptionsSpec, StageOptionsSpec
 
 _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
 _KEYS: Final[tuple[KeyPath, ...]] = (
@@ -22,7 +22,7 @@ _KEYS: Final[tuple[KeyPath, ...]] = (
 )
 
 
-def check_options(scenario: Scenario, stages: int, counted: bool, findings: Findings) -> None:
+def check_options(scenario: Options, stages: int, counted: bool, findings: Findings) -> None:
     """Note a list of options that is not as long as the list of stages, and options of cycles that are given."""
     if not counted:
         for path in filter(findings.is_set, _KEYS):
@@ -36,7 +36,7 @@ def check_options(scenario: Scenario, stages: int, counted: bool, findings: Find
 
 
 def apply_options(
-    scenario: Scenario, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
+    scenario: Options, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
 ) -> tuple[StageProfile, ...]:
     """Return ``profiles`` with their operations in the parts that options ask for; concurrent stages share theirs."""
     system, pipeline = scenario.system, scenario.pipeline

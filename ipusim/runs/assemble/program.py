@@ -16,13 +16,21 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.scenario.fields import Node
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.model_spec import TimedStageSpec
-from ipusim.scenario.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
-from ipusim.scenario.resolve_accumulation import accumulator_dtype
-from ipusim.scenario.schema import Scenario
-from ipusim.scenario.stages import PlannedStage
+from ipusim.runs.assemble.accumulation import accumulator_dtype
+from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.content import Content
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.fields import Node
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
+from ipusim.runs.request.schema import Options
+
+
+def timed_content(scenario: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
+    """Return what stages known by their cost alone cost."""
+    profiles = timed_profiles(planned, training, scenario.infeed.element_bytes)
+    size = scenario.pipeline.micro_batch_size
+    return Content(profiles, infeed_bytes(scenario, None), sent_outfeed(scenario, ()), size)
 
 
 def timed_profiles(
@@ -56,7 +64,7 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 
 
 def counted_profiles(
-    scenario: Scenario, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
+    scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
 ) -> tuple[StageProfile, ...]:
     """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
     batch, itemsize = scenario.pipeline.micro_batch_size, np.dtype(scenario.precision).itemsize
@@ -86,50 +94,45 @@ def counted_profiles(
     )
 
 
-def build_program(
-    scenario: Scenario,
-    name: str,
-    profiles: tuple[StageProfile, ...],
-    shape: PlanShape,
-    stages: tuple[LayerStage, ...],
-    feed: Feed | None,
-) -> PipelineProgram:
-    """Return the program; its feeds carry the bytes of the data and of the last stage, unless others are given.
-
-    With synthetic data they carry none.
-    """
-    pipeline, infeed = scenario.pipeline, scenario.infeed
-    in_bytes, out_bytes = infeed.element_bytes, scenario.outfeed.element_bytes
-    if in_bytes is None:
-        in_bytes = feed.element_bytes if feed else 0
-    sent = _outfeed(scenario, stages)
-    if out_bytes is None:
-        out_bytes = outfeed_bytes(scenario, stages)
+def build_program(scenario: Options, name: str, content: Content, shape: PlanShape) -> PipelineProgram:
+    """Return the program; with synthetic data its feeds carry no bytes."""
+    pipeline, outfeed, in_bytes = scenario.pipeline, content.outfeed, content.infeed_bytes
     if scenario.use_synthetic_data:
-        in_bytes = out_bytes = 0
+        outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
     return PipelineProgram(
-        stages=profiles,
+        stages=content.profiles,
         shape=shape,
         schedule=pipeline.schedule,
         repeat_count=pipeline.repeat_count,
         reduction=pipeline.reduction_method,
-        infeed=Infeed(in_bytes, infeed.prefetch_depth),
-        outfeed=replace(sent, element_bytes=out_bytes),
-        micro_batch_size=pipeline.micro_batch_size,
+        infeed=Infeed(in_bytes, scenario.infeed.prefetch_depth),
+        outfeed=outfeed,
+        micro_batch_size=content.micro_batch_size,
         sync_replicas_independently=scenario.system.sync_replicas_independently,
         name=name,
     )
 
 
-def outfeed_bytes(scenario: Scenario, stages: tuple[LayerStage, ...]) -> int:
-    """Return the bytes of what the last of ``stages`` gives the host for a micro-batch; 0 without stages."""
+def infeed_bytes(scenario: Options, feed: Feed | None) -> int:
+    """Return the bytes of an element of the infeed: as given, else those of the data; 0 without data."""
+    given = scenario.infeed.element_bytes
+    return given if given is not None else feed.element_bytes if feed else 0
+
+
+def sent_outfeed(scenario: Options, stages: tuple[LayerStage, ...], *, asked: bool = True) -> Outfeed:
+    """Return which results are sent, how, and their bytes: as ``asked`` for, else those of the last of ``stages``.
+
+    Without stages they are 0.
+    """
     sent = _outfeed(scenario, stages)
+    if asked and scenario.outfeed.element_bytes is not None:
+        return replace(sent, element_bytes=scenario.outfeed.element_bytes)
     elements = stages[-1].result_elements(scenario.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
-    return sum(elements[place] for place in sent.kept) * itemsize
+    return replace(sent, element_bytes=sum(elements[place] for place in sent.kept) * itemsize)
 
 
-def _outfeed(scenario: Scenario, stages: tuple[LayerStage, ...]) -> Outfeed:
+def _outfeed(scenario: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
     """Return which results are sent and how; their bytes are not known here."""
     pipeline, spec = scenario.pipeline, scenario.outfeed
     if pipeline.outfeed_mask is not None:
@@ -156,7 +159,7 @@ def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: in
     return replace(profile, forward=(*profile.forward, work))
 
 
-def _optimizer(scenario: Scenario) -> Optimizer | None:
+def _optimizer(scenario: Options) -> Optimizer | None:
     spec = scenario.optimizer
     if spec is None:
         return None
@@ -167,7 +170,7 @@ def _optimizer(scenario: Scenario) -> Optimizer | None:
     return optimizer
 
 
-def build_workload(scenario: Scenario, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
+def build_workload(scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
     """Return the arithmetic of a program that computes."""
     return Workload(
         stages=stages,

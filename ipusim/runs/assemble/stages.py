@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import LayerSpec, PythonSpec
-from ipusim.scenario.model_spec import TimedStageSpec
-from ipusim.scenario.problems import KeyPath, did_you_mean
-from ipusim.scenario.schema import Scenario
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath, did_you_mean
+from ipusim.runs.request.functions import Functions
+from ipusim.runs.request.layer_spec import LayerSpec, PythonSpec
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.schema import Options
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,15 @@ class PlacedLayer:
 class PlannedStage:
     """A stage as the scenario has it: its layers, or its cost alone (then it has no layers).
 
-    Of several stages that run at the same time, ``concurrent`` are the costs.
+    Of several stages that run at the same time, ``concurrent`` are the costs, and ``functions`` is the number where
+    they are functions.
     """
 
     name: str
     layers: tuple[PlacedLayer, ...] = ()
     timed: TimedStageSpec | None = None
     concurrent: tuple[TimedStageSpec, ...] = ()
+    functions: int = 0
 
     @property
     def costs(self) -> tuple[TimedStageSpec, ...]:
@@ -38,7 +41,14 @@ class PlannedStage:
         return (self.timed,) if self.timed else self.concurrent
 
 
-def plan_stages(scenario: Scenario, findings: Findings) -> tuple[PlannedStage, ...] | None:
+def function_stages(functions: Functions) -> tuple[PlannedStage, ...]:
+    """Return the stages of a request whose stages are functions."""
+    return tuple(
+        PlannedStage(name, functions=parts) for name, parts in zip(functions.names, functions.parts, strict=True)
+    )
+
+
+def plan_stages(scenario: Options, findings: Findings) -> tuple[PlannedStage, ...] | None:
     """Return the stages in order; None after noting why there are none."""
     before = len(findings)
     _check_model(scenario, findings)
@@ -61,12 +71,12 @@ def plan_stages(scenario: Scenario, findings: Findings) -> tuple[PlannedStage, .
     return None if len(findings) > before else tuple(stages)
 
 
-def _model_layers(scenario: Scenario) -> list[PlacedLayer]:
+def _model_layers(scenario: Options) -> list[PlacedLayer]:
     specs = scenario.model.layers if scenario.model else ()
     return [PlacedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
 
 
-def _check_model(scenario: Scenario, findings: Findings) -> None:
+def _check_model(scenario: Options, findings: Findings) -> None:
     """Refuse two layers of one name."""
     seen: set[str] = set()
     for layer in _model_layers(scenario):
@@ -100,7 +110,7 @@ def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Fin
     ]
 
 
-def _by_lists(scenario: Scenario, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
+def _by_lists(scenario: Options, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
     """Yield the stages as listed; all layers must come once, in the order of the model."""
     names = [layer.spec.name for layer in layers]
     place = 0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Strict, Tag
 
-from ipusim.scenario.fields import Node, kind_of
+from ipusim.runs.request.fields import Node, kind_of
 
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 #: Part of a parameter's name; an empty one would be in every name.

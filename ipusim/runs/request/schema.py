@@ -16,10 +16,10 @@ from ipusim.model.workload import Reduction
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.scenario.data_spec import DataSpec
-from ipusim.scenario.fields import NONE, Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
-from ipusim.scenario.model_spec import ModelSpec, StageCyclesSpec, StageSpec
-from ipusim.scenario.optimizer_spec import OptimizerSpec
+from ipusim.runs.request.data_spec import DataSpec
+from ipusim.runs.request.fields import NONE, Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
+from ipusim.runs.request.model_spec import ModelSpec, StageCyclesSpec, StageSpec
+from ipusim.runs.request.optimizer_spec import OptimizerSpec
 from ipusim.schedules import registry
 
 #: Floating-point types of weights and accumulators.
@@ -343,7 +343,7 @@ class EvaluateSpec(Node, title="evaluate"):
     )
 
 
-class Scenario(Node, title="scenario"):
+class Options(Node, title="scenario"):
     """A program for simulated IPUs, what it runs on, and what it learns from."""
 
     name: Name | None = Field(default=None, description="names the run's folder; default: the file's name")
@@ -389,5 +389,5 @@ class Scenario(Node, title="scenario"):
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a scenario, for editors and for messages."""
-    schema = Scenario.model_json_schema()
+    schema = Options.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

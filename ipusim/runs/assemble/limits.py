@@ -12,10 +12,10 @@ from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import PythonSpec
-from ipusim.scenario.problems import KeyPath
-from ipusim.scenario.schema import Scenario
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import PythonSpec
+from ipusim.runs.request.schema import Options
 from ipusim.units import format_bytes
 
 #: Numbers in all samples of synthetic data: 0.5 GB as float64.
@@ -46,7 +46,7 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
     return elements <= MAX_PARAMETER_ELEMENTS
 
 
-def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: Scenario, findings: Findings) -> bool:
+def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: Options, findings: Findings) -> bool:
     """Note weights and activations that would not fit this computer; tell whether they do. Without arithmetic all do.
 
     ``paths`` are the places of the layers, the loss last; ``alive`` micro-batches are held at once.
@@ -80,13 +80,13 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: 
     return len(findings) == before
 
 
-def check_passes(scenario: Scenario, shape: PlanShape, findings: Findings) -> bool:
+def check_passes(scenario: Options, shape: PlanShape, findings: Findings) -> bool:
     """Note a run whose passes alone take too much memory, before a Plan is laid out; tell whether they fit."""
     total = shape.passes * scenario.pipeline.repeat_count * scenario.steps
     return _check_size(scenario, shape, total, findings)
 
 
-def _check_size(scenario: Scenario, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
+def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
     """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
     counts: dict[KeyPath, int] = {
         ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
@@ -105,7 +105,7 @@ def _check_size(scenario: Scenario, shape: PlanShape, spans: int, findings: Find
 
 
 def check_run(
-    scenario: Scenario,
+    scenario: Options,
     plan: Plan,
     program: PipelineProgram,
     system: System,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Strict, Tag
 
-from ipusim.scenario.fields import Bytes, Cycles, Name, Node, expects
-from ipusim.scenario.layer_spec import CyclesSpec, LayerSpec, PythonSpec
+from ipusim.runs.request.fields import Bytes, Cycles, Name, Node, expects
+from ipusim.runs.request.layer_spec import CyclesSpec, LayerSpec, PythonSpec
 
 
 class ModelSpec(Node, title="model"):

@@ -10,10 +10,10 @@ from ipusim.model.cost import MeasuredWork
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.layer import Layer, LayerCost
 from ipusim.model.layers.network import NamedLayer
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, LayerSpec, PythonSpec
-from ipusim.scenario.limits import check_parameters
-from ipusim.scenario.problems import KeyPath
+from ipusim.runs.assemble.limits import check_parameters
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, LayerSpec, PythonSpec
 
 
 def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:

@@ -10,11 +10,11 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.scenario.build_layer import build, build_layer, python_arguments
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import PythonSpec
-from ipusim.scenario.problems import did_you_mean
-from ipusim.scenario.stages import PlacedLayer
+from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
+from ipusim.runs.assemble.stages import PlacedLayer
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import did_you_mean
+from ipusim.runs.request.layer_spec import PythonSpec
 
 
 def is_loss(layer: PlacedLayer) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ipusim.model.stages.stage import LayerStage
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.problems import did_you_mean
-from ipusim.scenario.schema import Scenario
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import did_you_mean
+from ipusim.runs.request.schema import Options
 
 
-def accumulator_dtype(scenario: Scenario) -> Callable[[str], np.dtype[np.floating]]:
+def accumulator_dtype(scenario: Options) -> Callable[[str], np.dtype[np.floating]]:
     """Return the function from a parameter's name (``layer/W``) to the type of its accumulator.
 
     Of several names that fit, the longest holds: a parameter's own before its layer's.
@@ -29,7 +29,7 @@ def accumulator_dtype(scenario: Scenario) -> Callable[[str], np.dtype[np.floatin
     return of
 
 
-def check_accumulators(scenario: Scenario, stages: tuple[LayerStage, ...], findings: Findings) -> None:
+def check_accumulators(scenario: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
     """Note names that no parameter has, nor a layer with any."""
     chosen = scenario.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ipusim.scenario.fields import Axis, FileName, Node, Seed, Shape, kind_of
+from ipusim.runs.request.fields import Axis, FileName, Node, Seed, Shape, kind_of
 
 
 class _DatasetSpec(Node):

@@ -22,18 +22,18 @@ from ipusim.pipeline.offload import (
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.limits import check_passes
-from ipusim.scenario.problems import KeyPath, one_of
-from ipusim.scenario.resolve_mapping import MAPPING, DeviceMapping
-from ipusim.scenario.schema import Scenario, StreamingMemorySpec, SystemSpec
+from ipusim.runs.assemble.limits import check_passes
+from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath, one_of
+from ipusim.runs.request.schema import Options, StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
 from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
 
 
-def resolve_system(scenario: Scenario, devices: DeviceMapping, findings: Findings) -> System | None:
+def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings) -> System | None:
     """Return the device that the program runs on; None after noting why there is none."""
     spec, mapping = scenario.system, devices.ipus
     ipus = spec.auto_select_ipus
@@ -88,7 +88,7 @@ def resolve_system(scenario: Scenario, devices: DeviceMapping, findings: Finding
     return None
 
 
-def resolve_io_tiles(scenario: Scenario, findings: Findings) -> IoTiles | None:
+def resolve_io_tiles(scenario: Options, findings: Findings) -> IoTiles | None:
     """Return what the scenario asks of I/O tiles; None after noting why it cannot."""
     spec = scenario.system.io_tiles
     with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
@@ -97,7 +97,7 @@ def resolve_io_tiles(scenario: Scenario, findings: Findings) -> IoTiles | None:
 
 
 def resolve_offloads(
-    scenario: Scenario, system: System, training: bool, stage: str, findings: Findings
+    scenario: Options, system: System, training: bool, stage: str, findings: Findings
 ) -> Offload | None:
     """Return what lies in Streaming Memory and what replicas share; None after noting why it cannot.
 
@@ -161,11 +161,11 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _rates(scenario: Scenario) -> Mapping[str, Fraction]:
+def _rates(scenario: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
 
 
-def resolve_plan(scenario: Scenario, shape: PlanShape, findings: Findings) -> Plan | None:
+def resolve_plan(scenario: Options, shape: PlanShape, findings: Findings) -> Plan | None:
     """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
     if not check_passes(scenario, shape, findings):
         return None

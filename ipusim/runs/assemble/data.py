@@ -14,7 +14,9 @@ from ipusim.files import open_file
 from ipusim.model.data import dataset_files
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
-from ipusim.scenario.data_spec import (
+from ipusim.runs.assemble.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.data_spec import (
     DataSpec,
     IdxSpec,
     NpzSpec,
@@ -22,9 +24,7 @@ from ipusim.scenario.data_spec import (
     SyntheticTargetsSpec,
     SyntheticTokensSpec,
 )
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
-from ipusim.scenario.schema import Scenario
+from ipusim.runs.request.schema import Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Data:
     held_out: Dataset | None
 
 
-def resolve_data(scenario: Scenario, base: Path, findings: Findings) -> Data | None:
+def resolve_data(scenario: Options, base: Path, findings: Findings) -> Data | None:
     """Return the datasets in the scenario's precision; None where there are none, or after noting why not.
 
     ``base`` is the folder that file names are relative to.

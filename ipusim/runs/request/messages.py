@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.scenario.fields import NONE
-from ipusim.scenario.problems import KeyPath, Problem, did_you_mean, dotted, one_of, show
-from ipusim.scenario.source import Source
+from ipusim.runs.problems import KeyPath, Problem, did_you_mean, one_of, show
+from ipusim.runs.request.fields import NONE
 
 #: A node of a JSON Schema.
 JsonNode = dict[str, Any]
@@ -21,9 +20,9 @@ JsonNode = dict[str, Any]
 _KEY: Final = "[key]"
 
 
-def problems_of(errors: Iterable[ErrorDetails], source: Source, schema: JsonNode) -> list[Problem]:
-    """Return a Problem for each of pydantic's errors on ``source``; ``schema`` is the scenario's JSON Schema."""
-    return [_problem(error, source, schema) for error in errors if not _is_echo(error)]
+def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:
+    """Return a Problem for each of pydantic's errors; ``schema`` is the JSON Schema of a request."""
+    return [_problem(error, schema) for error in errors if not _is_echo(error)]
 
 
 def _is_echo(error: ErrorDetails) -> bool:
@@ -31,27 +30,27 @@ def _is_echo(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
-def _problem(error: ErrorDetails, source: Source, schema: JsonNode) -> Problem:
+def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(step for step in error["loc"] if not _is_tag(step) and step != _KEY)
     node, parent = _walk(schema, error["loc"])
-    place, got = source.place(path), error["input"]
+    got, of_key = error["input"], False
     if error["type"] == "told":
-        return Problem(place, dotted(path), error["msg"])
+        return Problem(path, error["msg"])
     if error["type"] == "missing":
         text = f"expected {describe(node, schema)}, got nothing"
-        return Problem(place, dotted(path), f"{text} ({node['description']})" if "description" in node else text)
+        return Problem(path, f"{text} ({node['description']})" if "description" in node else text)
     if error["type"] == "extra_forbidden":
-        got, names = path[-1], list(parent.get("properties", ()))
-        place, expected = source.key_place(path), f"one of the keys {', '.join(names)}"
+        got, names, of_key = path[-1], list(parent.get("properties", ())), True
+        expected = f"one of the keys {', '.join(names)}"
     elif error["loc"][-1:] == (_KEY,):
-        got, names = path[-1], []
-        place, expected = source.key_place(path), describe(node, schema)
+        got, names, of_key = path[-1], [], True
+        expected = describe(node, schema)
     elif error["type"].startswith("union_tag") and isinstance(got, dict):
         path, got, names = (*path, "type"), got.get("type"), _kinds(node, schema)
-        place, expected = source.place(path), one_of(names)
+        expected = one_of(names)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
-    return Problem(place, dotted(path), f"expected {expected}, got {show(got)}{did_you_mean(got, names)}")
+    return Problem(path, f"expected {expected}, got {show(got)}{did_you_mean(got, names)}", of_key)
 
 
 def _is_tag(step: str | int) -> bool:

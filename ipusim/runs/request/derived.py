@@ -14,7 +14,7 @@ from pydantic import Field, Strict, create_model
 from ipusim.model.layers.keys import Called, EarlierLayer, OneOf
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.layers.table import Key, Row
-from ipusim.scenario.fields import Choice, Name, Node, expects
+from ipusim.runs.request.fields import Choice, Name, Node, expects
 
 
 def spec_of(row: Row, base: type[Node], inner: Any = None) -> type[Any]:

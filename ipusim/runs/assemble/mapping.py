@@ -8,11 +8,11 @@ from typing import Final
 from ipusim.errors import ProgramError
 from ipusim.model.layers.parallel import Parallel
 from ipusim.pipeline.rules import check_concurrent, check_mapping
-from ipusim.scenario.findings import Findings
-from ipusim.scenario.layer_spec import BuiltSpec
-from ipusim.scenario.problems import KeyPath
-from ipusim.scenario.schema import Scenario
-from ipusim.scenario.stages import PlannedStage
+from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import BuiltSpec
+from ipusim.runs.request.schema import Options
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 
@@ -45,7 +45,7 @@ class DeviceMapping:
         return tuple(each[0] if len(each) == 1 else -1 for each in found)
 
 
-def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
+def resolve_mapping(scenario: Options, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
     """Return where the stages run: as given, or one stage on each IPU; by default all on one under
     ``single`` and with batch serialization.
 
@@ -76,8 +76,8 @@ def resolve_mapping(scenario: Scenario, planned: tuple[PlannedStage, ...], findi
 def _check_place(stage: PlannedStage, ipus: int | tuple[int, ...]) -> None:
     """Refuse ``ipus`` that cannot be those of ``stage``; raises ProgramError."""
     listed = len(ipus) if isinstance(ipus, tuple) else None
-    if stage.concurrent:
-        check_concurrent(len(stage.concurrent), listed)
+    if (parts := max(len(stage.concurrent), stage.functions)) > 1 or stage.concurrent:
+        check_concurrent(parts, listed)
     elif isinstance(ipus, tuple):
         layer = stage.layers[0].spec if len(stage.layers) == 1 else None
         if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:

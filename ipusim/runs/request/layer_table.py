@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.model.layers.table import Row, rows
-from ipusim.scenario.messages import JsonNode, describe
-from ipusim.scenario.schema import json_schema
+from ipusim.runs.request.messages import JsonNode, describe
+from ipusim.runs.request.schema import json_schema
 
 
 def layer_table() -> str:

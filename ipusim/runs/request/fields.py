@@ -1,7 +1,7 @@
 """The kinds of field that a scenario is made of: bounded numbers, quantities with units, names, choices.
 
 Each kind says in its JSON Schema what it expects (``errorMessage``, which editors show), and the
-messages of :mod:`ipusim.scenario.messages` use the same words.
+messages of :mod:`ipusim.runs.request.messages` use the same words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.rounding import duration_cycles
-from ipusim.scenario.problems import one_of
+from ipusim.runs.problems import one_of
 from ipusim.units import UNITS, parse_quantity
 
 #: The word for null where a key takes it, in a JSON Schema.

@@ -1,56 +1,81 @@
-"""Whether an Experiment's program fits its machine, and which value of the scenario to change where it does not."""
+"""Whether a Job's program fits its machine, and which option to change where it does not."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from ipusim.analysis.fit import Fit, remote_verdict
+from ipusim.analysis.fit import Fit, fit, remote_verdict
 from ipusim.errors import OutOfMemoryError
-from ipusim.pipeline.footprint import Holder
-from ipusim.scenario.experiment import Experiment
-from ipusim.scenario.problems import KeyPath, Problem, ScenarioError, dotted
+from ipusim.hardware.system import System
+from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.runs.job import Job
+from ipusim.runs.problems import KeyPath, Problem, RequestError
+from ipusim.runs.request.schema import Options
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
 _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
 
-class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
-    """A scenario whose program needs more memory than there is; the problem stands at what makes it too large."""
+class RequestMemoryError(RequestError, OutOfMemoryError):
+    """A request whose program needs more memory than there is; the problem is of what makes it too large.
+
+    Attributes:
+        job: what does not fit.
+    """
+
+    def __init__(self, problem: Problem, job: Job) -> None:
+        """Keep the one problem and the Job."""
+        super().__init__([problem])
+        self.job = job
 
 
-def check_memory(experiment: Experiment, found: Fit) -> None:
+def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
+    """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    held = footprint(plan, program, options.code_bytes)
+    return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
+
+
+def _mode(options: Options, system: System) -> str:
+    return options.memory or ("off" if system.free else "error")
+
+
+def check_memory(job: Job) -> None:
     """Refuse a program that does not fit the memory of its IPUs, or the Streaming Memory beside them.
 
-    Raises ScenarioMemoryError with the place of the value to change first, and a remedy.
+    Raises RequestMemoryError with the option to change first, and a remedy, unless a report is asked for.
     """
+    if _mode(job.request.options, job.system) != "error":
+        return
+    found = job.memory
     if found.too_large:
-        path, remedy = _remedy(experiment, found)
-        _refuse(experiment, path, f"{found.verdict()} {remedy}")
-    if text := remote_verdict(found.footprint, experiment.system):
+        path, remedy = _remedy(job, found)
+        _refuse(job, path, f"{found.verdict()} {remedy}")
+    if text := remote_verdict(found.footprint, job.system):
         remedy = "Offload less, or cut the model into more stages on more machines."
-        _refuse(experiment, ("system", "streaming_memory", "capacity"), f"{text} {remedy}")
+        _refuse(job, ("system", "streaming_memory", "capacity"), f"{text} {remedy}")
 
 
-def _refuse(experiment: Experiment, path: KeyPath, text: str) -> None:
-    text += " With memory: report it is run all the same."
-    raise ScenarioMemoryError([Problem(experiment.source.place(path), dotted(path), text)])
+def _refuse(job: Job, path: KeyPath, text: str) -> None:
+    raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same."), job)
 
 
-def _remedy(experiment: Experiment, found: Fit) -> tuple[KeyPath, str]:
+def _remedy(job: Job, found: Fit) -> tuple[KeyPath, str]:
     """Return what makes the largest holder of the fullest IPU smaller: the value to change first, and a sentence."""
-    shape = experiment.program.shape
-    if feed := _feed(experiment, found):
-        return _feed_remedy(experiment, feed)
+    shape = job.program.shape
+    if feed := _feed(job, found):
+        return _feed_remedy(job, feed)
     if found.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
         grouped = found.plan.schedule == "grouped"
         shallower = ", take the schedule interleaved, whose FIFOs are half as deep" if grouped else ""
         return ("pipeline", "allow_recompute"), f"Set allow_recompute{shallower}, or make micro_batch_size smaller."
     if found.largest == Holder.LIVE and found.too_large[0].op is None:  # what a weight update has loaded
-        return _elsewhere(experiment, Holder.PARAMETERS)
-    return _elsewhere(experiment, found.largest)
+        return _elsewhere(job, Holder.PARAMETERS)
+    return _elsewhere(job, found.largest)
 
 
-def _elsewhere(experiment: Experiment, holder: Holder) -> tuple[KeyPath, str]:
+def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
     """Return the remedy for holders that more stages on more IPUs would spread as well."""
     match holder:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES:
@@ -59,7 +84,7 @@ def _elsewhere(experiment: Experiment, holder: Holder) -> tuple[KeyPath, str]:
             return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
         case Holder.STATE:
             key, where = "pipeline.offload_weight_update_variables", ""
-            if experiment.system.streaming is None:
+            if job.system.streaming is None:
                 key, where = "system.enable_remote_buffers", ", where the machine has it"
             return tuple(key.split(".")), (
                 f"Keep the optimizer's state in Streaming Memory with {key}{where}, or {_MORE_STAGES}."
@@ -70,12 +95,12 @@ def _elsewhere(experiment: Experiment, holder: Holder) -> tuple[KeyPath, str]:
             )
 
 
-def _feed(experiment: Experiment, found: Fit) -> str | None:
+def _feed(job: Job, found: Fit) -> str | None:
     """Return the queue whose element is what does not fit, if it is: in its buffer, or kept as the first stage's input.
 
     More stages do not help there: the element comes to one IPU, or leaves it, in any case.
     """
-    program, worst = experiment.program, found.too_large[0]
+    program, worst = job.program, found.too_large[0]
     mapping = program.shape.mapping
     if found.largest == Holder.STREAMS:
         sizes = {
@@ -90,9 +115,9 @@ def _feed(experiment: Experiment, found: Fit) -> str | None:
     return None
 
 
-def _feed_remedy(experiment: Experiment, feed: str) -> tuple[KeyPath, str]:
+def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
     path: KeyPath = (feed, "element_bytes")
-    if path in experiment.source.values:
+    if job.request.is_set(path):
         return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
     return _MICRO_BATCH, (
         f"Make micro_batch_size smaller, or the samples: a whole element of the {feed} lies on this IPU, however many "
