@@ -32,12 +32,12 @@ COSTS = (
     BESIDE
     + """
 from pathlib import Path
-from ipusim.scenario import load_experiment
-stage = load_experiment(Path("s.yaml")).program.stages[1]
+from ipusim.scenario import load_job
+stage = load_job(Path("s.yaml")).program.stages[1]
 print(stage.forward[0].flops, stage.forward[0].sram_bytes, stage.backward[3].flops, stage.stash_bytes)
 """
 )
-TABLE = BESIDE + "from ipusim.scenario.layer_table import layer_table; print(layer_table())"
+TABLE = BESIDE + "from ipusim.runs.request.layer_table import layer_table; print(layer_table())"
 GRADIENTS = f"""
 {BESIDE}
 import numpy as np
