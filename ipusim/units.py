@@ -81,6 +81,14 @@ def format_bytes(count: int) -> str:
     return f"{value:.4g} TiB"
 
 
+def format_rate(bytes_per_s: float) -> str:
+    """Return a rate for people, in decimal multiples: ``format_rate(16e9) == '16 GB/s'``."""
+    for factor, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if bytes_per_s >= factor:
+            return f"{bytes_per_s / factor:.4g} {unit}"
+    return f"{bytes_per_s:.4g} B/s"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a time for people with four digits: ``format_seconds(3.7e-6) == '3.7 us'``."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):

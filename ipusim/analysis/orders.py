@@ -7,10 +7,10 @@ from typing import Any
 
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from ipusim.machine.copies import stage_copies
-from ipusim.machine.durations import durations
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.copies import copy_costs, stage_copies
+from ipusim.pricing.costs import Costs
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,24 @@ class OrderReport:
         }
 
 
-def order_reports(plan: Plan, program: PipelineProgram, system: System) -> tuple[OrderReport, ...]:
-    """Return a report of every selection order on the same device, in the order ZIGZAG, SNAKE, HOOF."""
+def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[OrderReport, ...]:
+    """Return a report of every selection order on the same device, in the order ZIGZAG, SNAKE, HOOF.
+
+    ``costs`` are those of the order in use; of the others the copies are priced here.
+    """
     reports = []
     for order in ORDERS:
-        device = system.reordered(order)
-        cost = durations(plan, program, device)
-        copies = [copy.lead_cycles + max((share.cycles for share in copy.links), default=0) for copy in cost.copies]
+        used = order == system.selection_order
+        device = system if used else system.reordered(order)
+        copies = costs.copies if used else copy_costs(plan, program, device)
         reports.append(
             OrderReport(
                 order=order,
-                used=order == system.selection_order,
+                used=used,
                 ipus=device.ipus,
                 routes=_routes(plan, program, device),
-                copy_cycles=max(copies),
-                execution_cycles=sum(copies[which] for which in cost.copy_of),
+                copy_cycles=copies.longest_cycles,
+                execution_cycles=copies.execution_cycles,
             )
         )
     return tuple(reports)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ipusim.errors import DeviceError
-from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS
+from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.devices import Device, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from ipusim.hardware.orders import laid_out, resolve_order
 from ipusim.hardware.pods import POD_IPUS, PodRing
+from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
@@ -30,6 +30,7 @@ def build_system(
     pipelined: bool = True,
     clock_hz: int | None = None,
     overhead_ns: Fraction | None = None,
+    rates: Rates = DEFAULT_RATES,
     host_rates: Mapping[str, Fraction] | None = None,
     remote_buffers: bool = False,
     streaming: Mapping[str, Any] | None = None,
@@ -47,7 +48,9 @@ def build_system(
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
         clock_hz: tile clock, by default the generation's.
-        overhead_ns: fixed cost of a superstep that exchanges between IPUs, by default as measured.
+        overhead_ns: fixed cost of a superstep that exchanges between IPUs, on a device of any size; by default that
+            of ``rates``.
+        rates: what prices passes, and what the IPUs do together.
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
         streaming: figures by attribute name of StreamingMemory, instead of the machine's.
@@ -83,13 +86,18 @@ def build_system(
         order_reason=reason,
         topology=_links(machine, device),
         host=machine.host.with_rates(host_rates) if host_rates else machine.host,
-        pair_overhead_ns=PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
-        beyond_pair_overhead_ns=BEYOND_PAIR_OVERHEAD_NS if overhead_ns is None else overhead_ns,
+        rates=rates if overhead_ns is None else _with_overhead(name, rates, overhead_ns),
         free=machine.free,
         replicas=replicas,
         streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
         io_tiles=io_tiles,
     )
+
+
+def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:
+    if overhead_ns < 0:
+        raise QuantityError(f"{name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
+    return rates.with_values(pair_overhead_ns=overhead_ns, beyond_pair_overhead_ns=overhead_ns)
 
 
 def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:

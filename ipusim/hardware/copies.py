@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
 
-from ipusim.hardware.links import GATEWAY_LATENCY_NS, HOP_LATENCY_NS, LinkDirection
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.rates import Rates
 from ipusim.hardware.topology import Route
 
 
-def nominal_sync_ns(ipus: int, pods: int = 1) -> Fraction:
+def nominal_sync_ns(rates: Rates, ipus: int, pods: int = 1) -> Fraction:
     """Return the time in which the IPUs of a device synchronise, there and back; 0 for a single IPU.
 
     One hop within a card and one for each pair of cards (``setGlobalSyncLatency``,
@@ -29,15 +29,7 @@ def nominal_sync_ns(ipus: int, pods: int = 1) -> Fraction:
     if ipus == 1:
         return Fraction(0)
     hops = 1 + (ipus // pods // 2) // 2
-    return 2 * (hops * HOP_LATENCY_NS + pods // 2 * GATEWAY_LATENCY_NS)
-
-
-#: What a superstep with a small inter-IPU exchange takes longer than one without, less its nominal
-#: sync and one hop: 3.7 us in a device of 2 IPUs, 5 us in one of 4 (and hardly more in one of 16).
-#: Derived from T. Louw's stencil experiments on GC2 (thorbenlouw/lbm-graphcore,
-#: experiments/gaussian-blur-scaling); the same in seconds is assumed for GC200 and Bow.
-PAIR_OVERHEAD_NS: Final = 3700 - nominal_sync_ns(2) - HOP_LATENCY_NS
-BEYOND_PAIR_OVERHEAD_NS: Final = 5000 - nominal_sync_ns(4) - HOP_LATENCY_NS
+    return 2 * (hops * rates.hop_latency_ns + pods // 2 * rates.gateway_latency_ns)
 
 
 @dataclass(frozen=True, order=True)

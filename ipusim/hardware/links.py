@@ -12,28 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Literal
+
+from ipusim.hardware.rates import Rates
 
 Channel = Literal["rung", "rung crossing", "rail", "gateway", "gateway pair"]
-
-#: Useful rate of one IPU-Link in one direction: 128 Gibit/s at 85 % protocol
-#: efficiency (linkBandwidth and linkEfficiency in PopLibs lib/poplibs_test/Util.cpp).
-LINK_BYTES_PER_S: Final = Fraction(128 * 2**30, 8) * Fraction(85, 100)
-
-#: Useful rate of one GW-Link in one direction: 100 Gbit/s (Graphcore, Switched GW-Links in large
-#: scale Bow Pod systems), at the protocol efficiency of an IPU-Link, which is assumed.
-GATEWAY_LINK_BYTES_PER_S: Final = Fraction(100 * 10**9, 8) * Fraction(85, 100)
-
-#: Links of each channel. IPU-Links: numIntraIpuLinks, numCrossRoutingLinks, numUpLinks and
-#: numDownLinks in PopLibs lib/poplibs_test/Util.cpp. GW-Links: one east and one west, or both to the one other pod.
-LINKS: Final[dict[Channel, int]] = {"rung": 4, "rung crossing": 2, "rail": 2, "gateway": 1, "gateway pair": 2}
-
-#: Time of a signal over one hop between IPUs (syncLatencyPerHop, PopLibs lib/poplibs_test/Util.cpp;
-#: S. Knowles, Hot Chips 33). That data needs the same time per hop is assumed.
-HOP_LATENCY_NS: Final = Fraction(15)
-
-#: Time of a signal from an IPU over the gateways of two machines to one in another pod: assumed.
-GATEWAY_LATENCY_NS: Final = Fraction(2000)
 
 
 @dataclass(frozen=True, order=True)
@@ -52,15 +35,27 @@ class LinkDirection:
     target: int
     channel: Channel
 
-    @property
-    def bytes_per_s(self) -> Fraction:
-        """Exact useful rate of these links together."""
-        return LINKS[self.channel] * (GATEWAY_LINK_BYTES_PER_S if self._between_pods else LINK_BYTES_PER_S)
+    def bytes_per_s(self, rates: Rates) -> Fraction:
+        """Return the exact useful rate of these links together."""
+        one = rates.gateway_link_bytes_per_s if self._between_pods else rates.link_bytes_per_s
+        return self._links(rates) * one * rates.link_efficiency
 
-    @property
-    def latency_ns(self) -> Fraction:
-        """Time of a signal over this hop."""
-        return GATEWAY_LATENCY_NS if self._between_pods else HOP_LATENCY_NS
+    def latency_ns(self, rates: Rates) -> Fraction:
+        """Return the time of a signal over this hop."""
+        return rates.gateway_latency_ns if self._between_pods else rates.hop_latency_ns
+
+    def _links(self, rates: Rates) -> Fraction:
+        match self.channel:
+            case "rung":
+                return rates.rung_links
+            case "rung crossing":
+                return rates.rung_crossing_links
+            case "rail":
+                return rates.rail_links
+            case "gateway":
+                return rates.gateway_links
+            case "gateway pair":
+                return 2 * rates.gateway_links
 
     @property
     def _between_pods(self) -> bool:

@@ -7,18 +7,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ipusim.errors import DeviceError, QuantityError
-from ipusim.hardware.copies import (
-    BEYOND_PAIR_OVERHEAD_NS,
-    PAIR_OVERHEAD_NS,
-    CopyCost,
-    LinkLoad,
-    bytes_by_direction,
-    nominal_sync_ns,
-)
+from ipusim.hardware.copies import CopyCost, LinkLoad, bytes_by_direction, nominal_sync_ns
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
+from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
@@ -39,15 +33,13 @@ class System:
         order_reason: why that order, as a sentence.
         topology: the device's IPU-Links, and GW-Links when it has several pods.
         host: the host's rates.
-        pair_overhead_ns: fixed cost of a superstep that exchanges between IPUs, in a device of two.
-        beyond_pair_overhead_ns: the same in a larger device.
+        rates: what prices passes, and what the IPUs do together.
         free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
         replicas: replicas of the program, each on consecutive logical IPUs.
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
         io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
 
-    Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them,
-    QuantityError for a negative overhead.
+    Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them.
     """
 
     name: str
@@ -57,22 +49,18 @@ class System:
     order_reason: str
     topology: Topology | PodRing
     host: HostSpec
-    pair_overhead_ns: Fraction = PAIR_OVERHEAD_NS
-    beyond_pair_overhead_ns: Fraction = BEYOND_PAIR_OVERHEAD_NS
+    rates: Rates = DEFAULT_RATES
     free: bool = False
     replicas: int = 1
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse IPUs that are not the device's, and overheads below zero."""
+        """Refuse IPUs that are not the device's."""
         if sorted(self.ipus) != list(self.topology.ipus):
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
-        for overhead_ns in (self.pair_overhead_ns, self.beyond_pair_overhead_ns):
-            if overhead_ns < 0:
-                raise QuantityError(f"{self.name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
 
     def __str__(self) -> str:
         """Return the system in one line."""
@@ -103,14 +91,14 @@ class System:
     @property
     def sync_cycles(self) -> int:
         """Cycles in which all IPUs of the device synchronise; 0 for a single IPU."""
-        return self._duration(nominal_sync_ns(self.count, self.pods))
+        return self._duration(nominal_sync_ns(self.rates, self.count, self.pods))
 
     @property
     def overhead_cycles(self) -> int:
         """Fixed cycles of a merged copy that moves anything between IPUs; 0 for a single IPU."""
         if self.count == 1:
             return 0
-        return self._duration(self.pair_overhead_ns if self.count == 2 else self.beyond_pair_overhead_ns)
+        return self._duration(self.rates.pair_overhead_ns if self.count == 2 else self.rates.beyond_pair_overhead_ns)
 
     @property
     def host_sync_cycles(self) -> int:
@@ -152,13 +140,14 @@ class System:
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(self.sync_cycles, 0, 0, ())
-        latency_ns = max(sum((direction.latency_ns for direction in route), Fraction(0)) for route, _ in routed)
+        rates = self.rates
+        latency_ns = max(sum((direction.latency_ns(rates) for direction in route), Fraction(0)) for route, _ in routed)
         return CopyCost(
             sync_cycles=self.sync_cycles,
             overhead_cycles=self.overhead_cycles,
             latency_cycles=self._duration(latency_ns),
             links=tuple(
-                LinkLoad(direction, byte_count, self._transfer(byte_count, direction.bytes_per_s))
+                LinkLoad(direction, byte_count, self._transfer(byte_count, direction.bytes_per_s(rates)))
                 for direction, byte_count in bytes_by_direction(routed)
             ),
         )

@@ -26,16 +26,19 @@ from ipusim.pipeline.offload import Offload, no_effect_without_replicas, resolve
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, recomputation
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.price import price
 from ipusim.schedules.registry import find
 
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """What runs, where, and what its IPUs hold; ``notes`` are warnings."""
+    """What runs, where, what it costs and what its IPUs hold; ``notes`` are warnings."""
 
     program: PipelineProgram
     plan: Plan
     system: System
+    costs: Costs
     memory: Fit
     notes: tuple[str, ...]
 
@@ -94,7 +97,7 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
     check(plan)
     memory = fit(plan, footprint(plan, program), None if system.free else system.ipu.sram_bytes)
     check_memory(memory, system)
-    return Built(program, plan, system, memory, notes)
+    return Built(program, plan, system, price(plan, program, system), memory, notes)
 
 
 def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dtype[Any]:

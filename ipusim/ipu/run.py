@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ipusim.analysis.summary import Summary, summarise
+from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
@@ -82,6 +82,7 @@ class Pipeline:
         Raises ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
         """
         self.program, self.plan, self.system = built.program, built.plan, built.system
+        self._costs = built.costs
         self.memory, self.notes = built.memory, built.notes
         replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
         self._outfeed = arguments.outfeed
@@ -108,7 +109,7 @@ class Pipeline:
                 accumulation_dtype=dtype_of,
             )
             self._executors.append(NumpyExecutor(self.program.shape, workload, replica, replicas, outfeed))
-        self._together = replicas_of(self._executors, self.plan, self.program, self.system)
+        self._together = replicas_of(self._executors, self.plan, self.program, self.system, self._costs)
         self._timeline: Timeline | None = None
 
     @property
@@ -119,9 +120,9 @@ class Pipeline:
         return self._timeline
 
     @property
-    def summary(self) -> Summary:
-        """The Summary of the last run."""
-        return summarise(self.timeline)
+    def summary(self) -> RunTimes:
+        """The times of the last run."""
+        return run_times(self.timeline)
 
     @property
     def variables(self) -> dict[str, Array]:
@@ -144,7 +145,7 @@ class Pipeline:
             executor.results.clear()
         # As for scenarios: the same bits on any number of cores, and a training that diverges is a result.
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
-            self._timeline = simulate(self.plan, self.program, self.system, executor=self._together)
+            self._timeline = simulate(self.plan, self.program, self.system, costs=self._costs, executor=self._together)
         sent = self._sent()
         if self.plan.shape.training:
             self._note_not_finite(sent)

@@ -13,20 +13,22 @@ from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.reduction import gradient_sum
 from ipusim.machine.shards import Shards
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
 
 Array = npt.NDArray[Any]
 
 
-def replicas_of(executors: Sequence[NumpyExecutor], plan: Plan, program: PipelineProgram, system: System) -> Replicas:
+def replicas_of(
+    executors: Sequence[NumpyExecutor], plan: Plan, program: PipelineProgram, system: System, costs: Costs
+) -> Replicas:
     """Return the executors of all replicas, in order, with what they do together.
 
     They average their gradients, and put variables together of which each stores a part.
     """
-    total = gradient_sum(plan, program, system)
+    total = costs.gradient_sum
 
     def reduce() -> None:
         if total is not None:

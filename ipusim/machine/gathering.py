@@ -3,68 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
-from ipusim.hardware.collectives.choose import fastest
-from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.hardware.system import System
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Gather
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import SpanKind
 
 Process = Generator[simpy.Event, Any, None]
-
-
-@dataclass(frozen=True)
-class Gather:
-    """An all-gather of one IPU of a replica with its likes in the others.
-
-    Attributes:
-        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of it and those that run at the same time.
-        bytes: what each replica holds behind it.
-    """
-
-    algorithm: str
-    cost: CollectiveCost
-    bytes: int
-
-
-def weight_gathers(program: PipelineProgram, system: System) -> dict[int, Gather]:
-    """Return the all-gather before each pass of each stage whose weights are spread over the replicas.
-
-    Each is priced as if it had the links for itself (assumed).
-    """
-    if not program.offload.weights:
-        return {}
-    found = {}
-    for stage, profile in enumerate(program.stages):
-        if profile.parameter_bytes:
-            place = program.shape.mapping[stage]
-            group = range(place, system.count, system.shards)
-            plans, cost = fastest("all_gather", system, [group], [profile.parameter_bytes], 1)
-            found[stage] = Gather(plans[0].algorithm, cost, profile.parameter_bytes)
-    return found
-
-
-def update_gathers(plan: Plan, program: PipelineProgram, system: System) -> dict[int, Gather]:
-    """Return the all-gather of each place's weights and optimizer state before a weight update, all at once."""
-    offload = program.offload
-    if not plan.shape.training or offload.replicas == 1:
-        return {}
-    held = dict.fromkeys(plan.ipus, 0)
-    for place, profile in zip(plan.shape.mapping, program.stages, strict=True):
-        held[place] += offload.gathered_bytes(profile)
-    held = {place: size for place, size in held.items() if size}
-    if not held:
-        return {}
-    groups = [range(place, system.count, system.shards) for place in held]
-    plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
-    return {place: Gather(plans[0].algorithm, cost, size) for place, size in held.items()}
 
 
 class Gathering:

@@ -7,10 +7,11 @@ from typing import Any
 
 import simpy
 
-from ipusim.machine.durations import Durations, StepCopy
 from ipusim.machine.executor import Executor
+from ipusim.pricing.costs import StepCopy
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -25,7 +26,6 @@ class Interconnect:
     link has delivered.
 
     Attributes:
-        durations: what everything takes for those who meet here.
         finished: is told the number of time-steps that are behind, after each.
     """
 
@@ -35,7 +35,8 @@ class Interconnect:
         self,
         env: simpy.Environment,
         ipus: Mapping[int, int],
-        durations: Durations,
+        copies: Sequence[StepCopy],
+        copy_of: Sequence[int],
         executors: Sequence[Executor],
         recorder: Recorder,
         executions: int,
@@ -43,18 +44,19 @@ class Interconnect:
     ) -> None:
         """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each, and that many executions.
 
-        ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
+        ``copies`` are the distinct ones of those who meet here, ``copy_of`` says which of them follows
+        each time-step. ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
         alone where replicas do not wait for each other.
         """
         self._env = env
         self._ipus = tuple(ipus)
-        self.durations = durations
+        self._copies, self._copy_of = tuple(copies), tuple(copy_of)
         self._executors = tuple(executors)
         self._record = recorder.record
         self._arrived: dict[int, tuple[int, int]] = {}
         self._done = env.event()
         self._carrying = 0
-        self._copy = durations.copies[0]
+        self._copy = self._copies[0]
         self._execution, self._time_step, self._step = 0, 0, 0
         self._executions = executions
         self._wait_of = {
@@ -63,18 +65,16 @@ class Interconnect:
         self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS, replica=replica))
         self._exchange = [
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
-            for copy in durations.copies
+            for copy in copies
         ]
         # Link directions that always carry together wake by one event: with one merged copy, all of them.
         members: dict[tuple[int, ...], list[int]] = {}
-        for link in sorted({share.link for copy in durations.copies for share in copy.links}):
-            copies = tuple(
-                index for index, copy in enumerate(durations.copies) if any(share.link == link for share in copy.links)
-            )
-            members.setdefault(copies, []).append(link)
+        for link in sorted({share.link for copy in copies for share in copy.links}):
+            among = tuple(index for index, copy in enumerate(copies) if any(share.link == link for share in copy.links))
+            members.setdefault(among, []).append(link)
         self._wake = [env.event() for _ in members]
         self._groups_of_copy = [
-            [group for group, copies in enumerate(members) if which in copies] for which in range(len(durations.copies))
+            [group for group, among in enumerate(members) if which in among] for which in range(len(copies))
         ]
         for group, links in enumerate(members.values()):
             for link in links:
@@ -87,7 +87,7 @@ class Interconnect:
                 recorder.describe(Description(SpanKind.LINK, link=link, bytes=share.bytes, replica=NONE)),
                 share.cycles,
             )
-            for which, copy in enumerate(self.durations.copies)
+            for which, copy in enumerate(self._copies)
             for share in copy.links
             if share.link == link
         }
@@ -116,7 +116,7 @@ class Interconnect:
         would otherwise cost an event more.
         """
         self._record_waits()
-        if self._time_step == len(self.durations.copy_of):
+        if self._time_step == len(self._copy_of):
             # The update, or an inference's last outfeed, is done: executions never overlap.
             self._execution += 1
             self._step += 1
@@ -126,7 +126,7 @@ class Interconnect:
                     executor.begin(self._execution)
             self._release(cause)
             return
-        copy = self.durations.copies[self.durations.copy_of[self._time_step]]
+        copy = self._copies[self._copy_of[self._time_step]]
         if copy.lead_cycles:
             start = self._now()
             lead = self._env.timeout(copy.lead_cycles)
@@ -142,7 +142,7 @@ class Interconnect:
         if not copy.links:
             self._finish(cause)
             return
-        which = self.durations.copy_of[self._time_step]
+        which = self._copy_of[self._time_step]
         start = self._now()
         self._carrying = len(copy.links)
         for group in self._groups_of_copy[which]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import simpy
 
-from ipusim.machine.durations import Durations, Stream
 from ipusim.machine.executor import Executor
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostStream
@@ -20,8 +19,10 @@ from ipusim.machine.remote import RemotePort
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import OutfeedElements
+from ipusim.pricing.costs import Costs, Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind
+from ipusim.timeline.timeline import NONE
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -75,7 +76,7 @@ class HostPort:
 
 
 def agendas(
-    plan: Plan, durations: Durations, recorder: Recorder, sent: OutfeedElements, replica: int = 0, first_ipu: int = 0
+    plan: Plan, costs: Costs, recorder: Recorder, sent: OutfeedElements, replica: int = 0, first_ipu: int = 0
 ) -> dict[int, Agenda]:
     """Return what each IPU that holds a stage does, by its number within the replica.
 
@@ -88,7 +89,7 @@ def agendas(
     rows = [plan.kind, plan.ipu + first_ipu, plan.stage, plan.micro_batch, none, zero, np.full(size, replica)]
     what = np.arange(size) + recorder.describe_rows(np.stack(rows, axis=1).astype(np.int64))
     price = np.array(
-        [[durations.passes.get((kind, stage), 0) for stage in range(plan.shape.stages)] for kind in Pass],
+        [[costs.passes.get((kind, stage), 0) for stage in range(plan.shape.stages)] for kind in Pass],
         dtype=np.int64,
     )
     cycles = price[plan.kind, plan.stage]

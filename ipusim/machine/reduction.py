@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
-from ipusim.hardware.collectives.choose import fastest_all_reduce
-from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.links import LinkDirection
-from ipusim.hardware.system import System
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import GradientSum
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 Process = Generator[simpy.Event, Any, None]
-
-
-@dataclass(frozen=True)
-class GradientSum:
-    """The all-reduces of one weight update: of every IPU of a replica with its likes in the others, all at once.
-
-    Attributes:
-        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of all of them together, on the links that they share.
-        bytes: gradient accumulators of one replica.
-    """
-
-    algorithm: str
-    cost: CollectiveCost
-    bytes: int
-
-
-def gradient_sum(plan: Plan, program: PipelineProgram, system: System) -> GradientSum | None:
-    """Return how the replicas of ``system`` sum up their gradients; None where there is nothing to sum up.
-
-    Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
-    """
-    if system.replicas == 1 or not plan.shape.training:
-        return None
-    held = dict.fromkeys(plan.ipus, 0)
-    itemsize = min((profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes), default=1)
-    for ipu, profile in zip(plan.shape.mapping, program.stages, strict=True):
-        held[ipu] += profile.accumulator_bytes
-    held = {ipu: size for ipu, size in held.items() if size}
-    if not held:
-        return None
-    groups = [range(ipu, system.count, system.shards) for ipu in held]
-    plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
-    return GradientSum(plans[0].algorithm, cost, sum(held.values()))
 
 
 class Reduction:
@@ -64,7 +26,7 @@ class Reduction:
         total: GradientSum,
         *,
         ipus: Mapping[int, int],
-        links: dict[LinkDirection, int],
+        links: Mapping[LinkDirection, int],
         reduce: Callable[[], object],
         first_step: int,
         steps: int,

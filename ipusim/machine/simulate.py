@@ -9,18 +9,19 @@ import simpy
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from ipusim.machine.durations import Durations, Stream, durations
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
-from ipusim.machine.gathering import Gathering, update_gathers, weight_gathers
+from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import HostPort, Ipu, agendas
-from ipusim.machine.reduction import Reduction, gradient_sum
+from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs, HostCosts, Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
@@ -34,11 +35,12 @@ def simulate(
     program: PipelineProgram,
     system: System,
     *,
+    costs: Costs,
     executor: Executor | Replicas | None = None,
     executions: int | None = None,
     progress: Progress | None = None,
 ) -> Timeline:
-    """Execute ``plan`` and return its Timeline.
+    """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
     ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
     only). ``executions`` is the number of executions of the pipeline, by default the
@@ -51,36 +53,30 @@ def simulate(
     steps = plan.emitted + 1  # the weight update counts as the last
     recorder = Recorder(steps)
     env = simpy.Environment()
-    links: dict[LinkDirection, int] = {}
     total = executions * steps
-    meetings = _meetings(env, recorder, plan, program, system, together, executions, links)
+    meetings = _meetings(env, recorder, plan, system, costs, together, executions)
     meetings[0].finished = lambda done: progress and progress(done, total)
     reduction = None
-    summed = gradient_sum(plan, program, system)
-    if summed is not None:
-        for direction, _ in summed.cost.link_bytes:
-            links.setdefault(direction, len(links))
-        everywhere = _places(plan, system, range(system.replicas))
+    if costs.gradient_sum is not None:
         reduction = Reduction(
             env,
             recorder,
-            summed,
-            ipus=everywhere,
-            links=links,
+            costs.gradient_sum,
+            ipus=_places(plan, system, range(system.replicas)),
+            links={direction: number for number, direction in enumerate(costs.links)},
             reduce=together.reduce,
             first_step=plan.emitted,
             steps=steps,
         )
-    update = meetings[0].durations.update
-    gatherings = _gatherings(env, recorder, plan, program, system, together)
-    ports_to_memory = _remote_ports(env, recorder, plan, system, meetings[0].durations)
+    gatherings = _gatherings(env, recorder, plan, system, costs, together)
+    ports_to_memory = _remote_ports(env, recorder, plan, system, costs)
     ipus, ports = [], []
     for replica, executor_ in enumerate(together.executors):
         meeting = meetings[replica % len(meetings)]
         first = replica * system.shards
-        ports.append(_ports(env, recorder, program, meeting.durations, executions, replica, first))
+        ports.append(_ports(env, recorder, program, costs.host, executions, replica, first))
         infeed, outfeed = ports[-1]
-        agenda = agendas(plan, meeting.durations, recorder, program.outfeed_elements, replica, first)
+        agenda = agendas(plan, costs, recorder, program.outfeed_elements, replica, first)
         executor_.begin(0)
         ipus += [
             Ipu(
@@ -102,7 +98,7 @@ def simulate(
             for place in plan.ipus
         ]
     training = plan.shape.training
-    running = [env.process(ipu.run(executions, update[ipu.place] if training else None)) for ipu in ipus]
+    running = [env.process(ipu.run(executions, costs.updates[ipu.place] if training else None)) for ipu in ipus]
     everyone = simpy.AllOf(env, running)
     try:
         env.run(until=everyone)
@@ -112,7 +108,7 @@ def simulate(
             lines = [f"  IPU {ipu.number} waits for {ipu.waits_for()}" for ipu in waiting]
             raise DeadlockError("\n".join([_DEADLOCK, *lines])) from None
         raise
-    return recorder.timeline(_info(plan, program, system, links, executions))
+    return recorder.timeline(_info(plan, program, system, costs.links, executions))
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
@@ -139,28 +135,19 @@ def _meetings(
     env: simpy.Environment,
     recorder: Recorder,
     plan: Plan,
-    program: PipelineProgram,
     system: System,
+    costs: Costs,
     together: Replicas,
     executions: int,
-    links: dict[LinkDirection, int],
 ) -> list[Interconnect]:
     """Return where IPUs meet: one place for all replicas, or one for each where they do not wait for each other."""
-    if system.replicas == 1 or not program.sync_replicas_independently:
-        cost = durations(plan, program, system, links)
+    meetings, copy_of = costs.copies.meetings, costs.copies.copy_of
+    if len(meetings) == 1:
         everywhere = _places(plan, system, range(system.replicas))
-        return [Interconnect(env, everywhere, cost, together.executors, recorder, executions)]
+        return [Interconnect(env, everywhere, meetings[0], copy_of, together.executors, recorder, executions)]
     return [
-        Interconnect(
-            env,
-            _places(plan, system, [replica]),
-            durations(plan, program, system.replica(replica), links),
-            [executor],
-            recorder,
-            executions,
-            replica,
-        )
-        for replica, executor in enumerate(together.executors)
+        Interconnect(env, _places(plan, system, [replica]), copies, copy_of, [executor], recorder, executions, replica)
+        for replica, (copies, executor) in enumerate(zip(meetings, together.executors, strict=True))
     ]
 
 
@@ -168,12 +155,12 @@ def _gatherings(
     env: simpy.Environment,
     recorder: Recorder,
     plan: Plan,
-    program: PipelineProgram,
     system: System,
+    costs: Costs,
     together: Replicas,
 ) -> dict[int, Gathering]:
     """Return where the replicas put together the variables of each place that they store parts of."""
-    passes, updates = weight_gathers(program, system), update_gathers(plan, program, system)
+    passes, updates = costs.weight_gathers, costs.update_gathers
     found = {}
     for place in plan.ipus:
         own = {stage: each for stage, each in passes.items() if plan.shape.mapping[stage] == place}
@@ -191,15 +178,15 @@ def _gatherings(
 
 
 def _remote_ports(
-    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, cost: Durations
+    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, costs: Costs
 ) -> dict[int, RemotePort]:
     """Connect each logical IPU that keeps anything in Streaming Memory to that of its machine."""
     found: dict[int, RemotePort] = {}
     memories: dict[int, RemoteMemory] = {}
     for ipu, replica in _places(plan, system, range(system.replicas)).items():
         place = ipu - replica * system.shards
-        passes = {key: each for key, each in cost.pass_streams.items() if plan.shape.mapping[key[1]] == place}
-        update = cost.update_streams.get(place, Stream())
+        passes = {key: each for key, each in costs.pass_streams.items() if plan.shape.mapping[key[1]] == place}
+        update = costs.update_streams.get(place, Stream())
         if not passes and not any(update):
             continue
         if system.streaming is None:
@@ -217,7 +204,7 @@ def _ports(
     env: simpy.Environment,
     recorder: Recorder,
     program: PipelineProgram,
-    cost: Durations,
+    host: HostCosts,
     executions: int,
     replica: int,
     first_ipu: int,
@@ -226,12 +213,12 @@ def _ports(
     shape = program.shape
     infeed = outfeed = None
     wait = SpanKind.OVERLAPPED_WAIT if shape.overlapped_io else SpanKind.HOST_WAIT
-    if cost.infeed or cost.host_fill:
+    if host.infeed or host.fill:
         stream = HostStream(
             env,
             recorder,
             track=INFEED_TRACK,
-            host_cycles=cost.host_fill,
+            host_cycles=host.fill,
             depth=program.infeed.prefetch_depth,
             elements=executions * shape.micro_batches,
             replica=replica,
@@ -243,14 +230,14 @@ def _ports(
             bytes=program.infeed.element_bytes,
             replica=replica,
         )
-        infeed = HostPort(stream, recorder, transfer, range(shape.micro_batches), cost.infeed, wait)
-    if cost.outfeed or cost.host_drain:
+        infeed = HostPort(stream, recorder, transfer, range(shape.micro_batches), host.infeed, wait)
+    if host.outfeed or host.drain:
         sent = program.outfeed_elements
         stream = HostStream(
             env,
             recorder,
             track=OUTFEED_TRACK,
-            host_cycles=cost.host_drain,
+            host_cycles=host.drain,
             depth=program.outfeed.buffer_depth,
             elements=sent.sent(executions),
             replica=replica,
@@ -263,7 +250,7 @@ def _ports(
             replica=replica,
         )
         ports = [NONE] if sent.accumulated else sent.micro_batches
-        outfeed = HostPort(stream, recorder, transfer, ports, cost.outfeed, wait)
+        outfeed = HostPort(stream, recorder, transfer, ports, host.outfeed, wait)
     return infeed, outfeed
 
 

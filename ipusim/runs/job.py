@@ -10,6 +10,7 @@ from ipusim.hardware.system import System
 from ipusim.model.workload import Workload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
 
@@ -23,6 +24,7 @@ class Job:
         system: the device.
         program: the pipeline.
         plan: the order of its operations, which keeps every rule.
+        costs: what everything of it takes on the device.
         memory: what the IPUs hold, against what they have.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
@@ -36,6 +38,7 @@ class Job:
     system: System
     program: PipelineProgram
     plan: Plan
+    costs: Costs
     memory: Fit
     steps: int
     notes: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class Session:
             )
             for replica in range(replicas)
         ]
-        self._together = replicas_of(self._executors, job.plan, job.program, job.system)
+        self._together = replicas_of(self._executors, job.plan, job.program, job.system, job.costs)
 
     @property
     def computes(self) -> bool:
@@ -89,6 +89,7 @@ class Session:
                 job.plan,
                 job.program,
                 job.system,
+                costs=job.costs,
                 executor=self._together,
                 executions=job.program.repeat_count if executions is None else executions,
                 progress=progress,

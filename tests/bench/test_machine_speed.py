@@ -9,14 +9,14 @@ import simpy
 from threadpoolctl import threadpool_limits
 
 from ipusim.hardware.build import build_system
-from ipusim.machine.durations import durations
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pricing.price import price
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
+from tests.price_and_run import price_and_run
 
 IPUS, COUNT = 64, 1024
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -28,7 +28,7 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
     program = PipelineProgram(profiles, shape)
     system = build_system("pod64", mapping=shape.mapping)
     plan = find("grouped").plan(shape)
-    links = len(durations(plan, program, system).links)
+    links = len(price(plan, program, system).links)
     operations = len(plan.table)
     assert operations == 131_072
     assert links == 2 * (IPUS - 1)
@@ -49,7 +49,7 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
     timelines = []
     found = ratio(
         "64 IPUs x 1024 micro-batches, Plan included",
-        lambda: timelines.append(simulate(find("grouped").plan(shape), program, system)),
+        lambda: timelines.append(price_and_run(find("grouped").plan(shape), program, system)),
         bare,
     )
     timeline = timelines[-1]
@@ -107,7 +107,7 @@ def test_arithmetic_of_the_tutorials_model(ratio):
 
     def ours():
         executor = NumpyExecutor(program.shape, workload)
-        simulate(plan, program, experiment.system, executor=executor)
+        price_and_run(plan, program, experiment.system, executor=executor)
         results["ours"] = [loss for (loss,) in executor.results]
 
     def bare():

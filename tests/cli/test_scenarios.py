@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
-from ipusim.machine.durations import durations
+from ipusim.pricing.price import price
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -167,7 +167,7 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
     sizes = [profile.output_bytes for profile in program.stages[:-1]]
     assert len(set(sizes)) > 3, "boundaries are meant to be unequal"
     right, longest = copy_cycles(order, sizes, system.clock_hz)
-    report = next(report for report in result.orders if report.order == order)
+    report = next(report for report in result.summary.selection_orders if report.order == order)
     assert report.used
     assert report.copy_cycles == right
     assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
@@ -179,7 +179,7 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
 
 
 def test_the_selection_orders_differ_in_time():
-    reports = run("selection_orders").orders
+    reports = run("selection_orders").summary.selection_orders
     assert len({report.copy_cycles for report in reports}) == 3
     assert [report.order for report in reports if report.used] == ["SNAKE"]
 
@@ -212,18 +212,18 @@ def test_bert_large_takes_the_published_time_for_a_micro_batch():
     summary = result.summary
     main = next(phase for phase in summary.phases if phase.name == "main")
     per_step = main.cycles / (main.last_time_step - main.first_time_step + 1) / summary.clock_hz
-    copy = result.orders[0].copy_cycles / summary.clock_hz
+    copy = result.summary.selection_orders[0].copy_cycles / summary.clock_hz
     assert per_step - copy == pytest.approx(5.19e-3, rel=1e-3)
     assert summary.replicas == 4
     assert summary.throughput.samples_per_s == pytest.approx(6044, rel=0.05)
 
 
-def test_durations_are_those_of_the_cost_model_or_as_measured():
+def test_costs_are_those_of_the_cost_model_or_as_measured():
     experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     plan = execute(experiment).plan
-    found = durations(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
+    found = price(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
-    assert set(found.update.values()) == {500}
+    assert set(found.updates.values()) == {500}
 
 
 def test_recomputation_trades_time_for_memory():

@@ -10,7 +10,6 @@ import pytest
 from ipusim.errors import ModelError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.network import NamedLayer, Network
@@ -24,6 +23,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
+from tests.price_and_run import price_and_run
 
 
 def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float64, optimizer=None, **accumulation):
@@ -59,7 +59,7 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
             return {k: v for stage in self._memories[ipu].stages.values() for k, v in stage.accumulators.items()}
 
     executor = Watched(shape, workload)
-    simulate(
+    price_and_run(
         find(schedule).plan(shape),
         program,
         build_system("m2000", mapping=(0, 1)),
@@ -179,7 +179,7 @@ def test_a_function_that_fails_late_is_named():
         match=r"F0\.8 of stage 'stage 0' failed in execution 0: layer 'late': python function 'late' "
         r"\(.*test_accumulation.py:\d+\): RuntimeError: out of luck",
     ):
-        simulate(
+        price_and_run(
             find("grouped").plan(shape),
             program,
             build_system("m2000", mapping=(0, 1)),

@@ -10,14 +10,14 @@ import pytest
 
 from ipusim.errors import RemoteMemoryError
 from ipusim.pipeline.check import violations
-from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.grid import format_grid
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.compiler_order import order_violations
 from tests.grids import parse_grid, time_steps_with_work
 

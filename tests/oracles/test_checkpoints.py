@@ -8,13 +8,13 @@ import weakref
 import numpy as np
 import pytest
 
-from ipusim.model.cost import pass_cycles
-from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.stages.bound_stage import BoundStage
+from ipusim.model.stages.stash import kept_arrays
+from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",

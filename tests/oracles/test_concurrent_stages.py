@@ -12,7 +12,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.compiler_order import order_violations
 from tests.grids import parse_grid
 
@@ -139,7 +139,7 @@ def test_every_part_gets_the_whole_input_and_its_part_of_the_gradient(load):
     text = TIMED.replace("free", "m2000")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
     result = execute(experiment)
-    used = next(report for report in result.orders if report.used)
+    used = next(report for report in result.summary.selection_orders if report.used)
     found = {(route.source, route.target): route.bytes for route in used.routes}
     assert found == {
         (0, 1): 1000,

@@ -7,7 +7,6 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_tokens
@@ -32,6 +31,7 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from tests.networks import split
+from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, SEED = 2, 12, 2, 11
 CEL = NamedLayer("cel", SoftmaxCrossEntropy())
@@ -129,7 +129,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     )
     executor = NumpyExecutor(shape, workload)
     system = build_system("c2_server", mapping=mapping)
-    simulate(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights()
 
 
@@ -206,5 +206,5 @@ def test_inference_drops_nothing():
     profiles = tuple(layer_profile(stage, 2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
-    simulate(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
+    price_and_run(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
     np.testing.assert_array_equal(np.concatenate([element[0] for element in executor.results]), dataset.x)

@@ -14,7 +14,6 @@ from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
-from ipusim.machine.simulate import simulate
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
@@ -22,8 +21,10 @@ from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.report import losses_csv, summary_dict
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from ipusim.study.report import losses_csv
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+from tests.price_and_run import price_and_run
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 8}
@@ -130,7 +131,7 @@ def test_the_sum_takes_its_closed_form(load):
     assert len(rows) == experiment.executions
     assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}
     assert set(timeline.bytes[rows].tolist()) == {8 * sum(stages)}
-    told = summary_dict(result)["gradient_sum"]
+    told = result.summary.to_dict()["gradient_sum"]
     assert told["cycles"] == sync + overhead + 2 * one_round
     assert (told["rounds"], told["bytes"]) == (2, 8 * sum(stages))
 
@@ -190,7 +191,7 @@ def test_summary_counts_all_replicas(load):
     assert summary.idle_ipus == ()
     reduced = result.timeline.rows(SpanKind.ALL_REDUCE)
     cycles = int((result.timeline.end - result.timeline.start)[reduced].sum())
-    assert {use.all_reduce_cycles for use in summary.run_use} == {cycles}
+    assert {use.cycles["all_reduce"] for use in summary.run_use} == {cycles}
     first = int((result.timeline.end - result.timeline.start)[reduced[0]])
     assert summary.weight_update_cycles > first
     header, row, *_ = losses_csv(result.learning).decode().splitlines()
@@ -237,7 +238,7 @@ def test_an_executor_for_one_replica_does_not_do_for_several(load):
     experiment = load()
     plan = find("grouped").plan(experiment.program.shape)
     with pytest.raises(ProgramError, match="expected an executor for each of 4 replicas of pod16, got 1"):
-        simulate(plan, experiment.program, experiment.system, executor=NullExecutor())
+        price_and_run(plan, experiment.program, experiment.system, executor=NullExecutor())
 
 
 def test_what_all_do_lies_on_each_ipu_of_its_replica(load):

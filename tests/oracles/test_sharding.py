@@ -11,11 +11,11 @@ import pytest
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.collectives import collective_cost
 
 LAYERS = """

@@ -12,7 +12,6 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layers import Dense, Flatten
@@ -25,6 +24,7 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from tests.networks import split
+from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, CLASSES = 3, 24, 2, 4
 DENSE = (
@@ -103,7 +103,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     executor = NumpyExecutor(shape, workload)
     initial = {name: array.copy() for name, array in executor.weights().items()}
     system = build_system("c2_server", mapping=mapping)
-    simulate(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights(), initial, feed
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.hardware.build import build_system
-from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
+from tests.price_and_run import price_and_run
 
 SIZES = (
     "output_bytes",
@@ -227,7 +227,7 @@ def at(program, plan, passes, changes, ipu, now):
 @given(programs())
 def test_memory_is_the_sum_of_what_is_alive_at_every_moment(program):
     plan = find(program.schedule).plan(program.shape)
-    timeline = simulate(plan, program, build_system("m2000", mapping=program.shape.mapping, remote_buffers=True))
+    timeline = price_and_run(plan, program, build_system("m2000", mapping=program.shape.mapping, remote_buffers=True))
     held = footprint(plan, program)
     passes, changes = lives(timeline), {ipu: updates(timeline, ipu) for ipu in plan.ipus}
     for peak, curve in zip(peaks(plan, held), memory_curves(timeline, held), strict=True):

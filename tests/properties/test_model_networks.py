@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.hardware.generations import GC200
-from ipusim.model.cost import pass_cycles, work_cycles
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.activations import ACTIVATIONS
@@ -20,6 +19,7 @@ from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.pricing.passes import pass_cycles, work_cycles
 from tests.networks import split
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)

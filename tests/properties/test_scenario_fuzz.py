@@ -100,6 +100,23 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "python": {
         "system": {"name": "c2_server", "select_ipus": 17},
+        "rates": {
+            "matrix_unit_share": 0.8,
+            "vector_bytes_per_cycle": 4,
+            "exchange_share": 0.9,
+            "launch_cycles": 300,
+            "link": "16 GB/s",
+            "link_efficiency": 0.83,
+            "rung_links": 6,
+            "rung_crossing_links": 1,
+            "rail_links": 3,
+            "gateway_link": "100 Gbit/s",
+            "gateway_links": 2,
+            "hop_latency": "20 ns",
+            "gateway_latency": "1 us",
+            "pair_overhead": "3 us",
+            "beyond_pair_overhead": 4e-6,
+        },
         "data": {
             "type": "synthetic_targets",
             "shape": [4],

@@ -16,7 +16,6 @@ import pytest
 from ipusim.errors import MissingTensorError, PlanError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layers import Dense
@@ -31,6 +30,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
 from tests.grids import with_table
+from tests.price_and_run import price_and_run
 
 PLANS = [
     ("grouped", PlanShape(mapping=(0, 1), micro_batches=4)),
@@ -58,7 +58,7 @@ def machine(plan):
     workload = Workload(built, Feed(data, 1), SGD(0.1), "SUM", np.dtype(np.float64))
     profiles = tuple(layer_profile(stage, 1, 8) for stage in built)
     program = PipelineProgram(profiles, plan.shape, plan.schedule)
-    simulate(
+    price_and_run(
         plan, program, build_system("free", mapping=plan.shape.mapping), executor=NumpyExecutor(plan.shape, workload)
     )
 

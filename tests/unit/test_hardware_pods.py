@@ -13,6 +13,7 @@ from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
+from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
 from tests.collectives import check_plan, collective_cost, replica_groups
 
@@ -22,10 +23,11 @@ def labels(pods: PodRing, source: int, target: int) -> list[str]:
 
 
 def test_a_gateway_link_carries_100_gbit_per_second_less_protocol() -> None:
-    assert LinkDirection(0, 64, "gateway").bytes_per_s == Fraction(10_625_000_000)
-    assert LinkDirection(0, 64, "gateway pair").bytes_per_s == Fraction(21_250_000_000)
-    assert LinkDirection(0, 64, "gateway").latency_ns == LinkDirection(0, 64, "gateway pair").latency_ns == 2000
-    assert LinkDirection(0, 2, "rail").latency_ns == 15
+    assert LinkDirection(0, 64, "gateway").bytes_per_s(DEFAULT_RATES) == Fraction(10_625_000_000)
+    assert LinkDirection(0, 64, "gateway pair").bytes_per_s(DEFAULT_RATES) == Fraction(21_250_000_000)
+    for channel in ("gateway", "gateway pair"):
+        assert LinkDirection(0, 64, channel).latency_ns(DEFAULT_RATES) == 2000
+    assert LinkDirection(0, 2, "rail").latency_ns(DEFAULT_RATES) == 15
 
 
 def test_two_pods_have_both_gateway_links_between_each_other() -> None:

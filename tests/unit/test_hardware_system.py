@@ -9,11 +9,12 @@ import pytest
 
 from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.copies import BEYOND_PAIR_OVERHEAD_NS, PAIR_OVERHEAD_NS, CopyCost, LinkLoad
+from ipusim.hardware.copies import CopyCost, LinkLoad
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.system import System
 
 
@@ -149,7 +150,7 @@ def test_nominal_sync(machine: str, cycles: dict[int, int]) -> None:
 
 
 def test_a_small_copy_takes_what_was_measured() -> None:
-    assert (PAIR_OVERHEAD_NS, BEYOND_PAIR_OVERHEAD_NS) == (3655, 4925)
+    assert (DEFAULT_RATES.pair_overhead_ns, DEFAULT_RATES.beyond_pair_overhead_ns) == (3655, 4925)
     pair = build_system("c2_server", mapping=[0, 1]).merged_copy({(0, 1): 1})
     four = build_system("c2_server", mapping=[0, 1, 2]).merged_copy({(0, 1): 1})
     assert (pair.sync_cycles, pair.overhead_cycles, pair.latency_cycles) == (48, 5848, 24)

@@ -5,8 +5,9 @@ from fractions import Fraction
 import pytest
 
 from ipusim.errors import DeviceError
-from ipusim.hardware.links import LINK_BYTES_PER_S, LinkDirection
+from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.orders import selection
+from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
 
 
@@ -15,10 +16,11 @@ def labels(topology: Topology, source: int, target: int) -> list[str]:
 
 
 def test_capacities_are_exact() -> None:
-    assert Fraction(73_014_444_032, 5) == LINK_BYTES_PER_S
-    assert LinkDirection(0, 1, "rung").bytes_per_s == Fraction(292_057_776_128, 5)
-    assert LinkDirection(0, 1, "rung crossing").bytes_per_s == Fraction(146_028_888_064, 5)
-    assert LinkDirection(0, 2, "rail").bytes_per_s == Fraction(146_028_888_064, 5)
+    one = DEFAULT_RATES.link_bytes_per_s * DEFAULT_RATES.link_efficiency
+    assert one == Fraction(73_014_444_032, 5)
+    assert LinkDirection(0, 1, "rung").bytes_per_s(DEFAULT_RATES) == Fraction(292_057_776_128, 5)
+    assert LinkDirection(0, 1, "rung crossing").bytes_per_s(DEFAULT_RATES) == Fraction(146_028_888_064, 5)
+    assert LinkDirection(0, 2, "rail").bytes_per_s(DEFAULT_RATES) == Fraction(146_028_888_064, 5)
 
 
 def test_directions_sort_by_source_target_and_channel() -> None:

@@ -14,12 +14,13 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.remote import RemoteMemory
-from ipusim.machine.simulate import simulate
 from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
+from tests.price_and_run import price_and_run
 
 
 def program(shape, schedule="grouped", forward=1, backward=2, **changes):
@@ -30,7 +31,7 @@ def program(shape, schedule="grouped", forward=1, backward=2, **changes):
 def run(shape, schedule, system="free", **changes):
     prog = program(shape, schedule, **changes)
     device = build_system(system, mapping=shape.mapping, pipelined=find(schedule).pipelined)
-    return simulate(find(schedule).plan(shape), prog, device)
+    return price_and_run(find(schedule).plan(shape), prog, device)
 
 
 @pytest.mark.parametrize(("forward", "backward"), [(1, 2), (3, 3), (5, 2), (7, 0)])
@@ -100,7 +101,7 @@ def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
     )
     prog = PipelineProgram(profiles, shape)
     system = build_system("m2000", mapping=(0, 1))
-    timeline = simulate(find("grouped").plan(shape), prog, system)
+    timeline = price_and_run(find("grouped").plan(shape), prog, system)
     cost = system.merged_copy({(0, 1): 64_000, (1, 0): 32_000})
     slowest = [100, 100, 530, 530, 530, 500, 10, 0]
     assert timeline.makespan_cycles == sum(slowest) + 8 * cost.total_cycles
@@ -120,15 +121,11 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
     prog = PipelineProgram(profiles, shape)
     system = build_system("m2000", mapping=(0, 1))
-    sequential, sharded = (simulate(find(name).plan(shape), prog, system) for name in ("sequential", "sharded"))
+    sequential, sharded = (price_and_run(find(name).plan(shape), prog, system) for name in ("sequential", "sharded"))
     assert len(sequential.rows(SpanKind.SYNC)) == 4 * 3
     assert len(sharded.rows(SpanKind.SYNC)) == 2 * 3
     assert len(sequential.rows(SpanKind.EXCHANGE)) == len(sharded.rows(SpanKind.EXCHANGE)) == 2 * 3
-    alone = simulate(
-        find("single").plan(PlanShape(mapping=(0, 0), micro_batches=3)),
-        replace(prog, shape=PlanShape(mapping=(0, 0), micro_batches=3)),
-        system,
-    )
+    alone = price_and_run(find("single").plan(PlanShape((0, 0), 3)), replace(prog, shape=PlanShape((0, 0), 3)), system)
     assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
     assert alone.makespan_cycles == 3 * 60
 
@@ -137,7 +134,7 @@ def test_weight_update_follows_every_execution_and_none_overlap():
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = (StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, 40))
     prog = PipelineProgram(profiles, shape, repeat_count=3)
-    timeline = simulate(find("grouped").plan(shape), prog, build_system("m2000", mapping=(0, 1)))
+    timeline = price_and_run(find("grouped").plan(shape), prog, build_system("m2000", mapping=(0, 1)))
     updates = timeline.rows(SpanKind.WEIGHT_UPDATE)
     assert (timeline.end[updates] - timeline.start[updates]).tolist() == [7, 40] * 3
     for execution in range(3):
@@ -149,7 +146,7 @@ def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
     shape, free = PlanShape(mapping=(0, 1), micro_batches=4), build_system("free", mapping=(0, 1))
     for update, cycles in ((40, 40), ((Work(flops=10**9, itemsize=4),), 0)):
         prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
-        timeline = simulate(find("grouped").plan(shape), prog, free)
+        timeline = price_and_run(find("grouped").plan(shape), prog, free)
         assert timeline.makespan_cycles == 3 * (5 * 20 + max(7, cycles))
 
 
@@ -211,7 +208,7 @@ def test_executions_continue_the_time():
 def test_progress_is_told_every_time_step():
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     told = []
-    simulate(
+    price_and_run(
         find("grouped").plan(shape),
         program(shape, repeat_count=2),
         build_system("free", mapping=(0, 1)),
@@ -299,7 +296,7 @@ def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)
     with pytest.raises(DeadlockError) as caught:
-        simulate(find("grouped").plan(shape), PipelineProgram(profiles, shape), device)
+        price_and_run(find("grouped").plan(shape), PipelineProgram(profiles, shape), device)
     copy = "waits for the inter-IPU copy, which 2 of its links have not delivered"
     assert str(caught.value).splitlines()[1:] == [f"  IPU 0 {copy}", f"  IPU 1 {copy}"]
 
@@ -315,7 +312,7 @@ def test_compute_is_recorded_once_for_every_operation_and_execution():
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, recompute=True)
     plan = find("grouped").plan(shape)
     timeline = run(shape, "grouped", "m2000", repeat_count=2)
-    rows = timeline.rows(*COMPUTE_KINDS[:3])
+    rows = timeline.rows(*PASSES)
     assert len(rows) == 2 * len(plan.table)
     found = {
         (
@@ -351,7 +348,7 @@ def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape
     plain = run(PlanShape(mapping=(0, 1, 2), micro_batches=count), name, forward=forward, backward=backward)
     again = run(PlanShape(mapping=(0, 1, 2), micro_batches=count, **shape), name, forward=forward, backward=backward)
     busy = [
-        int((timeline.end - timeline.start)[np.isin(timeline.kind, COMPUTE_KINDS[:3]) & (timeline.ipu == ipu)].sum())
+        int((timeline.end - timeline.start)[np.isin(timeline.kind, PASSES) & (timeline.ipu == ipu)].sum())
         for timeline in (plain, again)
         for ipu in range(stages)
     ]

@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ipusim.model.inner_sizes import inner_sizes
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
-from ipusim.model.cost import MeasuredWork, in_turn, work_cycles
+from ipusim.model.cost import MeasuredWork, in_turn
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import LayerCost, inner_sizes
+from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -23,6 +24,7 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Work
+from ipusim.pricing.passes import work_cycles
 
 KEY = (3, 14)
 

@@ -3,7 +3,7 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
-from ipusim.model.cost import MeasuredWork, pass_cycles, work_cycles
+from ipusim.model.cost import MeasuredWork
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
@@ -16,6 +16,7 @@ from ipusim.model.profile import Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
+from ipusim.pricing.passes import pass_cycles, work_cycles
 from tests.networks import split
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")

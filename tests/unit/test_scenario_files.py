@@ -10,13 +10,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.simulate import simulate
-from ipusim.model.cost import pass_cycles
 from ipusim.model.evaluate import evaluate
+from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.job import Job
-from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import load_job
+from ipusim.scenario import json_schema, load_job
 from ipusim.schedules import registry
+from tests.price_and_run import price_and_run
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -159,8 +158,8 @@ def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
     plan = registry.find(experiment.program.schedule).plan(experiment.program.shape)
     assert experiment.workload is not None
     assert experiment.held_out is not None
-    executor = NumpyExecutor(plan.shape, experiment.workload(0))
-    simulate(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
+    executor = NumpyExecutor(plan.shape, experiment.workload)
+    price_and_run(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
     result = evaluate(experiment.held_out.stages, [executor.weights()], experiment.held_out.dataset)
     assert result.accuracy is not None
     assert result.accuracy > 0.96

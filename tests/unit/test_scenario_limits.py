@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.machine.durations import durations
 from ipusim.machine.extent import most_spans
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
@@ -34,8 +33,8 @@ KINDS = {
 def test_a_run_records_no_more_spans_than_were_told_and_not_far_fewer(name):
     experiment = load_job(SCENARIOS / f"{name}.yaml", KINDS[name])
     result = execute(experiment)
-    cost = durations(result.job.plan, experiment.program, experiment.system)
-    told = most_spans(result.job.plan, experiment.program, experiment.system, cost, experiment.executions)
+    costs = experiment.costs
+    told = most_spans(result.plan, experiment.system, costs, experiment.executions)
     assert len(result.timeline.start) <= told <= 1.5 * len(result.timeline.start)
 
 
@@ -52,9 +51,9 @@ pipeline:
 """
     experiment = load(text)
     result = execute(experiment)
-    cost = durations(result.job.plan, experiment.program, experiment.system)
-    assert cost.pass_streams
-    told = most_spans(result.job.plan, experiment.program, experiment.system, cost, 1)
+    costs = experiment.costs
+    assert costs.pass_streams
+    told = most_spans(result.plan, experiment.system, costs, 1)
     assert len(result.timeline.start) <= told <= 2 * len(result.timeline.start)
 
 

@@ -42,7 +42,7 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
 def _burden(system: System, ring: Sequence[int]) -> tuple[Fraction, int, int]:
     routes = [system.route(*hop) for hop in _hops(ring)]
     loads = bytes_by_direction((route, 1) for route in routes)
-    slowest = max((count / direction.bytes_per_s for direction, count in loads), default=Fraction(0))
+    slowest = max((count / direction.bytes_per_s(system.rates) for direction, count in loads), default=Fraction(0))
     return slowest, max(map(len, routes)), sum(map(len, routes))
 
 

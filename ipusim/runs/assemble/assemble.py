@@ -12,7 +12,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.assemble.data import resolve_data
 from ipusim.runs.assemble.layers import Layered, layered
-from ipusim.runs.assemble.limits import check_run
+from ipusim.runs.assemble.limits import price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.place import place
@@ -119,14 +119,14 @@ def _content(
 def _job(request: Request, options: Options, placed: _Placed, content: Content, findings: Findings) -> Job:
     program = build_program(options, request.name, content, placed.plan.shape)
     placed, program = placed.settled(options, program, findings)
-    check_run(options, placed.plan, program, placed.system, findings, content.kept_bytes)
-    findings.raise_if_any()
+    costs = price_run(options, placed.plan, program, placed.system, findings, content.kept_bytes)
     check(placed.plan)
     job = Job(
         request,
         placed.system,
         program,
         placed.plan,
+        costs,
         memory_of(options, placed.system, program, placed.plan),
         options.steps,
         (*_notes(options, placed), *_few_samples(program, placed.system, content)),

@@ -6,12 +6,13 @@ import math
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.machine.durations import durations
 from ipusim.machine.extent import most_spans
 from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.price import price
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import PythonSpec
@@ -104,30 +105,34 @@ def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findi
     return size <= MAX_RUN_BYTES
 
 
-def check_run(
+def price_run(
     scenario: Options,
     plan: Plan,
     program: PipelineProgram,
     system: System,
     findings: Findings,
     element_bytes: int = 0,
-) -> None:
-    """Note a run that could last longer than a Timeline can say, or whose record would not fit.
+) -> Costs:
+    """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
-    ``element_bytes`` are those of each of the outfeed's elements that the host keeps.
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises ScenarioError
+    with what was found so far and here.
     """
     with findings.at(("pipeline",)):
-        cost = durations(plan, program, system)
-        copies = sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in cost.copies)
-        host = cost.infeed + cost.host_fill + cost.outfeed + cost.host_drain
-        step = sum(cost.passes.values()) + copies
-        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(cost.update.values())
+        costs = price(plan, program, system)
+        meetings = costs.copies.meetings
+        copies = max(sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings)
+        host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
+        step = sum(costs.passes.values()) + copies
+        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(costs.updates.values())
         executions = program.repeat_count * scenario.steps
         longest = execution * executions
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
-        spans = most_spans(plan, program, system, cost, executions)
+        spans = most_spans(plan, system, costs, executions)
         # Each is kept as it comes, in one array with the others, and in the file.
         results = 3 * element_bytes * program.outfeed_elements.sent(executions) * system.replicas
         _check_size(scenario, plan.shape, spans, findings, results)
+    findings.raise_if_any()
+    return costs

@@ -8,6 +8,7 @@ from fractions import Fraction
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.rates import RATES
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import (
@@ -26,6 +27,7 @@ from ipusim.runs.assemble.limits import check_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
+from ipusim.runs.request.rates_spec import rates_of
 from ipusim.runs.request.schema import Options, StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
 from ipusim.units import format_numbers
@@ -43,6 +45,8 @@ def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings
     if not findings.is_set(asked):
         asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
 
+    rates = rates_of(scenario.rates)
+
     def build(stages: tuple[int, ...]) -> System:
         return build_system(
             spec.name,
@@ -54,18 +58,20 @@ def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings
             pipelined=registry.find(scenario.pipeline.schedule).pipelined,
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
-            host_rates=_rates(scenario),
+            rates=rates,
+            host_rates=_host_rates(scenario),
             remote_buffers=spec.enable_remote_buffers,
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
         )
 
-    costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"))
+    of_links = (("rates", rate.name) for rate in RATES if rate.part == "links")
+    costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"), *of_links)
     if spec.name == "free" and any(findings.is_set(path) for path in costs):
         for path in filter(findings.is_set, costs):
             findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
         return None
-    if not _check_streaming(spec, findings):
+    if not (_check_streaming(spec, findings) and _check_overhead(findings)):
         return None
     count = 0
     with findings.at(asked):
@@ -139,6 +145,15 @@ def resolve_offloads(
     return None
 
 
+def _check_overhead(findings: Findings) -> bool:
+    """Refuse the fixed cost of a copy between IPUs under two names at once."""
+    before = len(findings)
+    for name in ("pair_overhead", "beyond_pair_overhead"):
+        if findings.is_set(("system", "overhead")) and findings.is_set(("rates", name)):
+            findings.add(("rates", name), "expected it or system.overhead, which says both overheads, got both")
+    return len(findings) == before
+
+
 def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:
     """Refuse remote buffers where there is no Streaming Memory, and its figures where it is not used."""
     before = len(findings)
@@ -161,7 +176,7 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _rates(scenario: Options) -> Mapping[str, Fraction]:
+def _host_rates(scenario: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
 
 

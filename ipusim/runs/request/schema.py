@@ -20,6 +20,7 @@ from ipusim.runs.request.data_spec import DataSpec
 from ipusim.runs.request.fields import NONE, Bytes, BytesPerSecond, Choice, Hertz, Name, Node, Seconds, Seed, expects
 from ipusim.runs.request.model_spec import ModelSpec, StageCyclesSpec, StageSpec
 from ipusim.runs.request.optimizer_spec import OptimizerSpec
+from ipusim.runs.request.rates_spec import RatesSpec
 from ipusim.schedules import registry
 
 #: Floating-point types of weights and accumulators.
@@ -385,6 +386,9 @@ class Options(Node, title="scenario"):
     infeed: InfeedSpec = Field(default_factory=InfeedSpec, description="the queue from the host")
     outfeed: OutfeedSpec = Field(default_factory=OutfeedSpec, description="the queue to the host")
     evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")
+    rates: RatesSpec = Field(
+        default_factory=RatesSpec, description="what prices work and links; `ipusim devices --figures` lists it"
+    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""Rates: every constant that turns work, bytes and meetings into time, with unit, source and plausible range.
+
+Figures of a chip, its host and its memory stand with these (:mod:`ipusim.hardware.generations`,
+:mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are what is left: what
+links and products reach of what is nominal. They are a value, so that they can be named in
+a scenario, varied, fitted and printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from ipusim.errors import QuantityError
+from ipusim.units import format_rate, format_seconds
+
+#: What a rate prices: passes on an IPU, or what IPUs do together.
+Part = Literal["computation", "links"]
+_SUFFIXES: Final = ("_ns", "_bytes_per_s")
+_UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
+_STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
+_PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What is known of one rate.
+
+    Attributes:
+        attribute: its name in :class:`Rates`, with its unit.
+        unit: of its value; a plain count or share says of what.
+        default: the value in use when none is chosen.
+        least, most: bounds beyond which a value makes no sense.
+        part: what it prices.
+        meaning: what it is.
+        source: where the default is from, or ``assumed``.
+        plausible: the range in which the truth may lie; None where nothing published gives one.
+        evidence: what the range rests on, or why there is none.
+    """
+
+    attribute: str
+    unit: str
+    default: Fraction
+    least: Fraction
+    most: Fraction
+    part: Part
+    meaning: str
+    source: str
+    plausible: tuple[Fraction, Fraction] | None
+    evidence: str
+
+    @property
+    def name(self) -> str:
+        """The name in a scenario, where values carry their unit themselves."""
+        for suffix in _SUFFIXES:
+            if self.attribute.endswith(suffix):
+                return self.attribute.removesuffix(suffix)
+        return self.attribute
+
+    def show(self, value: Fraction) -> str:
+        """Return a value of this rate with its unit, for people."""
+        match self.unit:
+            case "ns":
+                return format_seconds(float(value / 10**9))
+            case "bytes/s":
+                return format_rate(float(value))
+        return f"{float(value):g} {self.unit}"
+
+    def plausible_text(self) -> str:
+        """Return the plausible range, for people; empty where there is none."""
+        if self.plausible is None:
+            return ""
+        low, high = (self.show(end) for end in self.plausible)
+        return f"{low.removesuffix(f' {self.unit}')} to {high}"
+
+
+def _rate(default: Fraction | int, unit: str, bounds: tuple[Fraction | int, Fraction | int], **known: Any) -> Any:
+    """Return a field of Rates with what is known of it."""
+    plausible = known.pop("plausible", None)
+    least, most = map(Fraction, bounds)
+    known["plausible"] = None if plausible is None else (Fraction(plausible[0]), Fraction(plausible[1]))
+    return field(
+        default=Fraction(default),
+        metadata={"unit": unit, "default": Fraction(default), "least": least, "most": most, **known},
+    )
+
+
+_SHARE: Final = (Fraction(1, 100), 1)
+_SECOND_NS: Final = (0, 10**9)
+_LINK_RATE: Final = (10**6, 10**14)
+_LINKS: Final = (1, 10)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds."""
+
+    matrix_unit_share: Fraction = _rate(
+        Fraction(1, 2),
+        "of peak",
+        _SHARE,
+        part="computation",
+        meaning="what products reach of the matrix unit's multiply-accumulates",
+        source="assumed",
+        plausible=("0.02", "0.96"),
+        evidence=f"{_PRODUCTS}: a few per cent for thin ones, 91 to 96 % for the largest",
+    )
+    vector_bytes_per_cycle: Fraction = _rate(
+        8,
+        "bytes/cycle/tile",
+        (Fraction(1, 10), 64),
+        part="computation",
+        meaning="elements that a tile's vector unit takes through one operation",
+        source="PopLibs include/popnn/Net.hpp (commit 9115acb0): a 64-bit data path",
+        plausible=("1.6", 8),
+        evidence="hand-written stencils and fits take 2.5 to 5 cycles for an operation of the whole path",
+    )
+    exchange_share: Fraction = _rate(
+        1,
+        "of nominal",
+        (Fraction(1, 100), 2),
+        part="computation",
+        meaning="what a tile receives of the exchange's nominal bytes in a cycle",
+        source="PopLibs lib/poplin/ExchangeEstimator.cpp: all of it",
+        plausible=("0.7", "1.3"),
+        evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule; fits; pairs of tiles share operands",
+    )
+    launch_cycles: Fraction = _rate(
+        0,
+        "cycles",
+        (0, 10**6),
+        part="computation",
+        meaning="start of a superstep's code, beside the tiles' sync",
+        source="assumed: none",
+        plausible=(150, 1850),
+        evidence=f"{_PRODUCTS}: a product's fixed 1,900 to 2,600 cycles are 300 to 2,000 a compute set, sync of 150 "
+        "included",
+    )
+    link_bytes_per_s: Fraction = _rate(
+        Fraction(128 * 2**30, 8),
+        "bytes/s",
+        _LINK_RATE,
+        part="links",
+        meaning="one IPU-Link in one direction",
+        source=f"{_UTIL}: linkBandwidth, 128 Gibit/s",
+        plausible=(16 * 10**9, Fraction(128 * 2**30, 8)),
+        evidence="Graphcore's C600 datasheet: 64 GB/s each way over 4 links",
+    )
+    link_efficiency: Fraction = _rate(
+        Fraction(85, 100),
+        "of nominal",
+        _SHARE,
+        part="links",
+        meaning="what a link's protocol leaves; of GW-Links assumed",
+        source=f"{_UTIL}: linkEfficiency",
+        plausible=("0.83", "0.85"),
+        evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way over 2 links",
+    )
+    rung_links: Fraction = _rate(
+        4,
+        "links",
+        _LINKS,
+        part="links",
+        meaning="IPU-Links of a rung for the traffic of its own two IPUs",
+        source=f"{_UTIL}: numIntraIpuLinks",
+        plausible=(4, 6),
+        evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
+    )
+    rung_crossing_links: Fraction = _rate(
+        2,
+        "links",
+        _LINKS,
+        part="links",
+        meaning="IPU-Links of a rung for traffic that goes on to another rung",
+        source=f"{_UTIL}: numCrossRoutingLinks",
+        evidence="no other figure is published",
+    )
+    rail_links: Fraction = _rate(
+        2,
+        "links",
+        _LINKS,
+        part="links",
+        meaning="IPU-Links from a rung to the next, on each rail",
+        source=f"{_UTIL}: numUpLinks and numDownLinks",
+        evidence="no other figure is published",
+    )
+    gateway_link_bytes_per_s: Fraction = _rate(
+        Fraction(100 * 10**9, 8),
+        "bytes/s",
+        _LINK_RATE,
+        part="links",
+        meaning="one GW-Link in one direction",
+        source="Graphcore, Switched GW-Links in large scale Bow Pod systems: 100 Gbit/s",
+        evidence="no measurement is published",
+    )
+    gateway_links: Fraction = _rate(
+        1,
+        "links",
+        _LINKS,
+        part="links",
+        meaning="GW-Links of a machine to each side; two pods alone have both between them",
+        source="Graphcore, Switched GW-Links in large scale Bow Pod systems",
+        evidence="the two ports of a machine are certain",
+    )
+    hop_latency_ns: Fraction = _rate(
+        15,
+        "ns",
+        _SECOND_NS,
+        part="links",
+        meaning="a signal over one hop between IPUs; that data needs the same is assumed",
+        source=f"{_UTIL}: syncLatencyPerHop; S. Knowles, Hot Chips 33",
+        evidence="both sources give the same figure",
+    )
+    gateway_latency_ns: Fraction = _rate(
+        2000,
+        "ns",
+        _SECOND_NS,
+        part="links",
+        meaning="a signal from an IPU over two machines' gateways to one in another pod",
+        source="assumed",
+        evidence="no measurement is published",
+    )
+    pair_overhead_ns: Fraction = _rate(
+        3700 - 30 - 15,
+        "ns",
+        _SECOND_NS,
+        part="links",
+        meaning="what an exchange between 2 IPUs adds to a superstep, less nominal sync and a hop",
+        source=f"derived from {_STENCIL}: 3.7 us; the same in seconds is assumed for GC200 and Bow",
+        plausible=(3640 - 45, 3700 - 45),
+        evidence="the same: 3.64 to 3.70 us by type of number",
+    )
+    beyond_pair_overhead_ns: Fraction = _rate(
+        5000 - 60 - 15,
+        "ns",
+        _SECOND_NS,
+        part="links",
+        meaning="the same in a larger device",
+        source=f"derived from {_STENCIL}: 5 us; the same in seconds is assumed for GC200 and Bow",
+        plausible=(5000 - 75, 5160 - 165),
+        evidence="the same: 5.02 to 5.16 us on 4 to 16 IPUs",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        for rate in RATES:
+            value: Fraction = getattr(self, rate.attribute)
+            if not rate.least <= value <= rate.most:
+                least, most = f"{float(rate.least):g}", f"{float(rate.most):g}"
+                raise QuantityError(
+                    f"rates: expected {rate.attribute} from {least} to {most} {rate.unit}, got {float(value):g}"
+                )
+
+    def with_values(self, **values: Fraction) -> Rates:
+        """Return these rates with some replaced, by attribute name. Raises QuantityError for a name that is none."""
+        known = [rate.attribute for rate in RATES]
+        for name in values:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise QuantityError(f"unknown rate {name!r}: expected one of {', '.join(known)}{hint}")
+        return replace(self, **{name: Fraction(value) for name, value in values.items()})
+
+    def chosen(self) -> tuple[Rate, ...]:
+        """Return the rates whose values are not the defaults."""
+        return tuple(rate for rate in RATES if getattr(self, rate.attribute) != rate.default)
+
+    def source_of(self, rate: Rate) -> str:
+        """Return where the value in use is from."""
+        return "chosen by the user" if rate in self.chosen() else rate.source
+
+
+#: Every rate, in the order in which tables show them.
+RATES: Final = tuple(Rate(attribute=each.name, **each.metadata) for each in fields(Rates))
+#: The rates in use when none is chosen.
+DEFAULT_RATES: Final = Rates()

@@ -1,0 +1,95 @@
+"""Which bytes go from which IPU to which when the tensors of one step move to the next, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.pipeline.plan import CopyRule, Edge, Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import CopyCosts, LinkShare, StepCopy
+
+
+class StageCopy(NamedTuple):
+    """One stage's tensor on its way to another stage: stage numbers, and bytes of one micro-batch."""
+
+    source: int
+    target: int
+    bytes: int
+
+
+def stage_copies(program: PipelineProgram, edge: Edge) -> Iterator[StageCopy]:
+    """Yield what moves along ``edge`` for one micro-batch, within an IPU or across.
+
+    Every stage of a step sends to every stage of the next. The last forward hands nothing
+    over to the first backward: both are the same stage's.
+    """
+    shape = program.shape
+    for source in shape.stages_of_step(edge.source_step):
+        for target in shape.stages_of_step(edge.target_step):
+            size = 0 if edge.source_step == shape.positions - 1 else program.sent_bytes(source, target)
+            yield StageCopy(source, target, size)
+
+
+def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> dict[tuple[int, int], int]:
+    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied.
+
+    Every replica of ``system`` copies its own.
+    """
+    mapping = program.shape.mapping
+    total: dict[tuple[int, int], int] = {}
+    for edge in edges:
+        for copy in stage_copies(program, edge):
+            source, target = mapping[copy.source], mapping[copy.target]
+            if source != target:
+                for first in range(0, system.count, system.shards):
+                    pair = first + source, first + target
+                    total[pair] = total.get(pair, 0) + copy.bytes
+    return total
+
+
+def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
+    """Price what follows the time-steps of ``plan`` on ``system``, for all its replicas.
+
+    They meet all together, or each replica by itself where the program says so.
+    """
+    alone = system.replicas > 1 and program.sync_replicas_independently
+    devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
+    sets, copy_of = _edge_sets(plan)
+    links: dict[LinkDirection, int] = {}
+    meetings = tuple(tuple(_step_copy(plan, program, device, edges, links) for edges in sets) for device in devices)
+    return CopyCosts(meetings, copy_of, tuple(links))
+
+
+def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
+    """Return the distinct sets of edges that are copied together, and which set follows each time-step."""
+    if plan.copy_rule is CopyRule.MERGED:
+        return (plan.edges(),), (0,) * plan.emitted
+    edges = {edge.source_step: edge for edge in plan.edges()}
+    made: list[set[Edge]] = [set() for _ in range(plan.emitted)]
+    for time_step, kind, stage in zip(plan.time_step.tolist(), plan.kind.tolist(), plan.stage.tolist(), strict=True):
+        edge = edges.get(plan.shape.step_of(kind, stage))
+        if edge is not None:
+            made[time_step].add(edge)
+    index: dict[tuple[Edge, ...], int] = {}
+    copy_of = tuple(index.setdefault(tuple(sorted(after)), len(index)) for after in made)
+    return tuple(index), copy_of
+
+
+def _step_copy(
+    plan: Plan, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
+) -> StepCopy:
+    """Price one set of edges; a set that crosses no IPU syncs only under Sequential, and never on one IPU.
+
+    ``links`` numbers the link directions that carry traffic; those that are new get the next numbers.
+    """
+    crossing = traffic(program, edges, system)
+    if not crossing and (plan.copy_rule is not CopyRule.EACH_STAGE or len(plan.ipus) == 1):
+        return StepCopy(edges, 0, (), 0)
+    cost = system.merged_copy(crossing)
+    shares = tuple(
+        LinkShare(links.setdefault(load.direction, len(links)), load.bytes, load.cycles) for load in cost.links
+    )
+    return StepCopy(edges, cost.lead_cycles, shares, sum(crossing.values()))

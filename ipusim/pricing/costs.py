@@ -1,0 +1,154 @@
+"""Costs: what each thing of a Plan takes on a System, in whole cycles of the tile clock; the machine never rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.links import LinkDirection
+from ipusim.pipeline.plan import Edge
+
+
+@dataclass(frozen=True)
+class LinkShare:
+    """What one link direction carries of a merged copy: its number (see :attr:`Costs.links`), bytes, cycles."""
+
+    link: int
+    bytes: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class StepCopy:
+    """The copies that follow a time-step.
+
+    Attributes:
+        edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
+        lead_cycles: synchronisation, overhead and hop latency before the first byte; 0 without a sync.
+        links: what each link direction on the routes carries.
+        bytes: bytes of all tensors that cross to another IPU.
+    """
+
+    edges: tuple[Edge, ...]
+    lead_cycles: int
+    links: tuple[LinkShare, ...]
+    bytes: int
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of the whole copy: its lead, and the busiest link direction."""
+        return self.lead_cycles + max((share.cycles for share in self.links), default=0)
+
+
+@dataclass(frozen=True)
+class CopyCosts:
+    """The copies between the IPUs.
+
+    Attributes:
+        meetings: the distinct copies that follow time-steps, of each group of replicas that meets for
+            them: of all together, or of each replica where they do not wait for each other.
+        copy_of: for each emitted time-step, which of a meeting's copies follows it.
+        links: the link directions that carry any of them, in the order of their numbers.
+    """
+
+    meetings: tuple[tuple[StepCopy, ...], ...]
+    copy_of: tuple[int, ...]
+    links: tuple[LinkDirection, ...]
+
+    @property
+    def longest_cycles(self) -> int:
+        """Cycles of the longest copy."""
+        return max(copy.total_cycles for copies in self.meetings for copy in copies)
+
+    @property
+    def execution_cycles(self) -> int:
+        """Cycles of all copies of one execution, of the replicas that need longest for them."""
+        return max(sum(copies[which].total_cycles for which in self.copy_of) for copies in self.meetings)
+
+
+class Stream(NamedTuple):
+    """Bytes that are loaded from Streaming Memory, and that are stored there again."""
+
+    load: int = 0
+    store: int = 0
+
+    def plus(self, load: int = 0, store: int = 0) -> Stream:
+        """Return the stream with more bytes to load and to store."""
+        return Stream(self.load + load, self.store + store)
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """The host copies of one element of each feed, in cycles.
+
+    Attributes:
+        infeed, fill: IPU's read of an infeed element, host's preparation of it.
+        outfeed, drain: IPU's write of an outfeed element, host's taking of it.
+    """
+
+    infeed: int
+    fill: int
+    outfeed: int
+    drain: int
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """The all-reduces of one weight update: of every IPU of a replica with its likes in the others, all at once.
+
+    Attributes:
+        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
+        cost: of all of them together, on the links that they share.
+        bytes: gradient accumulators of one replica.
+    """
+
+    algorithm: str
+    cost: CollectiveCost
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An all-gather of one IPU of a replica with its likes in the others.
+
+    Attributes:
+        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
+        cost: of it and those that run at the same time.
+        bytes: what each replica holds behind it.
+    """
+
+    algorithm: str
+    cost: CollectiveCost
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What everything of a Plan costs on a System, in cycles of the tile clock where it does not say bytes.
+
+    Attributes:
+        passes: cycles of each (pass, stage).
+        updates: cycles of the weight update of each IPU that holds a stage.
+        copies: what moves between IPUs after time-steps.
+        host: host copies.
+        pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
+        update_streams: the same of each IPU's weight update.
+        gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
+        weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
+        update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
+        links: the link directions that carry anything, by number: those of the copies, then those of
+            ``gradient_sum`` alone.
+    """
+
+    passes: Mapping[tuple[int, int], int]
+    updates: Mapping[int, int]
+    copies: CopyCosts
+    host: HostCosts
+    pass_streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
+    update_streams: Mapping[int, Stream] = field(default_factory=dict)
+    gradient_sum: GradientSum | None = None
+    weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
+    update_gathers: Mapping[int, Gather] = field(default_factory=dict)
+    links: tuple[LinkDirection, ...] = ()

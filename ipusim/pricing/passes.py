@@ -1,0 +1,95 @@
+"""The cost model: the work of a pass becomes whole cycles of the tile clock on a given IPU.
+
+One layer's pass is one bulk-synchronous step of one IPU, or a few that follow each
+other: the tiles meet, exchange their operands, then compute from their own memory.
+
+    cycles = ceil(supersteps * (internal_sync_cycles + launch_cycles))
+           + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile * exchange_share))
+           + max(ceil(macs / (MACs per cycle * matrix_unit_share))
+                   + ceil(flops * itemsize / (tiles * vector_bytes_per_cycle)),
+                 ceil(sram_bytes / (tiles * memory bytes per cycle and tile)))
+
+The order sync, exchange, compute is the IPU Programmer's Guide's (chapter 2). The
+exchange term is PopLibs' (lib/poplin/ExchangeEstimator.cpp), with the bytes spread
+evenly over the tiles (assumed). The matrix term is PopLibs' lower bound
+(lib/poplin/ConvModel.cpp, total MACs over the maximum per cycle) over the share of it
+that is reached. That arithmetic hides under memory traffic, or the other way round, is
+assumed. Each term is rounded up once for all supersteps of a layer; the rest is
+integer arithmetic. Names of :class:`ipusim.hardware.rates.Rates` are rates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ipusim.hardware.generations import IpuSpec
+from ipusim.hardware.rates import DEFAULT_RATES, Rates
+from ipusim.model.cost import MeasuredWork, WorkSequence
+from ipusim.model.profile import PassCost, Work
+
+
+@dataclass(frozen=True)
+class WorkCycles:
+    """What the terms of the formula come to, in cycles.
+
+    Attributes:
+        sync: the tiles meet and start the code, in every superstep.
+        exchange: operands travel between tiles.
+        matrix, vector: arithmetic of either unit, one after the other.
+        memory: traffic of the tiles' memory, beside the arithmetic.
+        measured: cycles that were given, which are taken as they are.
+    """
+
+    sync: int = 0
+    exchange: int = 0
+    matrix: int = 0
+    vector: int = 0
+    memory: int = 0
+    measured: int = 0
+
+    @property
+    def total(self) -> int:
+        """Cycles of the whole."""
+        return self.sync + self.exchange + max(self.matrix + self.vector, self.memory) + self.measured
+
+
+def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
+    """Return the cycles of one pass: the sum over its layers, or the measured cycles unchanged."""
+    return sum(each.total for each in pass_terms(cost, ipu, rates))
+
+
+def pass_terms(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> list[WorkCycles]:
+    """Return the terms of each superstep of a pass in turn, or its measured cycles."""
+    if isinstance(cost, int):
+        return [WorkCycles(measured=cost)]
+    return [terms for work in cost for terms in work_terms(work, ipu, rates)]
+
+
+def work_cycles(work: Work, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
+    """Return the cycles of one layer's pass."""
+    return sum(each.total for each in work_terms(work, ipu, rates))
+
+
+def work_terms(work: Work, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> list[WorkCycles]:
+    """Return the terms of the formula above of each part of a layer's pass; a layer that does nothing has none.
+
+    Elements of 8 bytes, which no IPU computes on, count as float32 in both arithmetic terms.
+    """
+    if isinstance(work, MeasuredWork):
+        return [WorkCycles(measured=work.cycles)]
+    if isinstance(work, WorkSequence):
+        return [terms for part in work.parts for terms in work_terms(part, ipu, rates)]
+    if not (work.macs or work.flops or work.sram_bytes or work.exchange_bytes):
+        return []
+    tiles = ipu.tiles
+    received = tiles * ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
+    return [
+        WorkCycles(
+            sync=math.ceil(work.supersteps * (ipu.internal_sync_cycles + rates.launch_cycles)),
+            exchange=math.ceil(work.exchange_bytes / received),
+            matrix=math.ceil(work.macs / (ipu.macs_per_cycle(work.itemsize) * rates.matrix_unit_share)),
+            vector=math.ceil(work.flops * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)),
+            memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
+        )
+    ]

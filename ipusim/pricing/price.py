@@ -1,0 +1,68 @@
+"""Price a Plan: the one place where a program, its Plan and a System become Costs."""
+
+from __future__ import annotations
+
+from ipusim.hardware.system import System
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
+from ipusim.pricing.copies import copy_costs
+from ipusim.pricing.costs import Costs, HostCosts
+from ipusim.pricing.passes import pass_cycles
+from ipusim.pricing.streams import pass_streams, update_streams
+
+
+def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
+    """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``."""
+    copies = copy_costs(plan, program, system)
+    summed = gradient_sum(plan, program, system)
+    summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
+    return Costs(
+        passes=_passes(program, system),
+        updates=_updates(plan, program, system),
+        copies=copies,
+        host=_host(program, system),
+        pass_streams=pass_streams(program),
+        update_streams=update_streams(program),
+        gradient_sum=summed,
+        weight_gathers=weight_gathers(program, system),
+        update_gathers=update_gathers(plan, program, system),
+        links=tuple(dict.fromkeys((*copies.links, *summed_on))),
+    )
+
+
+def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (pass, stage); a backward pass may run the forward pass again inside it."""
+    passes: dict[tuple[int, int], int] = {}
+    ipu, rates = system.ipu, system.rates
+    for stage, profile in enumerate(program.stages):
+        passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(
+            profile.forward, system.ipu, system.rates
+        )
+        passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, ipu, rates)
+        if program.recomputes_inside(stage):
+            again = profile.forward if profile.recompute is None else profile.recompute
+            passes[Pass.BACKWARD, stage] += pass_cycles(again, ipu, rates)
+    return passes
+
+
+def _updates(plan: Plan, program: PipelineProgram, system: System) -> dict[int, int]:
+    """Return the cycles of each IPU's weight update, of all its stages.
+
+    On the free system a counted update costs nothing; given cycles are kept, as those of the passes are.
+    """
+    updates = dict.fromkeys(plan.ipus, 0)
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+        if not system.free or isinstance(profile.update, int):
+            updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)
+    return updates
+
+
+def _host(program: PipelineProgram, system: System) -> HostCosts:
+    return HostCosts(
+        infeed=system.infeed_cycles(program.infeed.element_bytes),
+        fill=system.host_fill_cycles(program.infeed.element_bytes),
+        outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
+        drain=system.host_drain_cycles(program.outfeed.element_bytes),
+    )

@@ -1,0 +1,60 @@
+"""Which bytes come from Streaming Memory before a pass or a weight update, and go back behind it.
+
+How long they take is known when the machine runs: the IPUs of a machine share its memory's bandwidth.
+"""
+
+from __future__ import annotations
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Stream
+
+
+def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
+    """Return what each (pass, stage) loads and stores; nothing where nothing is offloaded.
+
+    Accumulators come for the addition of a micro-batch's gradients and go back after it.
+    Activations come before each pass that uses them and go after each that makes them; a
+    replica's part of the weights comes before every pass.
+    """
+    passes = _activation_streams(program) if program.offload.activations else {}
+    for stage, profile in enumerate(program.stages):
+        part = program.offload.stored_weight_bytes(profile)
+        for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE) if part else ():
+            passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=part)
+        sums = program.offload.accumulator_bytes(profile) if program.shape.training else 0
+        if sums:
+            passes[Pass.BACKWARD, stage] = passes.get((Pass.BACKWARD, stage), Stream()).plus(sums, sums)
+    return passes
+
+
+def update_streams(program: PipelineProgram) -> dict[int, Stream]:
+    """Return what each IPU's weight update loads and stores; nothing where nothing is offloaded.
+
+    It reads the accumulators, and reads and writes the optimizer's state and a replica's part of
+    the weights.
+    """
+    updates: dict[int, Stream] = {}
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True) if program.shape.training else ():
+        state = program.offload.stored_state_bytes(profile) + program.offload.stored_weight_bytes(profile)
+        sums = program.offload.accumulator_bytes(profile)
+        if state or sums:
+            updates[ipu] = updates.get(ipu, Stream()).plus(state + sums, state)
+    return updates
+
+
+def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
+    """Return what passes load and store of activations and gradients; the last stage keeps its own between its two."""
+    shape = program.shape
+    passes: dict[tuple[int, int], Stream] = {}
+    for stage in range(shape.stages):
+        before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+        kept = program.kept_bytes(stage) if after else 0
+        arriving = sum(program.sent_bytes(other, stage) for other in before)
+        leaving = sum(program.sent_bytes(stage, other) for other in after)
+        passes[Pass.FORWARD, stage] = Stream(arriving, kept + leaving)
+        if shape.training:
+            gradients = sum(program.sent_bytes(other, stage) for other in after)
+            back = sum(program.sent_bytes(stage, other) for other in before)
+            passes[Pass.BACKWARD, stage] = Stream(kept + gradients, back)
+    return passes

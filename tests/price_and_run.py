@@ -1,0 +1,17 @@
+"""A Plan priced and run, where a test starts from neither a scenario nor a pipeline of Graphcore's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.hardware.system import System
+from ipusim.machine.simulate import simulate
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.price import price
+from ipusim.timeline.timeline import Timeline
+
+
+def price_and_run(plan: Plan, program: PipelineProgram, system: System, **options: Any) -> Timeline:
+    """Return the Timeline of ``plan``; ``options`` are those of :func:`ipusim.machine.simulate.simulate`."""
+    return simulate(plan, program, system, costs=price(plan, program, system), **options)

@@ -1,0 +1,139 @@
+"""Rates: a value with a source for each, varied by name, bounded, and felt by what they price."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from ipusim.study.effects import effects
+
+from ipusim.errors import QuantityError
+from ipusim.hardware.build import build_system
+from ipusim.hardware.generations import GC200
+from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
+from ipusim.model.profile import Work
+from ipusim.pricing.passes import work_cycles
+from ipusim.scenario.problems import ScenarioError
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+WORK = Work(macs=10**9, flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
+
+
+@pytest.mark.parametrize("rate", RATES, ids=lambda rate: rate.name)
+def test_every_rate_says_what_is_known_of_it(rate):
+    assert rate.default == getattr(DEFAULT_RATES, rate.attribute)
+    assert rate.least <= rate.default <= rate.most
+    assert rate.meaning
+    assert rate.source
+    assert rate.evidence
+    if rate.plausible is not None:
+        low, high = rate.plausible
+        assert rate.least <= low < high <= rate.most
+
+
+def test_rates_are_all_there_and_named_once():
+    assert [rate.attribute for rate in RATES] == [each.name for each in fields(Rates)]
+    assert len({rate.name for rate in RATES}) == len(RATES)
+    assert DEFAULT_RATES.chosen() == ()
+
+
+def test_a_chosen_rate_says_so():
+    chosen = DEFAULT_RATES.with_values(hop_latency_ns=Fraction(20))
+    (rate,) = chosen.chosen()
+    assert rate.name == "hop_latency"
+    assert chosen.source_of(rate) == "chosen by the user"
+    assert DEFAULT_RATES.source_of(rate) == rate.source
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"matrix_unit_shar": 1}, "did you mean matrix_unit_share?"),
+        ({"matrix_unit_share": 2}, "rates: expected matrix_unit_share from 0.01 to 1 of peak, got 2"),
+        ({"hop_latency_ns": -1}, "rates: expected hop_latency_ns from 0 to 1e+09 ns, got -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(values, message):
+    with pytest.raises(QuantityError) as caught:
+        DEFAULT_RATES.with_values(**values)
+    assert str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("values", "cycles"),
+    [
+        # 3 x 150; 10^7 bytes over 1472 x 4; 10^9 over 1472 x 16 halved; 10^7 floats over 1472 x 8 bytes
+        ({}, 450 + 1699 + 84919 + 3397),
+        ({"matrix_unit_share": Fraction(1)}, 450 + 1699 + 42460 + 3397),
+        ({"vector_bytes_per_cycle": Fraction(2)}, 450 + 1699 + 84919 + 13587),
+        ({"exchange_share": Fraction(1, 2)}, 450 + 3397 + 84919 + 3397),
+        ({"launch_cycles": Fraction(100)}, 750 + 1699 + 84919 + 3397),
+    ],
+)
+def test_rates_of_computation_price_work(values, cycles):
+    assert work_cycles(WORK, GC200, DEFAULT_RATES.with_values(**values)) == cycles
+
+
+@pytest.mark.parametrize("rate", [rate for rate in RATES if rate.part == "links"], ids=lambda rate: rate.name)
+def test_every_rate_of_links_changes_what_some_copy_costs(rate):
+    """Between two IPUs alone, between all kinds of places of a larger device, and between pods."""
+    places = (("m2000", 2, [(0, 1)]), ("m2000", 4, [(0, 1), (0, 3), (0, 2)]), ("pod128", 128, [(0, 64)]))
+
+    def costs(rates):
+        systems = [(build_system(name, mapping=(0,), ipus=ipus, rates=rates), pairs) for name, ipus, pairs in places]
+        return [system.merged_copy({pair: 10**6}) for system, pairs in systems for pair in pairs]
+
+    other = rate.default + 1 if rate.unit == "links" else rate.default / 2
+    assert costs(DEFAULT_RATES.with_values(**{rate.attribute: other})) != costs(DEFAULT_RATES)
+
+
+def test_a_scenario_names_rates_with_units(load):
+    text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
+    changes = "rates={matrix_unit_share: 0.4, hop_latency: 20 ns, link: 20 GB/s, rung_links: 6}"
+    experiment = load(text, changes, "system.name=m2000")
+    rates = experiment.system.rates
+    assert rates.matrix_unit_share == Fraction(2, 5)
+    assert rates.hop_latency_ns == 20
+    assert rates.link_bytes_per_s == 20 * 10**9
+    assert rates.rung_links == 6
+    assert effects(experiment.program, experiment.system)["rates"] == (
+        "matrix_unit_share 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"
+    )
+    assert "rates" not in effects(experiment.program, load(text).system)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rates.matrix_unit_shar=0.4", "did you mean matrix_unit_share?"),
+        ("rates.matrix_unit_share=true", "expected a number from 0.01 to 1, got true"),
+        ("rates.matrix_unit_share='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
+        ("rates.rung_links=6.5", "expected a whole number from 1 to 10, got 6.5"),
+        (
+            "rates.hop_latency=2 s",
+            "expected seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us, got",
+        ),
+        ("rates.link=1 B/s", "expected bytes per second from 1 MB/s to 100 TB/s, as a number or with a unit"),
+    ],
+)
+def test_a_scenario_names_no_other_rates(load, change, message):
+    with pytest.raises(ScenarioError) as caught:
+        load((SCENARIOS / "schedules_four_ipus.yaml").read_text(), change)
+    assert message in str(caught.value)
+
+
+def test_one_overhead_has_one_name_at_a_time(load):
+    text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
+    both = ("system.overhead=1 us", "rates.pair_overhead=1 us")
+    assert load(text, both[0]).costs == load(text, both[1]).costs
+    with pytest.raises(ScenarioError, match=r"rates.pair_overhead: expected it or system.overhead"):
+        load(text, *both)
+
+
+def test_links_have_no_rates_where_they_are_free(load):
+    text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
+    assert load(text, "rates.matrix_unit_share=0.4", "system.name=free")
+    with pytest.raises(ScenarioError, match=r"rates.hop_latency: expected nothing on the free system"):
+        load(text, "rates.hop_latency=1 us", "system.name=free")

@@ -1,0 +1,62 @@
+"""A run prices its Plan once, and whatever else wants to know a price reads it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipusim.pricing import collectives, copies, price
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count the calls of what prices, wherever it was imported."""
+    counts = {}
+    for module, name in (
+        (price, "price"),
+        (collectives, "gradient_sum"),
+        (collectives, "weight_gathers"),
+        (collectives, "update_gathers"),
+        (copies, "copy_costs"),
+    ):
+        original = getattr(module, name)
+        counts[name] = 0
+
+        def counted(*arguments, original=original, name=name, **options):
+            counts[name] += 1
+            return original(*arguments, **options)
+
+        for user in [each for key, each in sys.modules.items() if key.startswith("ipusim.")]:
+            if getattr(user, name, None) is original:
+                monkeypatch.setattr(user, name, counted)
+    return counts
+
+
+@pytest.mark.parametrize("independent", ["false", "true"])
+def test_a_run_is_priced_once(calls, independent):
+    changes = ("steps=1", "numerics=off", f"system.sync_replicas_independently={independent}")
+    experiment = load_job(SCENARIOS / "data_parallel_4x4.yaml", changes)
+    summary = execute(experiment).summary.to_dict()
+    assert summary["gradient_sum"]["cycles"] == experiment.costs.gradient_sum.cost.total_cycles
+    once = dict.fromkeys(("price", "gradient_sum", "weight_gathers", "update_gathers"), 1)
+    # Beside the copies of the run those of the two selection orders that it does not use.
+    assert calls == {**once, "copy_costs": 3}
+
+
+def test_replicas_that_do_not_wait_for_each_other_have_copies_of_their_own():
+    path = SCENARIOS / "data_parallel_4x4.yaml"
+    together, alone = (
+        load_job(path, ("numerics=off", f"system.sync_replicas_independently={independent}"))
+        for independent in ("false", "true")
+    )
+    replicas = alone.system.replicas
+    assert len(together.costs.copies.meetings) == 1
+    assert len(alone.costs.copies.meetings) == replicas > 1
+    assert sum(copies[0].bytes for copies in alone.costs.copies.meetings) == together.costs.copies.meetings[0][0].bytes
+    assert set(alone.costs.copies.links) == set(together.costs.copies.links)
