@@ -87,20 +87,20 @@ def run(
 ) -> None:
     """Run a scenario; write losses, weights, timeline, trace and pictures; print a summary."""
     from ipusim.render.tables import ipu_table, summary_table
-    from ipusim.scenario.resolve import load_experiment
+    from ipusim.runs.execute import execute
+    from ipusim.scenario.load import load_job
     from ipusim.study import tables
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import RESULT_FILES, check_picture, check_trace_format, picture_window, run_files
-    from ipusim.study.run import execute
 
-    experiment = load_experiment(scenario, overrides or ())
-    folder = out or Path("reports") / experiment.name
-    check_picture(experiment.executions, start, end, phase, execution)
+    job = load_job(scenario, overrides or ())
+    folder = out or Path("reports") / job.name
+    check_picture(job.executions, start, end, phase, execution)
     check_trace_format(trace_format)
     _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
-        with _progress(experiment.name, heed) as progress:
-            result = execute(experiment, progress)
+        with _progress(job.name, heed) as progress:
+            result = execute(job, progress)
         missing = ""
         try:
             window = picture_window(result.timeline, start, end, phase, execution)
@@ -110,10 +110,10 @@ def run(
         files = run_files(result, window, trace_format)
         heed()
         results.write(files)
-    if experiment.description:
-        typer.echo(experiment.description)
+    if job.request.description:
+        typer.echo(job.request.description)
     _print_table(summary_table(result.summary))
-    if (options := tables.option_table(experiment.program, experiment.system)).rows:
+    if (options := tables.option_table(job.program, job.system)).rows:
         _print_table(options)
     _print_table(ipu_table(result.summary))
     if result.describes_memory:
@@ -124,11 +124,12 @@ def run(
         typer.echo("Memory: the scenario does not say what its stages hold.\n")
     if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
         _print_table(learned)
-    if result.orders[0].routes:
-        _print_table(tables.order_table(result.orders))
-        _print_table(tables.route_table(result.orders))
-    typer.echo(tables.order_words(result.experiment.system, result.orders))
-    for note in result.notes:
+    orders = result.summary.selection_orders
+    if orders[0].routes:
+        _print_table(tables.order_table(orders))
+        _print_table(tables.route_table(orders))
+    typer.echo(tables.order_words(result.job.system, orders))
+    for note in result.summary.notes:
         typer.echo(note)
     typer.echo(f"{folder}: {', '.join(files)}")
     if missing:
@@ -146,14 +147,14 @@ def compare(
 ) -> None:
     """Run a scenario under several schedules; print time and memory, write a figure of their traces on one axis."""
     from ipusim.render.tables import comparison_table
-    from ipusim.scenario.load import load_scenario, run_name
+    from ipusim.scenario.load import load_request
     from ipusim.study import tables
     from ipusim.study.compare import compare as compare_schedules
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import COMPARISON_FILES, comparison_files
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
-    folder = out or Path("reports") / run_name(load_scenario(scenario, overrides or ()), scenario)
+    folder = out or Path("reports") / load_request(scenario, overrides or ()).name
     _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
         with _progress("comparing", heed) as progress:
@@ -241,7 +242,7 @@ def devices(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a scenario, for editors."""
-    from ipusim.scenario.schema import json_schema
+    from ipusim.runs.request.schema import json_schema
     from ipusim.study.report import json_bytes
 
     typer.echo(json_bytes(json_schema()).decode(), nl=False)
@@ -256,19 +257,17 @@ def check(
     ] = False,
 ) -> None:
     """Validate a scenario without running it."""
-    from ipusim.scenario.resolve import load_experiment
+    from ipusim.scenario.load import load_job
     from ipusim.study.costs import cost_tables
-    from ipusim.study.run import lay_out
 
-    experiment = load_experiment(scenario, overrides or ())
-    lay_out(experiment)
-    program = experiment.program
+    job = load_job(scenario, overrides or ())
+    program = job.program
     typer.echo(
-        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {experiment.executions}, "
-        f"micro-batches {program.shape.count} in each, on {experiment.system}"
+        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
+        f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if costs:
-        for table in cost_tables(experiment.costs, experiment.plan, program, experiment.system):
+        for table in cost_tables(job.costs, job.plan, program, job.system):
             _print_table(table)
 
 

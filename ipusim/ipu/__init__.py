@@ -36,6 +36,6 @@ The pipeline has run when ``pipeline`` returns; its ``run`` goes on from there.
 from __future__ import annotations
 
 from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
-from ipusim.model.variables import get_variable
+from ipusim.model.functions.variables import get_variable
 
 __all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops"]

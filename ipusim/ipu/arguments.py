@@ -15,7 +15,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.stage_options import PipelineStageOptions, check_stage_options, check_update_options
-from ipusim.model.function_stage import as_results
+from ipusim.model.stages.function_stage import as_results
 from ipusim.pipeline.offload import no_effect_in_inference
 from ipusim.pipeline.rules import (
     check_concurrent,

@@ -25,7 +25,7 @@ from ipusim.ipu.attributes import (
     without_effect,
 )
 from ipusim.ipu.stage_options import proportion
-from ipusim.model.stage_options import StageOptions
+from ipusim.model.stages.stage_options import StageOptions
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION, IoTiles
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 

@@ -12,9 +12,9 @@ import numpy as np
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_device_ordinal
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.layer import Array
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.layer import Array
 from ipusim.pipeline.rules import check_prefetch_depth
 
 #: Elements that the host keeps ready, unless another number is given.

@@ -11,7 +11,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_device_ordinal
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
 

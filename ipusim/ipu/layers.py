@@ -1,7 +1,7 @@
 """Layers and losses of ipusim in a stage that is a Python function: the same arithmetic and cost as in a scenario.
 
 >>> from ipusim.ipu import layers
->>> from ipusim.model.layers import Dense
+>>> from ipusim.model.layers.layers import Dense
 >>> def stage(x):
 ...     return layers.layer("hidden", Dense(64, "relu"), x)
 
@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
-from ipusim.model.layer import Array, Layer, Loss, Shape
-from ipusim.model.variables import draw_key, get_variable
+from ipusim.model.functions.variables import draw_key, get_variable
+from ipusim.model.layers.layer import Array, Layer, Loss, Shape
 
 
 def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
@@ -30,14 +30,14 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
 
     Arguments:
         name: its parameters are the variables ``name/W`` and so on, of the dtype of ``x``.
-        of: a layer such as ``Dense(64, "relu")`` of :mod:`ipusim.model.layers`.
+        of: a layer such as ``Dense(64, "relu")`` of :mod:`ipusim.model.layers.layers`.
         x: the input, whose first axis is the batch.
         seed: of the initial parameters, together with the name.
 
     Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for arguments of
     other types. Dropout draws in training, by the name.
     """
-    from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     _check(name, of, "output_shape", x, seed)
     shape = tuple(x.shape[1:])
@@ -56,7 +56,7 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     from autograd.core import VJPNode  # noqa: PLC0415 - as below
     from autograd.tracer import getval, isbox  # noqa: PLC0415 - as below
 
-    from ipusim.model.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     _check(name, of, "check_labels", x, seed)
     if isbox(labels) and isinstance(labels._node, VJPNode):

@@ -13,10 +13,10 @@ from ipusim.errors import ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.averaging import UntilAverage, averaged
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipusim.model import optimizers as core
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.layer import Array, Parameters
-from ipusim.model.optimizers import State, Updated
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning import optimizers as core
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import State, Updated
 from ipusim.model.profile import Work
 
 __all__ = [

@@ -16,10 +16,10 @@ from ipusim.ipu.config import IPUConfig, default_system
 from ipusim.ipu.memory import check_memory
 from ipusim.ipu.optimizers import Variable
 from ipusim.ipu.traced import Traced
-from ipusim.model.function_profile import Summed, profile
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
 from ipusim.model.profile import StageProfile
-from ipusim.model.stage_options import with_options
+from ipusim.model.stages.function_profile import Summed, profile
+from ipusim.model.stages.stage_options import with_options
 from ipusim.pipeline.check import check
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.offload import Offload, no_effect_without_replicas, resolve_offload, resolve_sharding
@@ -58,14 +58,14 @@ def build(arguments: Arguments, traced: Traced, config: IPUConfig | None) -> Bui
     again = mode if chosen.allow_recompute and arguments.training else None
     sizes = tuple(map(len, arguments.stages))
     shape = PlanShape(
-        arguments.mapping,
-        arguments.count * arguments.batch_serialization_iterations,
-        arguments.training,
-        again == THEN_BACKPROPAGATE,
-        again == INTERLEAVED,
-        tiles.place_ops,
-        sizes if max(sizes) > 1 else (),
-        arguments.batch_serialization_iterations,
+        mapping=arguments.mapping,
+        micro_batches=arguments.count * arguments.batch_serialization_iterations,
+        training=arguments.training,
+        recompute=again == THEN_BACKPROPAGATE,
+        recompute_inline=again == INTERLEAVED,
+        overlapped_io=tiles.place_ops,
+        sizes=sizes if max(sizes) > 1 else (),
+        serialization=arguments.batch_serialization_iterations,
     )
     plan = schedule.plan(shape)
     system = default_system(config, arguments.mapping, schedule.pipelined)

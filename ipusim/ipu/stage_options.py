@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.model.stage_options import StageOptions
+from ipusim.model.stages.stage_options import StageOptions
 from ipusim.pipeline import rules
 
 #: The one of Poplar's options that is simulated.

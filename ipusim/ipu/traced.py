@@ -12,8 +12,8 @@ from ipusim.errors import ModelError, ProgramError, ProgramTypeError, Unsupporte
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
-from ipusim.model.function_stage import Arrays, FunctionStage, as_results, check_same, try_stage
-from ipusim.model.layer import Array
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, check_same, try_stage
 from ipusim.pipeline.rules import check_outfeed_mask
 
 

@@ -32,7 +32,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         for index, times in Counter(costs.copies.copy_of).items()
         if copies[index].lead_cycles or copies[index].links or system.free
     )
-    feeds = _OF_ELEMENT * plan.shape.count * (bool(costs.host.infeed) + bool(costs.host.outfeed))
+    feeds = _OF_ELEMENT * plan.shape.micro_batches * (bool(costs.host.infeed) + bool(costs.host.outfeed))
     update = 0
     if plan.shape.training:
         update = replicas * ipus * _OF_UPDATE

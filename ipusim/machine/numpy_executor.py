@@ -18,10 +18,10 @@ import numpy.typing as npt
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
-from ipusim.model.layer import Key
-from ipusim.model.not_finite import is_finite, origin
-from ipusim.model.optimizers import JointOptimizer, State, Updated
-from ipusim.model.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.layers.layer import Key
+from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
+from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Edge
@@ -89,10 +89,12 @@ class NumpyExecutor:
         replica: int = 0,
         replicas: int = 1,
         outfeed: Outfeed = _PLAIN_OUTFEED,
+        before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
     ) -> None:
         """Place the stages' initial parameters on their IPUs; every replica begins with the same.
 
-        The elements of the feed go round the ``replicas``, replica 0 first.
+        The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
+        each execution, with its number.
         """
         self._shape = shape
         self._last = shape.stages - 1
@@ -118,6 +120,7 @@ class NumpyExecutor:
         self._updated: set[int] = set()
         self._rest_of_update: Callable[[], object] | None = None
         self._execution = 0
+        self._before = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._outfeed = outfeed
@@ -127,7 +130,7 @@ class NumpyExecutor:
         self._watching = True
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.count, tuple(here.values()))
+            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()))
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
@@ -153,6 +156,7 @@ class NumpyExecutor:
 
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
+        self._before(execution)
         self._execution = execution
         self._outputs.clear()
         for memory in self._memories.values():
@@ -353,7 +357,7 @@ class NumpyExecutor:
 
     def _element(self, micro_batch: int) -> int:
         """Return the place in the feed of a micro-batch of the current execution."""
-        return (self._execution * self._shape.count + micro_batch) * self._replicas + self._replica
+        return (self._execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""

@@ -19,8 +19,9 @@ from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs, HostCosts, Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
@@ -219,7 +220,7 @@ def _ports(
             track=INFEED_TRACK,
             host_cycles=host.fill,
             depth=program.infeed.prefetch_depth,
-            elements=executions * shape.count,
+            elements=executions * shape.micro_batches,
             replica=replica,
         )
         transfer = Description(
@@ -229,7 +230,7 @@ def _ports(
             bytes=program.infeed.element_bytes,
             replica=replica,
         )
-        infeed = HostPort(stream, recorder, transfer, range(shape.count), host.infeed, wait)
+        infeed = HostPort(stream, recorder, transfer, range(shape.micro_batches), host.infeed, wait)
     if host.outfeed or host.drain:
         sent = program.outfeed_elements
         stream = HostStream(
@@ -266,7 +267,7 @@ def _info(
         training=plan.shape.training,
         stages=tuple(profile.name for profile in program.stages),
         mapping=plan.shape.mapping,
-        count=plan.shape.count,
+        count=plan.shape.micro_batches,
         overlap=plan.overlap,
         time_steps=plan.emitted,
         executions=executions,

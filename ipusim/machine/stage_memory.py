@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.products import load_blas
+from ipusim.model.layers.products import load_blas
 from ipusim.model.workload import Workload
 
 Array = npt.NDArray[Any]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipusim.errors import ModelError
-from ipusim.model.datasets import Dataset
-from ipusim.model.layer import Parameters
-from ipusim.model.stage import LayerStage
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layer import Parameters
+from ipusim.model.stages.stage import LayerStage
 
 
 @dataclass(frozen=True)

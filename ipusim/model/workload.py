@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.feed import Feed, MicroBatches
-from ipusim.model.layer import Array, Parameters
-from ipusim.model.optimizers import Optimizer
-from ipusim.model.stage import Stage
+from ipusim.model.data.feed import Feed, MicroBatches
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.stages.stage import Stage
 
 #: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
 #: kept as the mean of those so far. Graphcore's names (GradientAccumulationReductionMethod).

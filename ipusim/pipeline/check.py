@@ -86,18 +86,18 @@ class _Rows:
         shape = plan.shape
         self.plan = plan
         stage, micro_batch = plan.stage, plan.micro_batch
-        self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.count)
-        self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.count + micro_batch, -1)
+        self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.micro_batches)
+        self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.micro_batches + micro_batch, -1)
 
     def keys(self, kind: int, stage: int) -> slice:
         """Return the places of a stage's operations of one kind, in the order of their micro-batches."""
-        first = (kind * self.plan.shape.stages + stage) * self.plan.shape.count
-        return slice(first, first + self.plan.shape.count)
+        first = (kind * self.plan.shape.stages + stage) * self.plan.shape.micro_batches
+        return slice(first, first + self.plan.shape.micro_batches)
 
     @property
     def size(self) -> int:
         """The places that there are."""
-        return len(Pass) * self.plan.shape.stages * self.plan.shape.count
+        return len(Pass) * self.plan.shape.stages * self.plan.shape.micro_batches
 
     def op(self, row: int) -> Op:
         """Return the operation of a row."""
@@ -137,7 +137,7 @@ def _once(rows: _Rows) -> list[Violation]:
         if outside[row]:
             found.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
     for place in np.flatnonzero(expected & (times == 0)).tolist():
-        stage, micro_batch = divmod(place, plan.shape.count)
+        stage, micro_batch = divmod(place, plan.shape.micro_batches)
         op = Op(Pass(stage // plan.shape.stages), stage % plan.shape.stages, micro_batch)
         found.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
     return found

@@ -34,7 +34,7 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
         f"{' inside backward' if shape.recompute_inline else ''}"
         f"{' with overlapped I/O' if shape.overlapped_io else ''}, "
-        f"stages on IPUs {mapping_text(shape)}, count {shape.count}"
+        f"stages on IPUs {mapping_text(shape)}, count {shape.micro_batches}"
         f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
         f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
         f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
@@ -77,7 +77,14 @@ def parse_grid(text: str) -> Plan:
     recompute = head["recompute"] is not None and not inline
     io = head["io"] is not None
     shape = PlanShape(
-        mapping, int(head["count"]), head["task"] == "training", recompute, inline, io, sizes, int(head["serial"] or 1)
+        mapping=mapping,
+        micro_batches=int(head["count"]),
+        training=head["task"] == "training",
+        recompute=recompute,
+        recompute_inline=inline,
+        overlapped_io=io,
+        sizes=sizes,
+        serialization=int(head["serial"] or 1),
     )
     offsets = _OFFSETS.fullmatch(lines[2].strip())
     if offsets is None or emitted["copies"] not in {rule.value for rule in CopyRule}:

@@ -19,14 +19,15 @@ ALL_DEVICES: Final = -1
 OutfeedMode = Literal["ALL", "LAST"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanShape:
     """All of a program that decides the order of its operations.
 
     Attributes:
         mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
             concurrent stages count as stages of their own here.
-        count: gradient accumulation count, the micro-batches of one execution.
+        micro_batches: those of one execution: in training the gradient accumulation count times
+            Graphcore's batch_serialization_iterations.
         training: whether backward passes and a weight update follow.
         recompute: whether every forward stage but the last runs again, as a pass of its
             own, before its backward pass (RecomputeThenBackpropagate).
@@ -37,11 +38,11 @@ class PlanShape:
         sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
             concurrent stages; empty where there are none of these.
         serialization: micro-batches that a stage runs in a row before the next stage begins (Graphcore's
-            batch_serialization_iterations); ``count`` is a multiple of it.
+            batch_serialization_iterations); ``micro_batches`` is a multiple of it.
     """
 
     mapping: tuple[int, ...]
-    count: int
+    micro_batches: int
     training: bool = True
     recompute: bool = False
     recompute_inline: bool = False
@@ -94,7 +95,7 @@ class PlanShape:
     def passes(self) -> int:
         """The passes of one execution: of every stage over every micro-batch, recomputations included."""
         again = self.stages - 1 if self.training and self.recompute else 0
-        return self.count * (self.stages * (2 if self.training else 1) + again)
+        return self.micro_batches * (self.stages * (2 if self.training else 1) + again)
 
     def step_of(self, kind: int, stage: int) -> int:
         """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
@@ -251,7 +252,7 @@ class PipelineProgram:
     @property
     def outfeed_elements(self) -> OutfeedElements:
         """What the outfeed's mode sends: every micro-batch's results, or only those of a step's last."""
-        count = self.shape.count
+        count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)
         return OutfeedElements(range(count - 1, count), self.repeat_count)

@@ -1,19 +1,6 @@
-"""From the text of a YAML scenario to the values that the simulator works on."""
+"""From the text of a YAML scenario to a Request, with the place of every value."""
 
-from ipusim.scenario.experiment import Experiment, HeldOut
-from ipusim.scenario.load import load_scenario
-from ipusim.scenario.problems import Place, Problem, ScenarioError
-from ipusim.scenario.resolve import load_experiment
-from ipusim.scenario.schema import Scenario, json_schema
+from ipusim.scenario.load import load_job, load_request
+from ipusim.scenario.problems import Place, Problem, ScenarioError, ScenarioMemoryError
 
-__all__ = [
-    "Experiment",
-    "HeldOut",
-    "Place",
-    "Problem",
-    "Scenario",
-    "ScenarioError",
-    "json_schema",
-    "load_experiment",
-    "load_scenario",
-]
+__all__ = ["Place", "Problem", "ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]

@@ -1,67 +1,79 @@
-"""A scenario file read, overridden and validated."""
+"""A scenario file as a Request, and as the Job that it asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
-from ipusim.hardware.machines import find_machine
-from ipusim.scenario.fields import CLOCK_HZ
-from ipusim.scenario.messages import problems_of
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError, dotted
+from ipusim.runs.request.request import Request
 from ipusim.scenario.overrides import apply_overrides
-from ipusim.scenario.problems import ScenarioError
-from ipusim.scenario.schema import Scenario, SystemSpec, json_schema
+from ipusim.scenario.problems import Problem, ScenarioError, ScenarioMemoryError
 from ipusim.scenario.source import Source, read_source
-from ipusim.schedules import registry
 
 
-def validate(source: Source) -> Scenario:
-    """Return the Scenario that ``source`` says. Raises ScenarioError with every problem of its keys and values."""
-    try:
-        return Scenario.model_validate(source.data, context={CLOCK_HZ: _clock_hz(source.data)})
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        raise ScenarioError(problems_of(found, source, _schema_with(registry.names()))) from None
-
-
-def _clock_hz(data: Mapping[str, Any]) -> int:
-    """Return the tile clock of the system of a scenario; any clock for a system that is no good, which is refused."""
-    try:
-        system = SystemSpec.model_validate(data.get("system"))
-    except ValidationError:
-        return 10**9
-    return system.clock or find_machine(system.name).ipu.clock_hz
-
-
-@cache
-def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - they are what may change in it
-    """Return the JSON Schema, made once for each set of registered schedules: it takes 0.1 s."""
-    return json_schema()
-
-
-def load_source(path: Path | str, overrides: Iterable[str] = ()) -> tuple[Source, Scenario]:
-    """Read a scenario file and its overrides; return it as text with places and as a Scenario."""
-    source = apply_overrides(read_source(Path(path)), overrides)
-    return source, validate(source)
-
-
-def load_scenario(path: Path | str, overrides: Iterable[str] = ()) -> Scenario:
+def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
     """Read and validate a scenario file, with overrides such as ``pipeline.repeat_count=10``.
 
     Raises ScenarioError with every problem found.
     """
-    return load_source(path, overrides)[1]
+    return request_of(apply_overrides(read_source(Path(path)), overrides))
 
 
-def run_name(scenario: Scenario, path: Path | str) -> str:
-    """Return what names a run and its folder: the scenario's name, or the file's.
+def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
+    """Read a scenario file, with overrides, and lay out what it asks for.
+
+    Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs,
+    and PlanError for a Plan of a schedule of one's own that breaks a rule.
+    """
+    return job_of(apply_overrides(read_source(Path(path)), overrides))
+
+
+def job_of(source: Source) -> Job:
+    """Return what ``source`` asks for, laid out; raises as :func:`load_job` does."""
+    request = request_of(source)
+    with _placed_in(source):
+        return assemble(request)
+
+
+def request_of(source: Source) -> Request:
+    """Return what ``source`` asks for. Raises ScenarioError with every problem of its keys and values."""
+    with _placed_in(source):
+        return Request.from_dict(
+            source.data,
+            name=_name_of(source.path),
+            description=source.description,
+            folder=source.path.parent,
+        )
+
+
+def _name_of(path: Path) -> str:
+    """Return what names a run of a file without a name: the file's.
 
     Bytes of a file's name that no text can show (control characters, what is not UTF-8) are written as %XX.
     """
-    shown = (c if c.isprintable() else quote(c, errors="surrogateescape") for c in Path(path).stem)
-    return scenario.name or "".join(shown)
+    return "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
+
+
+@contextmanager
+def _placed_in(source: Source) -> Iterator[None]:
+    """Make the problems of a request those of the scenario, each at the place where its value is written."""
+    try:
+        yield
+    except RequestError as error:
+        problems = [
+            Problem(
+                source.key_place(problem.path) if problem.of_key else source.place(problem.path),
+                dotted(problem.path),
+                problem.text,
+            )
+            for problem in error.problems
+        ]
+        if isinstance(error, RequestMemoryError):
+            raise ScenarioMemoryError(problems, error.job) from None
+        raise ScenarioError(problems) from None

@@ -1,19 +1,12 @@
-"""What is wrong with a scenario: each problem with its place, the value found and what would be right."""
+"""The problems of a scenario, each at the place in the file where its value is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Final
 
-from ipusim.errors import IpusimError
-
-#: Where a value stands in a scenario: mapping keys and list indices from the top.
-KeyPath = tuple[str | int, ...]
-
-#: Longest value that a message shows in full, in characters.
-_SHOWN: Final = 60
+from ipusim.errors import IpusimError, OutOfMemoryError
+from ipusim.runs.job import Job
 
 
 @dataclass(frozen=True)
@@ -77,39 +70,14 @@ class ScenarioError(IpusimError, ValueError):
         return "\n".join(map(str, self.problems))
 
 
-def dotted(path: KeyPath) -> str:
-    """Return a path as ``--set`` takes it: ``('model', 'layers', 1)`` is ``model.layers.1``."""
-    return ".".join(map(str, path))
+class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
+    """A scenario whose program needs more memory than there is; the problem stands at what makes it too large.
 
-
-def show(value: object) -> str:
-    """Return a value as a person would say it in a message, shortened when long.
-
-    >>> show(None), show(True), show({"ipus": 4})
-    ('nothing', 'true', 'a mapping of 1 key')
+    Attributes:
+        job: what does not fit.
     """
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return f"a mapping of {len(value)} key{'' if len(value) == 1 else 's'}"
-    if isinstance(value, list) and not all(isinstance(item, int | float | str) for item in value):
-        return f"a list of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
-
-def one_of(names: Iterable[str]) -> str:
-    """Return names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
-    *rest, last = names
-    return f"{', '.join(rest)} or {last}" if rest else last
-
-
-def did_you_mean(wrong: object, names: Sequence[str]) -> str:
-    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
-    if not isinstance(wrong, str):
-        return ""
-    folded = {name.lower(): name for name in names}
-    near = get_close_matches(wrong.lower(), folded, n=1)
-    return f"; did you mean {folded[near[0]]}?" if near else ""
+    def __init__(self, problems: Iterable[Problem], job: Job) -> None:
+        """Keep the problems and the Job."""
+        super().__init__(problems)
+        self.job = job

@@ -13,7 +13,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from ipusim.scenario.problems import KeyPath, Place, Problem, ScenarioError, did_you_mean, dotted, show
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, dotted, show
+from ipusim.scenario.problems import Place, Problem, ScenarioError
 
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
 _MAX_BYTES: Final = 1 << 17
@@ -174,7 +176,8 @@ def _description(text: str) -> str:
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.startswith("#") or not line.strip("# "):
             break
-        lines.append(line.lstrip("# ").rstrip())
+        if not line.startswith("# yaml-language-server:"):  # which says to an editor where the schema is
+            lines.append(line.lstrip("# ").rstrip())
     return " ".join(lines)
 
 

@@ -24,14 +24,14 @@ def plan(shape: PlanShape) -> Plan:
     check_stages(shape.positions)
     starts = offsets(shape)
     if shape.overlapped_io:
-        check_overlapped_count(shape.count, len(starts))
+        check_overlapped_count(shape.micro_batches, len(starts))
     else:
-        check_count(shape.count, len(starts))
+        check_count(shape.micro_batches, len(starts))
     return Plan(
         "grouped",
         shape,
         offsets=starts,
-        emitted=shape.steps * shape.count // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
+        emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
         fifo_depths=fifo_depths(shape, 2),
         copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),

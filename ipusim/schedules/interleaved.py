@@ -51,12 +51,12 @@ def plan(shape: PlanShape) -> Plan:
     if shape.recompute_inline:
         recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")
     starts = offsets(shape)
-    check_count(shape.count, len(starts))
+    check_count(shape.micro_batches, len(starts))
     return Plan(
         "interleaved",
         shape,
         offsets=starts,
-        emitted=shape.steps * shape.count // len(starts) + shape.steps,
+        emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps,
         fifo_depths=fifo_depths(shape, 1),
         copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),

@@ -23,10 +23,10 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
 
     Operations of one IPU and time-step come in descending step order (backward
     before forward, older micro-batches first), recomputations behind them.
-    ``shape.count`` must be a multiple of the number of offsets.
+    ``shape.micro_batches`` must be a multiple of the number of offsets.
     """
     steps, overlap = shape.steps, len(offsets)
-    local = np.arange(steps * shape.count // overlap)
+    local = np.arange(steps * shape.micro_batches // overlap)
     step = np.tile(local % steps, overlap)
     row = np.repeat(np.arange(overlap), len(local))
     time_step = np.tile(local, overlap) + np.asarray(offsets)[row]

@@ -63,12 +63,12 @@ def _serialized(shape: PlanShape) -> Plan:
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), "sequential")
     check_no_overlapped_io(shape.overlapped_io, "sequential")
-    check_count(shape.count, 1)
+    check_count(shape.micro_batches, 1)
     return Plan(
         "sequential",
         shape,
         offsets=(0,),
-        emitted=shape.steps * shape.count,
+        emitted=shape.steps * shape.micro_batches,
         fifo_depths=buffer_depths(shape) if shape.training else (),
         copy_rule=CopyRule.EACH_STAGE,
         table=lay_out_serialized(shape),
@@ -80,12 +80,12 @@ def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan
     if shape.recompute:
         recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), schedule)
     check_no_overlapped_io(shape.overlapped_io, schedule)
-    check_count(shape.count, 1)
+    check_count(shape.micro_batches, 1)
     return Plan(
         schedule,
         shape,
         offsets=offsets(shape),
-        emitted=shape.steps * shape.count,
+        emitted=shape.steps * shape.micro_batches,
         fifo_depths=(0,) * shape.stages if shape.training else (),
         copy_rule=copy_rule,
         table=lay_out(shape, offsets(shape)),

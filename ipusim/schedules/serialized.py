@@ -33,7 +33,7 @@ def lay_out_serialized(shape: PlanShape) -> Table:
     for step in range(shape.steps):
         kind = Pass.FORWARD if step < shape.positions else Pass.BACKWARD
         for stage in shape.stages_of_step(step):
-            for micro_batch in range(shape.count):
+            for micro_batch in range(shape.micro_batches):
                 at = time_step_of(shape, step, micro_batch)
                 rows.append((at, shape.mapping[stage], int(kind), stage, micro_batch))
     return np.array(rows, dtype=np.int64)

@@ -9,11 +9,11 @@ from pathlib import Path
 from ipusim.analysis.fit import Fit
 from ipusim.errors import IpusimError, ProgramError
 from ipusim.machine.simulate import Progress
-from ipusim.scenario.memory import ScenarioMemoryError
-from ipusim.scenario.problems import ScenarioError
-from ipusim.scenario.resolve import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.runs.run import Run
+from ipusim.scenario.load import load_job
+from ipusim.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.schedules.registry import find, names
-from ipusim.study.run import Result, execute, memory_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Row:
     """
 
     schedule: str
-    result: Result | None
+    result: Run | None
     refusal: str = ""
     memory: Fit | None = None
 
@@ -55,19 +55,17 @@ def compare(
         raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
     for name in chosen:
         try:
-            experiment = load_experiment(path, (*overrides, f"pipeline.schedule={name}"))
+            job = load_job(path, (*overrides, f"pipeline.schedule={name}"))
+        except ScenarioMemoryError as error:
+            refused.append(error)
+            rows.append(Row(name, None, error.problems[0].text, error.job.memory))
         except ScenarioError as error:
             refused.append(error)
             rows.append(Row(name, None, "; ".join(problem.text for problem in error.problems)))
-            continue
-        try:
-            result = execute(experiment, progress)
-        except ScenarioMemoryError as error:
-            refused.append(error)
-            rows.append(Row(name, None, error.problems[0].text, memory_of(experiment, experiment.plan)))
         else:
-            rows.append(Row(name, result, memory=result.memory if result.describes_memory else None))
+            run = execute(job, progress)
+            rows.append(Row(name, run, memory=run.memory if run.describes_memory else None))
     if len(refused) == len(rows):
-        load_experiment(path, overrides)  # a mistake of the file itself shows as it stands there
+        load_job(path, overrides)  # a mistake of the file itself shows as it stands there
         raise refused[0]
     return tuple(rows)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import memory_curves
+from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OutputError
-from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
@@ -25,13 +25,10 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, execution_window, phase_window, window
-from ipusim.scenario.limits import MAX_CYCLES
-from ipusim.scenario.problems import show
+from ipusim.runs.assemble.limits import MAX_CYCLES
+from ipusim.runs.problems import show
+from ipusim.runs.run import Run
 from ipusim.study.compare import Row
-from ipusim.study.effects import effects
-from ipusim.study.learning import Learning
-from ipusim.study.memory import fullest_dict, memory_dict
-from ipusim.study.run import Result
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
@@ -56,69 +53,6 @@ _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], ob
     "chrome": ("trace.json.gz", write_chrome_trace),
 }
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
-
-
-def summary_dict(result: Result) -> dict[str, Any]:
-    """Return everything about a run that is a number or a name, as plain data for ``summary.json``."""
-    experiment, learning = result.experiment, result.learning
-    data: dict[str, Any] = {"description": experiment.description, **result.summary.to_dict()}
-    data["ipu"] = experiment.system.ipu.name
-    data["notes"] = list(result.notes)
-    data["options"] = effects(experiment.program, experiment.system)
-    data["steps"] = experiment.steps
-    data["repeat_count"] = experiment.program.repeat_count
-    data["reduction_method"] = experiment.program.reduction
-    data["selection_order_reason"] = experiment.system.order_reason
-    data["selection_orders"] = [report.to_dict() for report in result.orders]
-    data["gradient_sum"] = _gradient_sum(result)
-    data["stage_cycles"] = [
-        {"name": name, **costs} for name, costs in zip(result.timeline.info.stages, _stage_cycles(result), strict=True)
-    ]
-    data["memory"] = memory_dict(result.memory, result.timeline)
-    data["learning"] = _learning_dict(learning) if learning else None
-    return data
-
-
-def _gradient_sum(result: Result) -> dict[str, Any] | None:
-    """Return how the replicas sum up their gradients; None for one replica."""
-    total = result.experiment.costs.gradient_sum
-    if total is None:
-        return None
-    return {
-        "algorithm": total.algorithm,
-        "bytes": total.bytes,
-        "rounds": len(total.cost.rounds),
-        "cycles": total.cost.total_cycles,
-    }
-
-
-def _stage_cycles(result: Result) -> list[dict[str, int]]:
-    """Return cycles of each stage's forward and backward pass."""
-    passes = result.experiment.costs.passes
-    training = result.plan.shape.training
-    return [
-        {
-            "forward_cycles": passes[Pass.FORWARD, stage],
-            "backward_cycles": passes[Pass.BACKWARD, stage] if training else 0,
-        }
-        for stage in range(result.plan.shape.stages)
-    ]
-
-
-def _learning_dict(learning: Learning) -> dict[str, Any]:
-    return {
-        "mean_loss_by_step": [_finite(loss) for loss in learning.mean_loss_by_step.values()],
-        "constant_predictor_loss": learning.constant_loss,
-        "evaluations": [
-            {"steps": step, "loss": _finite(found.loss), "accuracy": found.accuracy, "samples": found.samples}
-            for step, found in learning.evaluations
-        ],
-    }
-
-
-def _finite(number: float) -> float | None:
-    """Return the number, or None where JSON has no word for it: a training that diverged."""
-    return number if math.isfinite(number) else None
 
 
 def losses_csv(learning: Learning) -> bytes:
@@ -194,10 +128,10 @@ def check_trace_format(name: str) -> None:
         raise OutputError(f"--trace-format: expected {' or '.join(_TRACES)}, got {name!r}")
 
 
-def trace_file(result: Result, trace_format: str = "perfetto") -> tuple[str, bytes]:
+def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]:
     """Return name and content of the trace file of a run; raises OutputError for a format that there is not."""
     check_trace_format(trace_format)
-    timeline, system = result.timeline, result.experiment.system
+    timeline, system = result.timeline, result.job.system
     memory = [
         curve
         for replica in range(timeline.info.replicas if result.describes_memory else 0)
@@ -212,7 +146,7 @@ def trace_file(result: Result, trace_format: str = "perfetto") -> tuple[str, byt
     return name, file.close()
 
 
-def run_files(result: Result, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
+def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
     """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
 
     ``trace_format`` is ``perfetto`` or ``chrome``.
@@ -222,7 +156,7 @@ def run_files(result: Result, shown: Window, trace_format: str = "perfetto") -> 
     exists where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
-    files = {"summary.json": json_bytes(summary_dict(result))}
+    files = {"summary.json": json_bytes(result.summary.to_dict())}
     if learning is not None:
         if learning.losses:
             files["losses.csv"] = losses_csv(learning)
@@ -254,14 +188,14 @@ def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
     run = [(row, row.result) for row in rows if row.result is not None]
     figure = comparison(
         [result.timeline for _, result in run],
-        title=run[0][1].experiment.name,
+        title=run[0][1].job.name,
         remarks=["" if row.fits else "out of memory" for row, _ in run],
     )
     data = [
         {
             "schedule": row.schedule,
             "refusal": row.refusal or None,
-            "summary": row.result.summary.to_dict() if row.result else None,
+            "summary": row.result.summary.times_dict() if row.result else None,
             "memory": fullest_dict(row.memory) if row.memory else None,
         }
         for row in rows

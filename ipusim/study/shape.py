@@ -11,7 +11,7 @@ from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_mapping, nearest_counts
-from ipusim.scenario.problems import show
+from ipusim.runs.problems import show
 from ipusim.schedules.registry import find
 
 #: Operations above which a grid is no longer something to read.
@@ -33,7 +33,9 @@ def plan_for(
     """
     found = find(schedule)
     ipus, sizes = _mapping(mapping, stages, schedule)
-    shape = PlanShape(ipus, 1, not inference, recompute and not inference, sizes=sizes)
+    shape = PlanShape(
+        mapping=ipus, micro_batches=1, training=not inference, recompute=recompute and not inference, sizes=sizes
+    )
     overlap = len(found.offsets(shape))
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
@@ -42,7 +44,7 @@ def plan_for(
             f"got {show(count)} x {shape.steps}"
         )
     try:
-        return found.plan(replace(shape, count=count))
+        return found.plan(replace(shape, micro_batches=count))
     except CountError as error:
         legal = " or ".join(map(str, nearest_counts(count, overlap)))
         raise CountError(f"{error} Nearest legal counts: {legal}.") from None

@@ -13,9 +13,9 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.price import price
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run
 
 IPUS, COUNT = 64, 1024
@@ -23,7 +23,7 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def test_grouped_64_ipus_1024_micro_batches(ratio):
-    shape = PlanShape(tuple(range(IPUS)), COUNT)
+    shape = PlanShape(mapping=tuple(range(IPUS)), micro_batches=COUNT)
     profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(IPUS))
     program = PipelineProgram(profiles, shape)
     system = build_system("pod64", mapping=shape.mapping)
@@ -98,10 +98,10 @@ def plain_loop(weights, feed, count, executions, rate):
 
 def test_arithmetic_of_the_tutorials_model(ratio):
     """The tutorial's pipelining scenario, one step of ten executions, against a loop over the same layers."""
-    experiment = load_experiment(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
-    program, workload = experiment.program, experiment.workload
+    experiment = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
+    program, workload = experiment.program, experiment.workload(0)
     plan = find(program.schedule).plan(program.shape)
-    count, executions = program.shape.count, experiment.executions
+    count, executions = program.shape.micro_batches, experiment.executions
     assert (program.micro_batch_size, count, executions) == (32, 16, 10)
     results = {}
 

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.study.report import trace_file
-from ipusim.study.run import execute
 from tests.bench.scenarios import timed_stages
 
 #: Rounds, of which the fastest counts.
@@ -23,7 +23,7 @@ def result(tmp_path):
     def of(system, stages, count):
         path = tmp_path / "long.yaml"
         path.write_text(timed_stages(system, stages, count))
-        return execute(load_experiment(path))
+        return execute(load_job(path))
 
     return of
 

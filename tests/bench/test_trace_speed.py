@@ -14,12 +14,12 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import COMPUTE_KINDS
+from ipusim.timeline.kinds import COMPUTE_KINDS
 from tests.price_and_run import price_and_run
 
 
 def test_grouped_64_ipus_1024_micro_batches(ratio):
-    shape = PlanShape(tuple(range(64)), 1024)
+    shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
     profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
     timeline = price_and_run(
         find("grouped").plan(shape), PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)

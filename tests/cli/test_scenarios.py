@@ -13,11 +13,11 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.pricing.price import price
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -35,7 +35,7 @@ SHORTER = {
 
 
 def run(name, *overrides):
-    return execute(load_experiment(SCENARIOS / f"{name}.yaml", overrides))
+    return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
 
 
 def test_every_scenario_has_two_lines_that_say_what_it_shows():
@@ -163,11 +163,11 @@ def copy_cycles(order, sizes, clock_hz):
 @pytest.mark.parametrize("order", ["ZIGZAG", "SNAKE", "HOOF"])
 def test_copy_times_and_routes_of_the_selection_orders(order):
     result = run("selection_orders", f"system.selection_order={order}")
-    program, system = result.experiment.program, result.experiment.system
+    program, system = result.job.program, result.job.system
     sizes = [profile.output_bytes for profile in program.stages[:-1]]
     assert len(set(sizes)) > 3, "boundaries are meant to be unequal"
     right, longest = copy_cycles(order, sizes, system.clock_hz)
-    report = next(report for report in result.orders if report.order == order)
+    report = next(report for report in result.summary.selection_orders if report.order == order)
     assert report.used
     assert report.copy_cycles == right
     assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
@@ -179,24 +179,24 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
 
 
 def test_the_selection_orders_differ_in_time():
-    reports = run("selection_orders").orders
+    reports = run("selection_orders").summary.selection_orders
     assert len({report.copy_cycles for report in reports}) == 3
     assert [report.order for report in reports if report.used] == ["SNAKE"]
 
 
 def test_digits_reach_95_percent_over_four_ipus():
     result = run("digits_training")
-    assert len(set(result.experiment.program.shape.mapping)) == 4
+    assert len(set(result.job.program.shape.mapping)) == 4
     steps, evaluation = result.learning.evaluations[-1]
-    assert steps == result.experiment.steps
+    assert steps == result.job.steps
     assert evaluation.samples > 300
     assert evaluation.accuracy >= 0.95
 
 
 def test_inference_gives_the_networks_outputs():
     result = run("inference")
-    workload = result.experiment.workload
-    count = result.experiment.program.shape.count
+    workload = result.job.workload
+    count = result.job.program.shape.micro_batches
     assert result.learning.losses == ()
     assert len(result.learning.outputs["outputs"]) == count
     for index in (0, count - 1):
@@ -212,14 +212,14 @@ def test_bert_large_takes_the_published_time_for_a_micro_batch():
     summary = result.summary
     main = next(phase for phase in summary.phases if phase.name == "main")
     per_step = main.cycles / (main.last_time_step - main.first_time_step + 1) / summary.clock_hz
-    copy = result.orders[0].copy_cycles / summary.clock_hz
+    copy = result.summary.selection_orders[0].copy_cycles / summary.clock_hz
     assert per_step - copy == pytest.approx(5.19e-3, rel=1e-3)
     assert summary.replicas == 4
     assert summary.throughput.samples_per_s == pytest.approx(6044, rel=0.05)
 
 
 def test_costs_are_those_of_the_cost_model_or_as_measured():
-    experiment = load_experiment(SCENARIOS / "schedules_four_ipus.yaml")
+    experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     plan = execute(experiment).plan
     found = price(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
@@ -257,13 +257,13 @@ def test_memory_by_schedule_is_as_its_first_lines_say():
 def test_the_transformer_begins_to_learn_over_eight_ipus():
     result = run("transformer_eight_ipus", "steps=3", "evaluate=")
     learning = result.learning
-    assert len(set(result.experiment.program.shape.mapping)) == 8
+    assert len(set(result.job.program.shape.mapping)) == 8
     assert learning.mean_loss(2) < learning.mean_loss(0)
     assert learning.mean_loss(2) < learning.constant_loss
 
 
 def test_data_parallel_replicas_learn_the_digits():
     result = run("data_parallel_4x4", "steps=4")
-    assert result.experiment.system.replicas == 4
+    assert result.job.system.replicas == 4
     assert result.summary.throughput.effective_batch_size == 4 * 8 * 4
     assert result.learning.evaluations[-1][1].accuracy >= 0.9

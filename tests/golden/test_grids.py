@@ -11,16 +11,36 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 
 CASES = {
-    "grouped_2_stages_count_4_recomputation": ("grouped", PlanShape((0, 1), 4, True, True), 8),
-    "grouped_4_stages_count_8": ("grouped", PlanShape((0, 1, 2, 3), 8), 16),
-    "grouped_3_stages_count_6_recomputation": ("grouped", PlanShape((0, 1, 2), 6, True, True), 12),
-    "interleaved_2_stages_count_4_recomputation": ("interleaved", PlanShape((0, 1), 4, True, True), 12),
-    "interleaved_3_stages_count_6_recomputation": ("interleaved", PlanShape((0, 1, 2), 6, True, True), 18),
-    "interleaved_4_stages_count_8": ("interleaved", PlanShape((0, 1, 2, 3), 8), 24),
-    "sequential_2_stages_count_2": ("sequential", PlanShape((0, 1), 2), 8),
-    "inference_3_stages_count_6": ("grouped", PlanShape((0, 1, 2), 6, False), 9),
-    "interleaved_inference_ipus_0_1_2_0_count_4": ("interleaved", PlanShape((0, 1, 2, 0), 4, False), 12),
-    "grouped_ipus_0_1_0_count_6": ("grouped", PlanShape((0, 1, 0), 6), 12),
+    "grouped_2_stages_count_4_recomputation": (
+        "grouped",
+        PlanShape(mapping=(0, 1), micro_batches=4, training=True, recompute=True),
+        8,
+    ),
+    "grouped_4_stages_count_8": ("grouped", PlanShape(mapping=(0, 1, 2, 3), micro_batches=8), 16),
+    "grouped_3_stages_count_6_recomputation": (
+        "grouped",
+        PlanShape(mapping=(0, 1, 2), micro_batches=6, training=True, recompute=True),
+        12,
+    ),
+    "interleaved_2_stages_count_4_recomputation": (
+        "interleaved",
+        PlanShape(mapping=(0, 1), micro_batches=4, training=True, recompute=True),
+        12,
+    ),
+    "interleaved_3_stages_count_6_recomputation": (
+        "interleaved",
+        PlanShape(mapping=(0, 1, 2), micro_batches=6, training=True, recompute=True),
+        18,
+    ),
+    "interleaved_4_stages_count_8": ("interleaved", PlanShape(mapping=(0, 1, 2, 3), micro_batches=8), 24),
+    "sequential_2_stages_count_2": ("sequential", PlanShape(mapping=(0, 1), micro_batches=2), 8),
+    "inference_3_stages_count_6": ("grouped", PlanShape(mapping=(0, 1, 2), micro_batches=6, training=False), 9),
+    "interleaved_inference_ipus_0_1_2_0_count_4": (
+        "interleaved",
+        PlanShape(mapping=(0, 1, 2, 0), micro_batches=4, training=False),
+        12,
+    ),
+    "grouped_ipus_0_1_0_count_6": ("grouped", PlanShape(mapping=(0, 1, 0), micro_batches=6), 12),
 }
 
 
@@ -39,7 +59,7 @@ def test_grid(name):
 
 
 def test_grouped_and_interleaved_inference_are_the_same_grid():
-    shape = PlanShape((0, 1, 2), 6, False)
+    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, training=False)
     grouped, interleaved = (format_grid(find(name).plan(shape)).splitlines() for name in ("grouped", "interleaved"))
     assert grouped[2:] == interleaved[2:]
 
@@ -52,7 +72,7 @@ def without_recomputation(grid: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("recomputation")])
 def test_grid_without_recomputation_is_the_same_without_its_cells(name):
     schedule, shape, _ = CASES[name]
-    plan = find(schedule).plan(PlanShape(shape.mapping, shape.count))
+    plan = find(schedule).plan(PlanShape(mapping=shape.mapping, micro_batches=shape.micro_batches))
     cells = plan.cells()
     rows = [row for row in without_recomputation(golden(name)) if set(row) != {"."}]
     right = [

@@ -26,7 +26,7 @@ def steps(plan):
 
 
 def grouped(mapping, count, training=True):
-    return find("grouped").plan(PlanShape(mapping, count, training, overlapped_io=True))
+    return find("grouped").plan(PlanShape(mapping=mapping, micro_batches=count, training=training, overlapped_io=True))
 
 
 def test_two_stages_in_training():
@@ -45,7 +45,15 @@ def test_four_stages_in_inference():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("recompute", [True, False])
 def test_plans_keep_every_rule_and_are_read_back(mapping, count, training, recompute):
-    plan = find("grouped").plan(PlanShape(mapping, count, training, recompute and training, overlapped_io=True))
+    plan = find("grouped").plan(
+        PlanShape(
+            mapping=mapping,
+            micro_batches=count,
+            training=training,
+            recompute=recompute and training,
+            overlapped_io=True,
+        )
+    )
     steps_of_life = len(mapping) * (2 if training else 1)
     assert not violations(plan)
     assert not order_violations(plan)
@@ -65,4 +73,4 @@ def test_counts_that_are_refused():
 @pytest.mark.parametrize("schedule", ["interleaved", "sequential", "sharded"])
 def test_other_schedules_overlap_nothing(schedule):
     with pytest.raises(UnsupportedProgramError, match=f"by the schedule grouped only, not by {schedule}"):
-        find(schedule).plan(PlanShape((0, 1), 8, overlapped_io=True))
+        find(schedule).plan(PlanShape(mapping=(0, 1), micro_batches=8, overlapped_io=True))

@@ -32,7 +32,9 @@ def test_rows(header):
     columns, *rows = GRIDS[header]
     schedule, task, mapping, count, offsets = HEADER.fullmatch(header).groups()
     recompute = any("R" in row for row in rows)
-    shape = PlanShape(numbers(mapping), int(count), task == "training", recompute)
+    shape = PlanShape(
+        mapping=numbers(mapping), micro_batches=int(count), training=task == "training", recompute=recompute
+    )
     plan = find(schedule).plan(shape)
     assert plan.offsets == numbers(offsets)
     assert plan.emitted == int(columns.removeprefix("columns "))

@@ -10,18 +10,19 @@ import pytest
 from ipusim.errors import ModelError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
 from tests.price_and_run import price_and_run
 
 
@@ -43,8 +44,8 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
         np.dtype(dtype),
         **accumulation,
     )
-    shape = PlanShape((0, 1), count)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape, schedule)
+    shape = PlanShape(mapping=(0, 1), micro_batches=count)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape, schedule)
     weights, gradients = [], []
 
     class Watched(NumpyExecutor):
@@ -171,8 +172,8 @@ def test_a_function_that_fails_late_is_named():
     workload = Workload(
         stages, Feed(Dataset(np.ones((1, 1)), np.zeros(1, np.int32), 1), 1), SGD(0.5), "SUM", np.dtype(float)
     )
-    shape = PlanShape((0, 1), 16)
-    program = PipelineProgram(tuple(stage.profile(1, 8) for stage in stages), shape)
+    shape = PlanShape(mapping=(0, 1), micro_batches=16)
+    program = PipelineProgram(tuple(layer_profile(stage, 1, 8) for stage in stages), shape)
     with pytest.raises(
         ModelError,
         match=r"F0\.8 of stage 'stage 0' failed in execution 0: layer 'late': python function 'late' "
@@ -209,14 +210,14 @@ def scenario(tmp_path):
     def load(*overrides):
         path = tmp_path / "dtypes.yaml"
         path.write_text(PER_VARIABLE)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return load
 
 
 def test_each_variable_has_its_own_accumulator(scenario):
     experiment = scenario()
-    workload, stages = experiment.workload, experiment.program.stages
+    workload, stages = experiment.workload(0), experiment.program.stages
     held = [workload.accumulators(workload.initial_parameters(stage)) for stage in range(2)]
     assert {name: array.dtype.name for each in held for name, array in each.items()} == {
         "a/W": "float32",

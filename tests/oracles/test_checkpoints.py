@@ -8,13 +8,13 @@ import weakref
 import numpy as np
 import pytest
 
-from ipusim.model.bound_stage import BoundStage
-from ipusim.model.stash import kept_arrays
+from ipusim.model.stages.bound_stage import BoundStage
+from ipusim.model.stages.stash import kept_arrays
 from ipusim.pricing.passes import pass_cycles
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",
@@ -49,7 +49,7 @@ def load(tmp_path):
     def of(*overrides, text=SCENARIO):
         path = tmp_path / "checkpoints.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 

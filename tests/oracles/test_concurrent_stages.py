@@ -9,11 +9,11 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid, parse_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
 ALL = ". F1.0 . F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 F1.4 B1.3 F1.5 B1.4 . B1.5 . . ."
@@ -59,7 +59,7 @@ pipeline:
 
 
 def test_the_compilers_own_layout():
-    shape = PlanShape((0, 2, 3, 1), 6, sizes=(1, 2, 1))
+    shape = PlanShape(mapping=(0, 2, 3, 1), micro_batches=6, sizes=(1, 2, 1))
     plan = find("interleaved").plan(shape)
     assert plan.offsets == (0, 2, 4)
     assert plan.emitted == 18
@@ -77,7 +77,9 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
     if schedule == "interleaved" and training and mapping[0] == mapping[1]:
         mapping = (0, 1, 2, 3, 4, 5)  # it has no two stages on one IPU
     recompute = training and schedule in ("grouped", "interleaved")
-    plan = find(schedule).plan(PlanShape(mapping, 12, training, recompute, sizes=sizes))
+    plan = find(schedule).plan(
+        PlanShape(mapping=mapping, micro_batches=12, training=training, recompute=recompute, sizes=sizes)
+    )
     assert not violations(plan)
     assert not order_violations(plan)
     assert parse_grid(format_grid(plan)) == plan
@@ -87,7 +89,7 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
 
 def test_fifos_are_as_deep_as_the_places_behind_them():
     for schedule, factor in (("grouped", 2), ("interleaved", 1)):
-        plan = find(schedule).plan(PlanShape((0, 1, 2, 3, 4), 12, sizes=(1, 3, 1)))
+        plan = find(schedule).plan(PlanShape(mapping=(0, 1, 2, 3, 4), micro_batches=12, sizes=(1, 3, 1)))
         assert plan.fifo_depths == (2 * factor, factor, factor, factor, 0)
 
 
@@ -136,7 +138,7 @@ def test_every_part_gets_the_whole_input_and_its_part_of_the_gradient(load):
     text = TIMED.replace("free", "m2000")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
     result = execute(experiment)
-    used = next(report for report in result.orders if report.used)
+    used = next(report for report in result.summary.selection_orders if report.used)
     found = {(route.source, route.target): route.bytes for route in used.routes}
     assert found == {
         (0, 1): 1000,

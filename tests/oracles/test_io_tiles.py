@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ipusim.errors import OutOfMemoryError
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """
@@ -74,9 +74,9 @@ def test_it_is_faster_than_feeds_between_the_passes(load):
     hidden, shown = (execute(load(TIMED, *changes)) for changes in ((), OFF))
     assert hidden.summary.makespan_cycles < shown.summary.makespan_cycles
     use = hidden.summary.pipeline_use
-    assert [each.overlapped_io_cycles for each in use] == [32_000, 16_000]
-    assert [each.host_transfer_cycles for each in use] == [0, 0]
-    assert [each.host_transfer_cycles for each in shown.summary.pipeline_use] == [32_000, 16_000]
+    assert [each.cycles["overlapped_io"] for each in use] == [32_000, 16_000]
+    assert [each.cycles["host_transfer"] for each in use] == [0, 0]
+    assert [each.cycles["host_transfer"] for each in shown.summary.pipeline_use] == [32_000, 16_000]
 
 
 def test_fewer_tiles_compute_and_hold_memory(load):
@@ -89,7 +89,7 @@ def test_fewer_tiles_compute_and_hold_memory(load):
         arithmetic = math.ceil(2 * work.macs / (tiles * 16)) + math.ceil(work.flops / (tiles * 2))
         return 150 * work.supersteps + exchange + max(arithmetic, math.ceil(work.sram_bytes / (tiles * 24)))
 
-    for stage, profile in enumerate(result.experiment.program.stages):
+    for stage, profile in enumerate(result.job.program.stages):
         rows = (result.timeline.kind == SpanKind.FORWARD) & (result.timeline.stage == stage)
         (length,) = set((result.timeline.end[rows] - result.timeline.start[rows]).tolist())
         rows = (plain.timeline.kind == SpanKind.FORWARD) & (plain.timeline.stage == stage)
@@ -110,7 +110,7 @@ def test_nothing_is_learnt_otherwise(load):
 def test_tiles_that_are_set_aside_alone_overlap_nothing(load):
     alone = execute(load(LAYERS, "system.io_tiles.place_ops_on_io_tiles=false"))
     assert not alone.plan.shape.overlapped_io
-    assert alone.experiment.system.ipu.tiles == 1400
+    assert alone.job.system.ipu.tiles == 1400
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_feeds_that_are_not_placed_leave_the_tiles_to_the_computation(load, chan
     if "synthetic" in change:
         text = "\n".join(line for line in TIMED.splitlines() if not line.startswith(("infeed", "outfeed")))
     overlapped, plain = (execute(load(text, change, *changes)) for changes in ((), OFF))
-    assert overlapped.experiment.notes[0].startswith(note)
+    assert overlapped.job.notes[0].startswith(note)
     assert overlapped.timeline == plain.timeline
-    assert overlapped.experiment.system == plain.experiment.system
+    assert overlapped.job.system == plain.job.system
 
 
 def test_feeds_are_placed_up_to_the_proportion(load):

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from ipusim.model.activations import ACTIVATIONS
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
-from ipusim.model.dropout import Dropout
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.gru import GRU
-from ipusim.model.layers import ActivationLayer, Dense
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.parallel import Parallel
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.residual import Residual
+from ipusim.model.layers.activations import ACTIVATIONS
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.parallel import Parallel
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.residual import Residual
 
 STEP = 1e-6
 KEY = (7, 3, 1)

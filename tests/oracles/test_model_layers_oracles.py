@@ -10,17 +10,17 @@ from scipy.linalg import subspace_angles
 from scipy.special import erf, expit
 from scipy.stats import norm
 
-from ipusim.model.activations import ACTIVATIONS, activate, pull_back
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
-from ipusim.model.counting import count_passes
-from ipusim.model.embedding import Embedding
-from ipusim.model.gru import GRU
-from ipusim.model.layers import Dense
-from ipusim.model.lstm import LSTM
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.recurrent import orthogonal
+from ipusim.model.functions.counting import count_passes
+from ipusim.model.layers.activations import ACTIVATIONS, activate, pull_back
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.recurrent import orthogonal
 from tests.formulas import attention, gru, lstm
 
 Z = np.linspace(-6, 6, 101)

@@ -7,25 +7,26 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.build_stages import build_stages
-from ipusim.model.convolution import Conv2D
-from ipusim.model.datasets import Dataset
-from ipusim.model.dropout import Dropout
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.feed import Feed
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.gru import GRU
-from ipusim.model.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.optimizers import SGD
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.residual import Residual
-from ipusim.model.synthetic import synthetic_classes, synthetic_tokens
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.data.synthetic import synthetic_classes, synthetic_tokens
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.residual import Residual
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
@@ -119,9 +120,9 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     feed = Feed(dataset, BATCH, seed=3)
     reduction = "MEAN" if mean else "SUM"
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), SEED)
-    profiles = tuple(stage.profile(BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
+    profiles = tuple(layer_profile(stage, BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
     mapping = (0,) * len(stages) if schedule == "single" else tuple(range(len(stages)))
-    shape = PlanShape(mapping, COUNT, recompute=recompute)
+    shape = PlanShape(mapping=mapping, micro_batches=COUNT, recompute=recompute)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )
@@ -200,8 +201,8 @@ def test_inference_drops_nothing():
     dataset = Dataset(np.arange(12.0).reshape(4, 3), np.zeros(4, np.int32), 2)
     stages = build_stages(network, split(network, ["same"]))
     feed = Feed(dataset, 2, shuffle=False)
-    shape = PlanShape((0, 1), 2, training=False)
-    profiles = tuple(stage.profile(2, 8, training=False) for stage in stages)
+    shape = PlanShape(mapping=(0, 1), micro_batches=2, training=False)
+    profiles = tuple(layer_profile(stage, 2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
     price_and_run(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)

@@ -9,11 +9,11 @@ import math
 import numpy as np
 import pytest
 
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.report import picture_window, run_files
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIO = """
 system: {name: m2000}
@@ -36,7 +36,7 @@ def load(tmp_path):
     def of(*overrides, text=SCENARIO):
         path = tmp_path / "outfeed.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 
@@ -63,7 +63,7 @@ def test_predictions_are_what_the_loss_is_taken_of(load):
     experiment = load("pipeline.outfeed_mask=[false, false]")
     learning = execute(experiment).learning
     for index, (loss, logits) in enumerate(zip(learning.losses, learning.outputs["predictions"], strict=True)):
-        _, labels = experiment.workload.feed.element(index)
+        _, labels = experiment.workload(0).feed.element(index)
         share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         assert loss.loss == pytest.approx(-np.log(share[np.arange(4), labels]).mean(), rel=1e-12)
 
@@ -108,9 +108,9 @@ def test_the_sum_goes_out_with_the_weight_update_and_not_before(load):
     for row in timeline.rows(SpanKind.OUTFEED):
         assert timeline.time_step[row] == timeline.info.time_steps
         assert timeline.start[row] == ends[int(timeline.execution[row]), 1]
-    assert summed.summary.pipeline_use[1].host_transfer_cycles == 0
-    transfer = math.ceil(8 / float(summed.experiment.system.host.outfeed_bytes_per_s) * 1.325e9)
-    assert plain.summary.pipeline_use[1].host_transfer_cycles == 8 * transfer
+    assert summed.summary.pipeline_use[1].cycles["host_transfer"] == 0
+    transfer = math.ceil(8 / float(summed.job.system.host.outfeed_bytes_per_s) * 1.325e9)
+    assert plain.summary.pipeline_use[1].cycles["host_transfer"] == 8 * transfer
 
 
 def test_inference_sends_its_sum_in_the_last_time_step(load):

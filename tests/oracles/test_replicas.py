@@ -14,15 +14,16 @@ from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
-from ipusim.model.build_stages import build_stages
-from ipusim.model.network import Network
+from ipusim.model.layers.network import Network
+from ipusim.model.stages.build_stages import build_stages
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.report import losses_csv, summary_dict
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from ipusim.study.report import losses_csv
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.price_and_run import price_and_run
 
 SCENARIO = """
@@ -46,12 +47,12 @@ precision: float64
 def load(tmp_path):
     path = tmp_path / "replicas.yaml"
     path.write_text(SCENARIO)
-    return lambda *overrides: load_experiment(path, overrides)
+    return lambda *overrides: load_job(path, overrides)
 
 
 def trained_alone(experiment, replicas):
     """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload, experiment.program.shape.count
+    workload, count = experiment.workload, experiment.program.shape.micro_batches
     (stage,) = build_stages(*whole_network(workload))
     weights = stage.initial_parameters(workload.seed, workload.dtype)
     slots = {name: np.zeros_like(array) for name, array in weights.items()}
@@ -95,7 +96,7 @@ def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, ove
     replicas = ipus // 2
     result = execute(experiment)
     losses, weights = trained_alone(experiment, replicas)
-    count = experiment.program.shape.count
+    count = experiment.program.shape.micro_batches
     assert len(result.learning.losses) == len(losses)
     for loss in result.learning.losses:
         element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica
@@ -130,7 +131,7 @@ def test_the_sum_takes_its_closed_form(load):
     assert len(rows) == experiment.executions
     assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}
     assert set(timeline.bytes[rows].tolist()) == {8 * sum(stages)}
-    told = summary_dict(result)["gradient_sum"]
+    told = result.summary.to_dict()["gradient_sum"]
     assert told["cycles"] == sync + overhead + 2 * one_round
     assert (told["rounds"], told["bytes"]) == (2, 8 * sum(stages))
 
@@ -190,7 +191,7 @@ def test_summary_counts_all_replicas(load):
     assert summary.idle_ipus == ()
     reduced = result.timeline.rows(SpanKind.ALL_REDUCE)
     cycles = int((result.timeline.end - result.timeline.start)[reduced].sum())
-    assert {use.all_reduce_cycles for use in summary.run_use} == {cycles}
+    assert {use.cycles["all_reduce"] for use in summary.run_use} == {cycles}
     first = int((result.timeline.end - result.timeline.start)[reduced[0]])
     assert summary.weight_update_cycles > first
     header, row, *_ = losses_csv(result.learning).decode().splitlines()
@@ -205,7 +206,7 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
             "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n", ""
         )
     )
-    result = execute(load_experiment(path))
+    result = execute(load_job(path))
     assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
     assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
 

@@ -12,11 +12,11 @@ from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import collective_cost
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
+from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
@@ -110,7 +110,7 @@ def test_recurrent_layers_learn_the_same_to_the_bit(load, kind, changes):
 def test_parts_are_put_together_in_any_memory_layout(load, place):
     experiment = load(LAYERS, WEIGHTS)
     program = experiment.program
-    executors = [NumpyExecutor(program.shape, experiment.workload, replica, 4) for replica in range(4)]
+    executors = [NumpyExecutor(program.shape, experiment.workload(0), replica, 4) for replica in range(4)]
     for executor in executors:
         variables = executor.variables(0, 0)
         variables.update({name: place(array) if array.ndim == 2 else array for name, array in variables.items()})
@@ -136,7 +136,7 @@ def test_batch_serialization_shards_weights_by_default(load):
 
 def test_without_its_all_gather_a_pass_gives_no_number(load):
     experiment = load(LAYERS, WEIGHTS)
-    program, workload = experiment.program, experiment.workload
+    program, workload = experiment.program, experiment.workload(0)
     executors = [NumpyExecutor(program.shape, workload, replica, 4) for replica in range(4)]
     whole = executors[0].weights()["a/W"].copy()
     shards = Shards(executors, (0, 1), experiment.system, program.offload)

@@ -11,16 +11,16 @@ import pytest
 
 from ipusim.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.build_stages import Returning
 from ipusim.model.layers import Dense
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.skips import Add
-from ipusim.pipeline.footprint import Holder
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.stages.build_stages import Returning
+from ipusim.model.stages.skips import Add
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
 
 SCENARIO = """
 system: {name: pod16}
@@ -54,7 +54,7 @@ def load(tmp_path):
     def of(*overrides, text=SCENARIO):
         path = tmp_path / "skips.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 
@@ -74,7 +74,7 @@ def loss_of(weights, x, y):
 
 
 def plain_loop(experiment, weights):
-    feed, losses = experiment.workload.feed, []
+    feed, losses = experiment.workload(0).feed, []
     for step in range(3):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         for element in range(8 * step, 8 * step + 8):
@@ -89,7 +89,9 @@ def plain_loop(experiment, weights):
 def test_every_split_learns_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
     stages = range(len(splits) + 1)
-    start = {name: array for stage in stages for name, array in experiment.workload.initial_parameters(stage).items()}
+    start = {
+        name: array for stage in stages for name, array in experiment.workload(0).initial_parameters(stage).items()
+    }
     losses, weights = plain_loop(experiment, start)
     learning = execute(experiment).learning
     np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
@@ -242,7 +244,7 @@ def test_where_a_value_stays(devices, uses, stage, back, depth):
 
 def test_a_value_that_was_not_left_there_is_missed(load):
     experiment = load(*THERE_AND_BACK, text=BACK)
-    executor = NumpyExecutor(experiment.program.shape, experiment.workload)
+    executor = NumpyExecutor(experiment.program.shape, experiment.workload(0))
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)
     executor._memories[0].waiting.clear()

@@ -8,10 +8,10 @@ import pytest
 
 from ipusim.hardware.generations import GC200
 from ipusim.pipeline.footprint import footprint
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SRAM = 1472 * 624 * 1024
 SCENARIO = """
@@ -34,7 +34,7 @@ def load(tmp_path):
     def of(*overrides, text=SCENARIO):
         path = tmp_path / "options.yaml"
         path.write_text(text)
-        return load_experiment(path, overrides)
+        return load_job(path, overrides)
 
     return of
 

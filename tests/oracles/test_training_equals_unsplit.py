@@ -12,13 +12,14 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
@@ -93,8 +94,8 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     feed = Feed(dataset(), BATCH, seed=3)
     optimizer = optimizer or SGD(RATE)
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), seed=11)
-    profiles = tuple(s.profile(BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
-    shape = PlanShape(mapping, COUNT, recompute=recompute, recompute_inline=inline)
+    profiles = tuple(layer_profile(s, BATCH, 8, feed.label_bytes, True, optimizer) for s in stages)
+    shape = PlanShape(mapping=mapping, micro_batches=COUNT, recompute=recompute, recompute_inline=inline)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )

@@ -14,10 +14,10 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 
 STEP_3 = Path("scenarios/tutorial_step3_pipelining.yaml")
 
@@ -74,7 +74,7 @@ def in_python(stages, schedule="Grouped"):
 
 def in_yaml(schedule="Grouped"):
     changes = "pipeline.repeat_count=1", "steps=1", "use_synthetic_data=false", f"pipeline.schedule={schedule.lower()}"
-    return execute(load_experiment(STEP_3, changes))
+    return execute(load_job(STEP_3, changes))
 
 
 @pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
@@ -83,7 +83,7 @@ def test_layers_take_the_same_time_and_memory_through_either_door(schedule):
     for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause"):
         np.testing.assert_array_equal(getattr(run.timeline, name), getattr(result.timeline, name), err_msg=name)
     assert run.memory.peaks == result.memory.peaks
-    ours, theirs = run.program.stages, result.experiment.program.stages
+    ours, theirs = run.program.stages, result.job.program.stages
     for mine, other in zip(ours, theirs, strict=True):
         for name in ("stash_bytes", "working_bytes", "weight_gradient_bytes", "input_bytes", "accumulator_bytes"):
             assert getattr(mine, name) == getattr(other, name), name
@@ -94,7 +94,7 @@ def test_layers_take_the_same_time_and_memory_through_either_door(schedule):
 def test_products_in_numpy_exchange_what_a_layer_does():
     """The images need no gradient, so the largest kernel stays where it is."""
     found = in_python([first_in_numpy, second_in_numpy]).program.stages
-    right = in_yaml().experiment.program.stages
+    right = in_yaml().job.program.stages
     assert sum(work.exchange_bytes for work in right[0].backward) == 370_688
     for mine, other in zip(found, right, strict=True):
         for name in ("forward", "backward"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.errors import IpusimError, ModelError, TimelineError
-from ipusim.model.dataset_files import idx, npz, read_idx
+from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.study.report import picture, picture_window
 from ipusim.timeline.timeline import Span, Timeline
 

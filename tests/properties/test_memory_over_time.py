@@ -17,7 +17,7 @@ from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run
 
 SIZES = (
@@ -61,7 +61,13 @@ def programs(draw):
         again = "not"
     count = overlap * draw(st.integers(1, 2)) * serialization
     shape = PlanShape(
-        mapping, count, training, again == "before", again == "inside", sizes=sizes, serialization=serialization
+        mapping=mapping,
+        micro_batches=count,
+        training=training,
+        recompute=again == "before",
+        recompute_inline=again == "inside",
+        sizes=sizes,
+        serialization=serialization,
     )
     profiles = tuple(draw(profile(index, again == "inside")) for index in range(stages))
     offload = Offload(

@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.hardware.generations import GC200
-from ipusim.model.activations import ACTIVATIONS
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.dropout import Dropout
-from ipusim.model.feed import Feed
-from ipusim.model.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.losses import SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.normalisation import LayerNorm
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.activations import ACTIVATIONS
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Work
-from ipusim.model.residual import Residual
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.pricing.passes import pass_cycles, work_cycles
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -99,8 +100,8 @@ def test_stage_profiles_add_up_to_the_network(case):
     network, splits = case
     stages = build_stages(network, split(network, splits))
     (whole,) = build_stages(network, [network.names])
-    profiles = [s.profile(2, 4, 8) for s in stages]
-    right = whole.profile(2, 4, 8)
+    profiles = [layer_profile(s, 2, 4, 8) for s in stages]
+    right = layer_profile(whole, 2, 4, 8)
     assert sum(p.parameter_bytes for p in profiles) == right.parameter_bytes
     assert tuple(w for p in profiles for w in p.forward) == right.forward
     assert sum(pass_cycles(p.forward, GC200) for p in profiles) == pass_cycles(right.forward, GC200)

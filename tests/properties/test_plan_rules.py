@@ -22,7 +22,9 @@ def plans(draw):
     stages, training = draw(st.integers(2, 4)), draw(st.booleans())
     recompute = training and name != "sequential" and draw(st.booleans())
     count = 2 * stages * draw(st.integers(1, 2))
-    plan = find(name).plan(PlanShape(tuple(range(stages)), count, training, recompute))
+    plan = find(name).plan(
+        PlanShape(mapping=tuple(range(stages)), micro_batches=count, training=training, recompute=recompute)
+    )
     table = plan.table.copy()
     highest = {0: plan.emitted + 1, 1: stages - 1, 2: 2, 3: stages - 1, 4: count - 1}
     for _ in range(draw(st.integers(0, 4))):
@@ -48,7 +50,9 @@ def by_loops(plan):
     """Return each broken rule with its place and the operation's name, rule by rule, in the order of the Plan."""
     shape, placed = plan.shape, list(plan.ops())
     kinds = {F: shape.stages, B: shape.stages * shape.training, R: (shape.stages - 1) * shape.recompute}
-    wanted = {Op(kind, stage, batch) for kind in Pass for stage in range(kinds[kind]) for batch in range(shape.count)}
+    wanted = {
+        Op(kind, stage, batch) for kind in Pass for stage in range(kinds[kind]) for batch in range(shape.micro_batches)
+    }
     when = {op: at for at, _, op in placed}
     found, seen, programs, held = (
         {rule: [] for rule in ("once", "place", "need", "repeat", "memory")},

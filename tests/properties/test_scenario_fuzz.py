@@ -1,4 +1,4 @@
-"""Whatever is done to any key of a scenario, it ends as an Experiment or as problems with places; nothing else."""
+"""Whatever is done to any key of a scenario, it ends as an Job or as problems with places; nothing else."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipusim.scenario import Experiment, Place, ScenarioError, json_schema, load_experiment
-from ipusim.scenario.load import load_source, validate
-from ipusim.scenario.resolve import resolve
-from ipusim.scenario.source import Source
+from ipusim.runs.job import Job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import Place, ScenarioError, load_job
+from ipusim.scenario.load import job_of
+from ipusim.scenario.source import Source, read_source
 
 KeyPath = tuple[str | int, ...]
 
@@ -414,16 +415,16 @@ def parent(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def experiment(data: dict[str, Any], folder: Path) -> Experiment | ScenarioError:
+def experiment(data: dict[str, Any], folder: Path) -> Job | ScenarioError:
     """Resolve ``data`` without the detour over YAML; return the error instead of raising it."""
     source = Source(folder / "fuzz.yaml", data, {(): Place("fuzz.yaml", 1, 1)}, {})
-    result = outcome(lambda: resolve(validate(source), source))
+    result = outcome(lambda: job_of(source))
     if isinstance(result, ScenarioError):
         assert_plain(result, "fuzz.yaml:1:1: ")
     return result
 
 
-def outcome(action: Callable[[], Experiment]) -> Experiment | ScenarioError:
+def outcome(action: Callable[[], Job]) -> Job | ScenarioError:
     try:
         return action()
     except ScenarioError as error:
@@ -452,7 +453,7 @@ def assert_plain(error: ScenarioError, start: str) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_samples_are_good(name: str, folder: Path) -> None:
     result = experiment(SAMPLES[name], folder)
-    assert isinstance(result, Experiment), result
+    assert isinstance(result, Job), result
     jsonschema.validate(SAMPLES[name], json_schema(), jsonschema.Draft202012Validator)
 
 
@@ -489,7 +490,7 @@ def test_any_value_replaced(name: str, folder: Path) -> None:
             data = copy.deepcopy(SAMPLES[name])
             parent(data, path)[path[-1]] = copy.deepcopy(value)
             result = experiment(data, folder)
-            if isinstance(result, Experiment) and "type" not in path:
+            if isinstance(result, Job) and "type" not in path:
                 assert schema.is_valid(data)
 
 
@@ -513,10 +514,10 @@ def test_several_changes_at_once_through_yaml(folder: Path, draw: st.DataObject)
         assert_plain(result, f"{file}:")
 
 
-def resolved(file: Path, data: dict[str, Any]) -> Experiment:
-    source, scenario = load_source(file)
+def resolved(file: Path, data: dict[str, Any]) -> Job:
+    source = read_source(file)
     assert flow(source.data) == flow(data)
-    return resolve(scenario, source)
+    return job_of(source)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -525,13 +526,13 @@ def test_any_text_as_a_scenario_and_as_an_override(folder: Path, text: str | byt
     file = folder / "text.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ScenarioError):
-        load_source(file)
+        load_job(file)
     if isinstance(text, str):
         good = folder / "good.yaml"
         good.write_text(flow(SAMPLES["timed"]))
         for override in (text, f"seed={text}", f"pipeline.stages.{text}"):
-            result = outcome(lambda given=override: load_experiment(good, [given]))
-            assert isinstance(result, Experiment) or str(result).startswith("--set ")
+            result = outcome(lambda given=override: load_job(good, [given]))
+            assert isinstance(result, Job) or str(result).startswith("--set ")
 
 
 def flow(value: Any) -> str:

@@ -16,13 +16,14 @@ import pytest
 from ipusim.errors import MissingTensorError, PlanError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.build_stages import build_stages
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape
@@ -31,15 +32,15 @@ from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run
 
 PLANS = [
-    ("grouped", PlanShape((0, 1), 4)),
-    ("grouped", PlanShape((0, 1, 0), 6)),
-    ("grouped", PlanShape((0, 1), 4, recompute=True)),
-    ("grouped", PlanShape((0, 1, 2), 3, training=False)),
-    ("interleaved", PlanShape((0, 1, 2), 3)),
-    ("interleaved", PlanShape((0, 1), 4, recompute=True)),
-    ("sequential", PlanShape((0, 1, 2), 2)),
-    ("sharded", PlanShape((0, 1, 0), 2)),
-    ("single", PlanShape((0, 0), 3)),
+    ("grouped", PlanShape(mapping=(0, 1), micro_batches=4)),
+    ("grouped", PlanShape(mapping=(0, 1, 0), micro_batches=6)),
+    ("grouped", PlanShape(mapping=(0, 1), micro_batches=4, recompute=True)),
+    ("grouped", PlanShape(mapping=(0, 1, 2), micro_batches=3, training=False)),
+    ("interleaved", PlanShape(mapping=(0, 1, 2), micro_batches=3)),
+    ("interleaved", PlanShape(mapping=(0, 1), micro_batches=4, recompute=True)),
+    ("sequential", PlanShape(mapping=(0, 1, 2), micro_batches=2)),
+    ("sharded", PlanShape(mapping=(0, 1, 0), micro_batches=2)),
+    ("single", PlanShape(mapping=(0, 0), micro_batches=3)),
 ]
 
 
@@ -54,7 +55,7 @@ def machine(plan):
     data = Dataset(rng.normal(size=(16, 2)), rng.normal(size=(16, 2)))
     built = build_stages(network, groups)
     workload = Workload(built, Feed(data, 1), SGD(0.1), "SUM", np.dtype(np.float64))
-    profiles = tuple(stage.profile(1, 8) for stage in built)
+    profiles = tuple(layer_profile(stage, 1, 8) for stage in built)
     program = PipelineProgram(profiles, plan.shape, plan.schedule)
     price_and_run(
         plan, program, build_system("free", mapping=plan.shape.mapping), executor=NumpyExecutor(plan.shape, workload)

@@ -20,8 +20,8 @@ import pytest
 
 from ipusim.errors import FileError, ModelError, TimelineError
 from ipusim.files import open_file, read_arrays
-from ipusim.model.dataset_files import idx, npz, read_idx
-from ipusim.model.python_file import load_function
+from ipusim.model.data.dataset_files import idx, npz, read_idx
+from ipusim.model.functions.python_file import load_function
 from ipusim.timeline.timeline import Timeline
 
 
@@ -240,7 +240,7 @@ def test_a_lie_of_two_gigabytes_fits_into_little_memory(tmp_path):
         import resource, sys
         from pathlib import Path
         from ipusim.errors import ModelError
-        from ipusim.model.dataset_files import npz
+        from ipusim.model.data.dataset_files import npz
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
         try:

@@ -32,10 +32,10 @@ from ipusim.ipu.optimizers import (
     Variable,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
-from ipusim.model import optimizers as core
-from ipusim.model.datasets import Dataset
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.learning import optimizers as core
 
 
 class Strange:

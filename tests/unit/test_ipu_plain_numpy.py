@@ -19,8 +19,8 @@ from ipusim.ipu import get_variable, layers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
 SQUARE = np.ones((3, 3))

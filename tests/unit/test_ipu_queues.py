@@ -11,8 +11,8 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
-from ipusim.model.datasets import Dataset
-from ipusim.model.feed import Feed
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
 
 ONES = np.ones(2, np.float32)
 

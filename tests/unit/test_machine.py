@@ -16,9 +16,10 @@ from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.remote import RemoteMemory
 from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 from tests.price_and_run import price_and_run
 
 
@@ -38,7 +39,7 @@ def run(shape, schedule, system="free", **changes):
 def test_closed_forms_of_duration(stages, rounds, forward, backward):
     f, b, n = forward, backward, stages
     count = 2 * n * rounds
-    shape = PlanShape(tuple(range(n)), count)
+    shape = PlanShape(mapping=tuple(range(n)), micro_batches=count)
     right = {
         "grouped": (count + n - 1) * (f + b),
         "interleaved": n * (f + b) + (2 * count - 2) * max(f, b),
@@ -47,17 +48,17 @@ def test_closed_forms_of_duration(stages, rounds, forward, backward):
     }
     found = {name: run(shape, name, forward=f, backward=b).makespan_cycles for name in right}
     assert found == right
-    single = run(PlanShape((0,) * n, count), "single", forward=f, backward=b)
+    single = run(PlanShape(mapping=(0,) * n, micro_batches=count), "single", forward=f, backward=b)
     assert single.makespan_cycles == n * count * (f + b)
 
 
 def test_the_four_stage_case():
-    shape = PlanShape((0, 1, 2, 3), 8)
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
     assert [run(shape, name).makespan_cycles for name in ("grouped", "interleaved", "sequential")] == [33, 40, 96]
 
 
 def test_every_span_has_a_cause_that_ended_when_it_began():
-    shape = PlanShape((0, 1, 2, 3), 8)
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
     timeline = run(
         shape,
         "grouped",
@@ -79,7 +80,7 @@ def test_every_span_has_a_cause_that_ended_when_it_began():
 
 
 def test_spans_of_one_track_never_overlap():
-    shape = PlanShape((0, 1, 0, 2), 16)
+    shape = PlanShape(mapping=(0, 1, 0, 2), micro_batches=16)
     timeline = run(shape, "grouped", "m2000", infeed=Infeed(9000), outfeed=Outfeed(64), forward=50, backward=70)
     for ipu in range(3):
         on = (timeline.ipu == ipu) | (
@@ -93,7 +94,7 @@ def test_spans_of_one_track_never_overlap():
 
 
 def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = (
         StageProfile("a", 100, 10, 0, output_bytes=64_000),
         StageProfile("b", 30, 500, 0, gradient_bytes=32_000),
@@ -116,7 +117,7 @@ def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
 
 
 def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_crosses():
-    shape = PlanShape((0, 1), 3)
+    shape = PlanShape(mapping=(0, 1), micro_batches=3)
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
     prog = PipelineProgram(profiles, shape)
     system = build_system("m2000", mapping=(0, 1))
@@ -130,7 +131,7 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
 
 
 def test_weight_update_follows_every_execution_and_none_overlap():
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = (StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, 40))
     prog = PipelineProgram(profiles, shape, repeat_count=3)
     timeline = price_and_run(find("grouped").plan(shape), prog, build_system("m2000", mapping=(0, 1)))
@@ -142,7 +143,7 @@ def test_weight_update_follows_every_execution_and_none_overlap():
 
 
 def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
-    shape, free = PlanShape((0, 1), 4), build_system("free", mapping=(0, 1))
+    shape, free = PlanShape(mapping=(0, 1), micro_batches=4), build_system("free", mapping=(0, 1))
     for update, cycles in ((40, 40), ((Work(flops=10**9, itemsize=4),), 0)):
         prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
         timeline = price_and_run(find("grouped").plan(shape), prog, free)
@@ -150,7 +151,7 @@ def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
 
 
 def test_infeed_waits_only_when_the_host_is_behind():
-    shape = PlanShape((0, 1), 32)
+    shape = PlanShape(mapping=(0, 1), micro_batches=32)
     slow, fast = (
         run(shape, "grouped", "m2000", infeed=Infeed(50_000), forward=cycles, backward=cycles)
         for cycles in (10, 30_000)
@@ -167,7 +168,7 @@ def test_infeed_waits_only_when_the_host_is_behind():
 
 
 def test_prefetch_depth_bounds_how_far_the_host_runs_ahead():
-    shape = PlanShape((0, 1), 32)
+    shape = PlanShape(mapping=(0, 1), micro_batches=32)
     for depth in (1, 3, 8):
         timeline = run(
             shape, "sequential", "m2000", infeed=Infeed(1000, prefetch_depth=depth), forward=50_000, backward=50_000
@@ -180,7 +181,7 @@ def test_prefetch_depth_bounds_how_far_the_host_runs_ahead():
 
 @pytest.mark.parametrize(("mode", "sent"), [("ALL", [*range(8), *range(8)]), ("LAST", [7])])
 def test_outfeed_modes(mode, sent):
-    shape = PlanShape((0, 1, 2, 3), 8)
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
     timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(4, mode), repeat_count=2)
     rows = timeline.rows(SpanKind.OUTFEED)
     assert timeline.micro_batch[rows].tolist() == sent
@@ -189,7 +190,7 @@ def test_outfeed_modes(mode, sent):
 
 
 def test_full_outfeed_holds_the_ipu_up():
-    shape = PlanShape((0, 1), 16)
+    shape = PlanShape(mapping=(0, 1), micro_batches=16)
     timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(500_000, buffer_depth=1))
     waits = timeline.rows(SpanKind.HOST_WAIT)
     assert len(waits) > 0
@@ -197,7 +198,7 @@ def test_full_outfeed_holds_the_ipu_up():
 
 
 def test_executions_continue_the_time():
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
     once = run(shape, "grouped", "m2000")
     thrice = run(shape, "grouped", "m2000", repeat_count=3)
     assert thrice.makespan_cycles == 3 * once.makespan_cycles
@@ -205,7 +206,7 @@ def test_executions_continue_the_time():
 
 
 def test_progress_is_told_every_time_step():
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
     told = []
     price_and_run(
         find("grouped").plan(shape),
@@ -224,7 +225,7 @@ def stopped(process, *arguments):
 
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
 
     monkeypatch.setattr(HostStream, "_host", stopped)
     with pytest.raises(DeadlockError) as caught:
@@ -291,7 +292,7 @@ def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
 
 def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
     monkeypatch.setattr(Interconnect, "_link", stopped)
-    shape = PlanShape((0, 1), 4)
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)
     with pytest.raises(DeadlockError) as caught:
@@ -303,15 +304,15 @@ def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
 def test_the_machine_and_the_analysis_know_nothing_of_each_other():
     """import-linter holds what stands between bars apart."""
     contracts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (layers,) = [contract["layers"] for contract in contracts["contracts"] if contract["type"] == "layers"]
+    layers = next(each["layers"] for each in contracts["contracts"] if each["name"] == "Imports point down")
     assert "ipusim.machine | ipusim.analysis" in layers
 
 
 def test_compute_is_recorded_once_for_every_operation_and_execution():
-    shape = PlanShape((0, 1, 2), 6, recompute=True)
+    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, recompute=True)
     plan = find("grouped").plan(shape)
     timeline = run(shape, "grouped", "m2000", repeat_count=2)
-    rows = timeline.rows(*COMPUTE_KINDS[:3])
+    rows = timeline.rows(*PASSES)
     assert len(rows) == 2 * len(plan.table)
     found = {
         (
@@ -330,7 +331,7 @@ def test_compute_is_recorded_once_for_every_operation_and_execution():
 @pytest.mark.parametrize("training", [True, False])
 def test_executions_never_overlap(schedule, training):
     """Not even where the last outfeed of one is still under way when its last copy is done."""
-    shape = PlanShape((0, 1, 2), 6, training)
+    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, training=training)
     timeline = run(
         shape, schedule, "m2000", infeed=Infeed(700), outfeed=Outfeed(90_000), repeat_count=3, forward=40, backward=80
     )
@@ -344,10 +345,10 @@ def test_executions_never_overlap(schedule, training):
 def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape):
     """f + (f + b) on all IPUs but the last in every full time-step: on the free system the slowest one counts."""
     stages, count, forward, backward = 3, 12, 5, 7
-    plain = run(PlanShape((0, 1, 2), count), name, forward=forward, backward=backward)
-    again = run(PlanShape((0, 1, 2), count, **shape), name, forward=forward, backward=backward)
+    plain = run(PlanShape(mapping=(0, 1, 2), micro_batches=count), name, forward=forward, backward=backward)
+    again = run(PlanShape(mapping=(0, 1, 2), micro_batches=count, **shape), name, forward=forward, backward=backward)
     busy = [
-        int((timeline.end - timeline.start)[np.isin(timeline.kind, COMPUTE_KINDS[:3]) & (timeline.ipu == ipu)].sum())
+        int((timeline.end - timeline.start)[np.isin(timeline.kind, PASSES) & (timeline.ipu == ipu)].sum())
         for timeline in (plain, again)
         for ipu in range(stages)
     ]
@@ -358,6 +359,6 @@ def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape
 
 def test_recomputation_in_sequential_lengthens_each_backward_pass_by_its_forward():
     stages, count, forward, backward = 4, 3, 5, 7
-    shape = PlanShape(tuple(range(stages)), count, recompute_inline=True)
+    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=count, recompute_inline=True)
     timeline = run(shape, "sequential", forward=forward, backward=backward)
     assert timeline.makespan_cycles == count * (stages * (forward + backward) + (stages - 1) * forward)

@@ -9,16 +9,17 @@ import pytest
 
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.analysis.memory_summary import memory_summary
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.scenario import load_experiment
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.memory import memory_dict
-from ipusim.study.run import execute
 from ipusim.study.tables import holder_table, memory_table
 from tests.price_and_run import price_and_run
 
@@ -41,7 +42,7 @@ def profile(name="s", **changes):
 
 
 def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
-    shape = PlanShape(tuple(mapping), count, **changes)
+    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, **changes)
     profiles = tuple(profile(f"s{index}") for index in range(shape.stages))
     return PipelineProgram(profiles, shape, schedule, infeed=Infeed(60), outfeed=Outfeed(8))
 
@@ -156,7 +157,7 @@ def test_grouped_holds_more_than_interleaved_and_recomputation_less():
 
 def test_the_scenario_says_what_fits():
     by = {
-        name: execute(load_experiment(SCENARIO, changes)).memory
+        name: execute(load_job(SCENARIO, changes)).memory
         for name, changes in {
             "grouped": (),
             "interleaved": ("pipeline.schedule=interleaved",),
@@ -186,15 +187,15 @@ MESSAGE = (
 def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
     for changes in (("memory=error",), ("memory=ERROR",)):
         with pytest.raises(OutOfMemoryError) as caught:
-            execute(load_experiment(SCENARIO, changes))
+            execute(load_job(SCENARIO, changes))
         assert str(caught.value).startswith(f"{SCENARIO}:")
         assert str(caught.value).endswith(f": {MESSAGE}")
-    result = execute(load_experiment(SCENARIO))
-    told = memory_dict(result.memory, result.timeline)
-    assert told["fits"] is False
-    assert [ipu["excess_bytes"] for ipu in told["ipus"]] == [175 * 2**20, 0, 0, 0]
-    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told['verdict']}")
-    assert [stage["most_micro_batches_kept"] for stage in told["stages"]] == [7, 5, 3, 1]
+    result = execute(load_job(SCENARIO))
+    told = memory_summary(result.memory, result.timeline)
+    assert told.fits is False
+    assert [ipu.excess_bytes for ipu in told.ipus] == [175 * 2**20, 0, 0, 0]
+    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told.verdict}")
+    assert [stage.most_micro_batches_kept for stage in told.stages] == [7, 5, 3, 1]
     table = memory_table(result.memory, result.timeline)
     assert table.header == ("IPU", "peak", "of 897 MiB", "too much by", "pass", "cycle")
     holders = holder_table(result.memory)
@@ -202,7 +203,7 @@ def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
     assert table.rows[0][:5] == ("0", "1.047 GiB", "119.5%", "175 MiB", "F0.6")
     assert holders.rows[0][1:] == ("96 MiB", "192 MiB", "96 MiB", "576 MiB", "8 MiB", "4 MiB", "100 MiB")
     assert table.rows[1][:5] == ("1", "740 MiB", "82.5%", "-", "F1.4")
-    free = execute(load_experiment(SCENARIO, ("memory=off",)))
+    free = execute(load_job(SCENARIO, ("memory=off",)))
     assert memory_table(free.memory, free.timeline).header[:4] == ("IPU", "peak", "pass", "cycle")
 
 
@@ -210,14 +211,14 @@ def test_by_default_it_is_an_error_but_on_the_free_machine(tmp_path):
     text = SCENARIO.read_text().replace("memory: report", "# memory:")
     (tmp_path / "strict.yaml").write_text(text)
     with pytest.raises(OutOfMemoryError):
-        execute(load_experiment(tmp_path / "strict.yaml"))
-    free = execute(load_experiment(tmp_path / "strict.yaml", ("system.name=free",)))
+        execute(load_job(tmp_path / "strict.yaml"))
+    free = execute(load_job(tmp_path / "strict.yaml", ("system.name=free",)))
     assert free.memory.sram_bytes is None
     assert free.memory.verdict() == "Memory is not limited here."
-    assert free.memory.peaks == execute(load_experiment(SCENARIO)).memory.peaks
+    assert free.memory.peaks == execute(load_job(SCENARIO)).memory.peaks
     with pytest.raises(OutOfMemoryError):
-        execute(load_experiment(tmp_path / "strict.yaml", ("system.name=free", "memory=error")))
-    assert not execute(load_experiment(SCENARIO, ("memory=off",))).memory.too_large
+        execute(load_job(tmp_path / "strict.yaml", ("system.name=free", "memory=error")))
+    assert not execute(load_job(SCENARIO, ("memory=off",))).memory.too_large
 
 
 def test_several_ipus_that_do_not_fit_are_all_named():

@@ -8,14 +8,15 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.model.build_stages import build_stages
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
-from ipusim.model.stash import stash_bytes
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.stages.stash import stash_bytes
 
 
 def stages(layers, shape, loss=None, cuts=()):
@@ -42,7 +43,7 @@ def test_stash_of_a_classifier_cut_in_two(batch, itemsize):
 def test_profile_holds_what_the_stage_holds():
     batch, label_bytes = 16, 16 * 8
     first, second = (
-        stage.profile(batch, 4, label_bytes, optimizer=Momentum(0.1, 0.9)) for stage in stages(*CLASSIFIER)
+        layer_profile(stage, batch, 4, label_bytes, optimizer=Momentum(0.1, 0.9)) for stage in stages(*CLASSIFIER)
     )
     weights = [4 * (20 * 64 + 64), 4 * (64 * 32 + 32 + 32 * 10 + 10)]
     assert [profile.parameter_bytes for profile in (first, second)] == weights
@@ -58,8 +59,8 @@ def test_profile_holds_what_the_stage_holds():
 
 def test_sgd_has_no_state_and_inference_keeps_nothing():
     first, _ = stages(*CLASSIFIER)
-    assert first.profile(8, 4, optimizer=SGD(0.1)).state_bytes == 0
-    inference = first.profile(8, 4, training=False)
+    assert layer_profile(first, 8, 4, optimizer=SGD(0.1)).state_bytes == 0
+    inference = layer_profile(first, 8, 4, training=False)
     assert inference.stash_bytes == inference.accumulator_bytes == inference.weight_gradient_bytes == 0
     assert inference.working_bytes == 4 * 8 * (20 + 64)
 

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.model.build_stages import build_stages
-from ipusim.model.dataset_files import digits, idx, npz, read_idx
-from ipusim.model.datasets import Dataset, constant_predictor_loss
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD
-from ipusim.model.python_layer import PythonLoss
-from ipusim.model.synthetic import synthetic_classes, synthetic_targets
+from ipusim.model.data.dataset_files import digits, idx, npz, read_idx
+from ipusim.model.data.datasets import Dataset, constant_predictor_loss
+from ipusim.model.data.feed import Feed
+from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.python_layer import PythonLoss
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
 
 
 def counting(samples=10):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.model.layer import LayerCost, glorot_uniform, parameter_count
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.layer import LayerCost, glorot_uniform, parameter_count
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.profile import Work
 
 

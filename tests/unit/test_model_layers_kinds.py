@@ -5,25 +5,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ipusim.model.inner_sizes import inner_sizes
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
 from ipusim.model.cost import MeasuredWork, in_turn
-from ipusim.model.dropout import Dropout, keep_mask
-from ipusim.model.embedding import Embedding, PositionEmbedding
-from ipusim.model.gru import GRU
-from ipusim.model.inner_sizes import inner_sizes
-from ipusim.model.layer import LayerCost
-from ipusim.model.layers import ActivationLayer, Dense
-from ipusim.model.lstm import LSTM
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import GroupNorm, InstanceNorm, LayerNorm
-from ipusim.model.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout, keep_mask
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Work
-from ipusim.model.python_layer import PythonLayer
-from ipusim.model.residual import Residual
 from ipusim.pricing.passes import work_cycles
 
 KEY = (3, 14)

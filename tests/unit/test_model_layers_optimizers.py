@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.build_stages import build_stages
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.network import NamedLayer, Network
-from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 
 RATE, B1, B2 = 0.1, 0.9, 0.99
 
@@ -160,8 +161,8 @@ def test_the_example_of_the_documentation_of_map_gradient_optimizer():
 def test_a_map_is_work_of_every_backward_pass():
     network = Network((NamedLayer("d", Dense(3)),), (4,), NamedLayer("mse", MeanSquaredError()))
     (stage,) = build_stages(network, [network.names])
-    plain = stage.profile(2, 4, optimizer=SGD(1)).backward
-    clipped = stage.profile(2, 4, optimizer=SGD(1, GradientMap(0.1, 1.0, 1.0))).backward
+    plain = layer_profile(stage, 2, 4, optimizer=SGD(1)).backward
+    clipped = layer_profile(stage, 2, 4, optimizer=SGD(1, GradientMap(0.1, 1.0, 1.0))).backward
     *passes, map_w, add_w, map_b, add_b = clipped
     assert (*passes, add_w, add_b) == plain
     for mapping, count in ((map_w, 12), (map_b, 3)):

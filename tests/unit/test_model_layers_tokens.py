@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.model.synthetic import synthetic_tokens
+from ipusim.model.data.synthetic import synthetic_tokens
 
 
 def test_labels_are_the_next_tokens():

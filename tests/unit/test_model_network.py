@@ -3,17 +3,18 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
-from ipusim.model.build_stages import build_stages
 from ipusim.model.cost import MeasuredWork
-from ipusim.model.datasets import Dataset
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
-from ipusim.model.feed import Feed
-from ipusim.model.layers import Dense, Flatten
-from ipusim.model.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.network import NamedLayer, Network, split
-from ipusim.model.optimizers import SGD, Momentum
+from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.python_layer import PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
-from ipusim.model.python_layer import PythonLoss
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pricing.passes import pass_cycles, work_cycles
 
@@ -90,7 +91,7 @@ def test_build_stages_wants_all_layers_in_order():
 
 def test_profile_of_two_stages():
     first, last = build_stages(network(), split(network(), ["dense32"]), names=["a", "b"])
-    a, b = (s.profile(8, 4, label_bytes=32, training=True, optimizer=SGD(0.1)) for s in (first, last))
+    a, b = (layer_profile(s, 8, 4, label_bytes=32, training=True, optimizer=SGD(0.1)) for s in (first, last))
     assert (a.name, b.name) == ("a", "b")
     assert a.output_bytes == 8 * 64 * 4 + 32  # activations, and labels on their way to the loss
     assert b.output_bytes == 0
@@ -108,7 +109,7 @@ def test_profile_of_two_stages():
 
 def test_profile_of_inference_has_no_way_back():
     first, last = build_stages(network(loss=False), split(network(loss=False), ["dense32"]))
-    a, b = (s.profile(8, 2, training=False) for s in (first, last))
+    a, b = (layer_profile(s, 8, 2, training=False) for s in (first, last))
     assert (a.backward, a.update, a.gradient_bytes, b.gradient_bytes) == ((), (), 0, 0)
     assert a.output_bytes == 8 * 64 * 2
     assert last.result_bytes(8, 2) == 8 * 10 * 2
@@ -258,7 +259,7 @@ def test_workload_checks_itself():
 )
 def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held, flops_per_cycle):
     (stage,) = build_stages(network(), [NAMES])
-    profile = stage.profile(8, itemsize, optimizer=SGD(0.1), accumulator_itemsize=held)
+    profile = layer_profile(stage, 8, itemsize, optimizer=SGD(0.1), accumulator_itemsize=held)
     sizes = [array.size for array in stage.initial_parameters(0, np.float32).values()]
     assert len(profile.update) == len(sizes)
     for count, added, step in zip(sizes, profile.backward[-len(sizes) :], profile.update, strict=True):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.model.layers import Dense
-from ipusim.model.products import add_product
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.products import add_product
 
 
 def tolerance(dtype):
@@ -83,8 +83,8 @@ def test_dense_adds_what_it_would_return(dense, need_input_gradient):
 THREADS = """
 import json, threadpoolctl
 from ipusim.machine import numpy_executor
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
+from ipusim.scenario import load_job
+from ipusim.runs.execute import execute
 
 found = set()
 run = numpy_executor.NumpyExecutor.run
@@ -94,7 +94,7 @@ def spying(self, *words):
     return run(self, *words)
 
 numpy_executor.NumpyExecutor.run = spying
-execute(load_experiment("scenarios/tutorial_step3_pipelining.yaml", ["steps=1", "pipeline.repeat_count=1"]))
+execute(load_job("scenarios/tutorial_step3_pipelining.yaml", ["steps=1", "pipeline.repeat_count=1"]))
 print(json.dumps(sorted(found)))
 """
 

@@ -8,11 +8,11 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.model.cost import MeasuredWork
-from ipusim.model.layer import LayerCost
-from ipusim.model.layers import Dense
-from ipusim.model.losses import MeanSquaredError
-from ipusim.model.python_file import load_function
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.functions.python_file import load_function
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MeanSquaredError
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 
 
 def affine(x, W, b):

@@ -14,7 +14,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
 
-PLAN = find("grouped").plan(PlanShape((0, 1), 4))
+PLAN = find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4))
 
 
 def edited(change):
@@ -72,7 +72,7 @@ def test_a_stage_program_runs_once_in_a_time_step():
 
 
 def test_more_micro_batches_than_the_fifo_holds():
-    plan = find("interleaved").plan(PlanShape((0, 1), 4))
+    plan = find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4))
     table = plan.table.copy()
     table[(plan.kind == Pass.FORWARD) & (plan.stage == 0), 0] = np.arange(4)
     rules = {violation.rule for violation in violations(plan.replace_table(table))}
@@ -86,7 +86,7 @@ def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
         raise AssertionError("an operation became an object")
 
     monkeypatch.setattr("ipusim.pipeline.check.Op", none)
-    assert violations(find("grouped").plan(PlanShape(tuple(range(64)), 1024))) == []
+    assert violations(find("grouped").plan(PlanShape(mapping=tuple(range(64)), micro_batches=1024))) == []
 
 
 def test_outside_the_emitted_time_steps():
@@ -98,7 +98,7 @@ def test_outside_the_emitted_time_steps():
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_schedule_keeps_the_rules_and_the_compilers_order(name, training):
-    plan = find(name).plan(PlanShape((0, 1, 2), 12, training))
+    plan = find(name).plan(PlanShape(mapping=(0, 1, 2), micro_batches=12, training=training))
     check(plan)
     assert order_violations(plan) == []
 
@@ -137,8 +137,8 @@ def test_op_notation():
 
 
 def test_plans_compare_and_print():
-    assert find("grouped").plan(PlanShape((0, 1), 4)) == PLAN
-    assert find("interleaved").plan(PlanShape((0, 1), 4)) != PLAN
+    assert find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4)) == PLAN
+    assert find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4)) != PLAN
     assert PLAN != "a plan"
     assert repr(PLAN) == "<Plan grouped: 16 operations in 8 time-steps>"
     with pytest.raises(ValueError, match="read-only"):

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipusim.pricing import collectives, copies, price
-from ipusim.scenario import load_experiment
-from ipusim.study.report import summary_dict
-from ipusim.study.run import execute
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -42,8 +41,8 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("independent", ["false", "true"])
 def test_a_run_is_priced_once(calls, independent):
     changes = ("steps=1", "numerics=off", f"system.sync_replicas_independently={independent}")
-    experiment = load_experiment(SCENARIOS / "data_parallel_4x4.yaml", changes)
-    summary = summary_dict(execute(experiment))
+    experiment = load_job(SCENARIOS / "data_parallel_4x4.yaml", changes)
+    summary = execute(experiment).summary.to_dict()
     assert summary["gradient_sum"]["cycles"] == experiment.costs.gradient_sum.cost.total_cycles
     once = dict.fromkeys(("price", "gradient_sum", "weight_gathers", "update_gathers"), 1)
     # Beside the copies of the run those of the two selection orders that it does not use.
@@ -53,7 +52,7 @@ def test_a_run_is_priced_once(calls, independent):
 def test_replicas_that_do_not_wait_for_each_other_have_copies_of_their_own():
     path = SCENARIOS / "data_parallel_4x4.yaml"
     together, alone = (
-        load_experiment(path, ("numerics=off", f"system.sync_replicas_independently={independent}"))
+        load_job(path, ("numerics=off", f"system.sync_replicas_independently={independent}"))
         for independent in ("false", "true")
     )
     replicas = alone.system.replicas

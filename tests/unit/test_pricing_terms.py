@@ -19,7 +19,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
 from ipusim.pricing.terms import terms
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.study.costs import cost_tables
 from ipusim.study.figures import machine_tables
 
@@ -57,7 +57,7 @@ RUNS = {
 @cache
 def told(name):
     scenario, changes = RUNS[name]
-    experiment = load_experiment(SCENARIOS / f"{scenario}.yaml", changes)
+    experiment = load_job(SCENARIOS / f"{scenario}.yaml", changes)
     return experiment, terms(experiment.costs, experiment.plan, experiment.program, experiment.system)
 
 

@@ -15,11 +15,11 @@ from ipusim.render.boxes import span_boxes
 from ipusim.render.content import content
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.narrow import legible_boxes
-from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND, LOOKS
+from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
 from ipusim.render.window import window
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.timeline.kinds import LOOKS, SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -45,7 +45,7 @@ def stretches(pixels, colour):
 
 
 def test_all_forward_passes_of_an_inference_can_be_seen():
-    timeline = execute(load_experiment(SCENARIOS / "inference.yaml")).timeline
+    timeline = execute(load_job(SCENARIOS / "inference.yaml")).timeline
     forward = timeline.rows(SpanKind.FORWARD)
     rows = rows_of_pixels(execution_trace(timeline), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()

@@ -11,9 +11,9 @@ import pytest
 
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.window import Window, execution_window, phase_window
-from ipusim.scenario import load_experiment
-from ipusim.study.run import execute
-from ipusim.timeline.timeline import SpanKind
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
@@ -47,7 +47,7 @@ ALL = ("tutorial_step3_pipelining", "recomputation", "optimizer_state_offload", 
 
 @pytest.mark.parametrize("name", ALL)
 def test_numbers_do_not_stop_at_nine(name):
-    timeline = execute(load_experiment(SCENARIOS / f"{name}.yaml", ["steps=1", "numerics=off"])).timeline
+    timeline = execute(load_job(SCENARIOS / f"{name}.yaml", ["steps=1", "numerics=off"])).timeline
     found = written(timeline, execution_window(timeline))
     assert any(drawn for drawn, _ in found.values())
     for key, (drawn, there) in found.items():

@@ -12,7 +12,8 @@ from ruamel.yaml import YAML
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.evaluate import evaluate
 from ipusim.pricing.passes import pass_cycles
-from ipusim.scenario import Experiment, json_schema, load_experiment
+from ipusim.runs.job import Job
+from ipusim.scenario import json_schema, load_job
 from ipusim.schedules import registry
 from tests.price_and_run import price_and_run
 
@@ -27,13 +28,13 @@ TUTORIAL = [
 LAYERS = ("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "cel")
 
 
-def load(name: str, *overrides: str) -> Experiment:
-    return load_experiment(FOLDER / f"{name}.yaml", overrides)
+def load(name: str, *overrides: str) -> Job:
+    return load_job(FOLDER / f"{name}.yaml", overrides)
 
 
-def layers_of(experiment: Experiment) -> list[tuple[str, ...]]:
+def layers_of(experiment: Job) -> list[tuple[str, ...]]:
     assert experiment.workload is not None
-    return [stage.layers for stage in experiment.workload.stages]
+    return [stage.layers for stage in experiment.workload(0).stages]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -41,9 +42,9 @@ def test_every_file_loads_and_begins_with_two_lines_that_say_what_it_shows(file:
     first, second, *_ = file.read_text().splitlines()
     assert re.fullmatch(r"# .{20,118}", first)
     assert re.fullmatch(r"# .{20,118}", second)
-    experiment = load_experiment(file)
+    experiment = load_job(file)
     assert experiment.name == file.stem
-    assert experiment.description.startswith(f"{first[2:]} {second[2:]}")
+    assert experiment.request.description.startswith(f"{first[2:]} {second[2:]}")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -58,16 +59,16 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     assert sum(layers_of(experiment), ()) == LAYERS
     program = experiment.program
     assert program.micro_batch_size == 32
-    assert program.shape.count == 16
+    assert program.shape.micro_batches == 16
     assert program.repeat_count == 10
     assert program.reduction == "SUM"
-    assert program.shape.count * program.repeat_count * program.micro_batch_size == 5120
+    assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
     assert experiment.scenario.optimizer is not None
     assert experiment.scenario.optimizer.learning_rate == 0.01
     weights = experiment.workload and {
         key: array.shape
         for index in range(len(program.stages))
-        for key, array in experiment.workload.initial_parameters(index).items()
+        for key, array in experiment.workload(0).initial_parameters(index).items()
     }
     assert weights == {
         f"{layer}/{key}": shape
@@ -107,7 +108,7 @@ def test_schedules_four_ipus_is_the_seeds_figure() -> None:
     experiment = load("schedules_four_ipus")
     assert experiment.workload is None
     assert experiment.program.shape.mapping == (0, 1, 2, 3)
-    assert experiment.program.shape.count == 8
+    assert experiment.program.shape.micro_batches == 8
     assert experiment.program.shape.training
     assert {(stage.forward, stage.backward) for stage in experiment.program.stages} == {(1000, 2000)}
     assert experiment.system.free
@@ -125,7 +126,7 @@ def test_inference_has_forward_passes_alone() -> None:
     experiment = load("inference")
     assert not experiment.program.shape.training
     assert experiment.workload is not None
-    assert experiment.workload.optimizer is None
+    assert experiment.workload(0).optimizer is None
     assert {stage.backward for stage in experiment.program.stages} == {()}
     assert experiment.program.outfeed.element_bytes == 32 * 10 * 4
 
@@ -135,7 +136,7 @@ def test_digits_training_holds_digits_out() -> None:
     assert experiment.system.count == 4
     assert experiment.workload is not None
     assert experiment.held_out is not None
-    assert len(experiment.workload.feed.dataset) + len(experiment.held_out.dataset) == 1797
+    assert len(experiment.workload(0).feed.dataset) + len(experiment.held_out.dataset) == 1797
 
 
 def test_bert_large_is_as_published() -> None:
@@ -149,7 +150,7 @@ def test_bert_large_is_as_published() -> None:
     assert passes[0] == pytest.approx(passes[1] * 3 / 7, rel=1e-3)
     assert {stage.output_bytes for stage in program.stages[:-1]} == {8 * 128 * 1024 * 2}
     assert program.shape.mapping == (0, 1, 2, 3, 0)
-    assert abs(program.shape.count - 1712) < 2 * len(program.stages)
+    assert abs(program.shape.micro_batches - 1712) < 2 * len(program.stages)
 
 
 def test_digits_training_learns_the_digits_in_its_pipeline() -> None:

@@ -10,19 +10,20 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from ipusim.model.adaptive_optimizers import LAMB, Adam
-from ipusim.model.attention import MultiHeadAttention
-from ipusim.model.convolution import Conv2D
-from ipusim.model.gradient_map import GradientMap
-from ipusim.model.layers import Dense
-from ipusim.model.network import NamedLayer
-from ipusim.model.normalisation import LayerNorm
-from ipusim.model.optimizers import SGD
-from ipusim.model.python_layer import PythonLayer
-from ipusim.model.residual import Residual
-from ipusim.scenario import Experiment, ScenarioError, load_experiment
-from ipusim.scenario.build_layer import MADE_BY
-from ipusim.scenario.layer_spec import InnerLayerSpec, LayerSpec
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.table import rows
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD
+from ipusim.runs.job import Job
+from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec
+from ipusim.scenario import ScenarioError, load_job
 
 TOKENS = """\
 system: {name: m2000}
@@ -54,8 +55,6 @@ pipeline: {splits: [flatten], micro_batch_size: 2, gradient_accumulation_count: 
 optimizer: {type: sgd, learning_rate: 0.1}
 """
 
-KINDS = sorted(MADE_BY, key=lambda spec: spec.__name__)
-
 
 def specs(union: Any) -> set[type]:
     kinds, *_ = get_args(union)
@@ -67,22 +66,25 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-un
     monkeypatch.chdir(tmp_path)
     Path("f.py").write_text("def double(x): return 2.0 * x\n")
 
-    def load(text: str, *overrides: str) -> Experiment:
+    def load(text: str, *overrides: str) -> Job:
         Path("s.yaml").write_text(text)
-        return load_experiment(Path("s.yaml"), overrides)
+        return load_job(Path("s.yaml"), overrides)
 
     return load
 
 
-def layers_of(experiment: Experiment) -> list[Any]:
-    assert experiment.workload is not None
-    return [named.layer for stage in experiment.workload.stages for named in stage.named_layers]
+def layers_of(experiment: Job) -> list[Any]:
+    assert experiment.workload(0) is not None
+    return [named.layer for stage in experiment.workload(0).stages for named in stage.named_layers]
+
+
+KINDS = sorted(specs(LayerSpec) - {PythonSpec}, key=lambda spec: spec.__name__)
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
 def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
     keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "type")}
-    arguments = inspect.signature(MADE_BY[spec]).parameters
+    arguments = inspect.signature(spec.row.makes).parameters
     assert keys.keys() == arguments.keys()
     for name, field in keys.items():
         required = arguments[name].default is inspect.Parameter.empty
@@ -92,12 +94,11 @@ def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) 
         assert field.description
 
 
-def test_every_layer_of_the_schema_can_be_built() -> None:
-    names = {spec.__name__ for spec in specs(LayerSpec)}
-    apart = {"ResidualSpec", "ParallelSpec", "PythonSpec", "SoftmaxCrossEntropySpec", "MeanSquaredErrorSpec"}
-    assert names - {spec.__name__ for spec in KINDS} == apart
-    outside = apart - {"PythonSpec"} | {"EmbeddingSpec", "AddSpec"}
-    assert names - {spec.__name__ for spec in specs(InnerLayerSpec)} == outside
+def test_every_layer_of_the_table_is_in_the_schema() -> None:
+    assert sorted(spec.row.kind for spec in KINDS) == sorted(row.kind for row in rows())
+    outside = {spec.row.kind for spec in KINDS} - {spec.row.kind for spec in specs(InnerLayerSpec) - {PythonSpec}}
+    assert outside == {"embedding", "residual", "parallel", "add", "softmax_cross_entropy", "mean_squared_error"}
+    assert {row.kind for row in rows() if row.is_loss} == {"softmax_cross_entropy", "mean_squared_error"}
 
 
 def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
@@ -105,9 +106,9 @@ def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
     assert layers_of(experiment)[1] == Residual(
         (NamedLayer("norm", LayerNorm()), NamedLayer("heads", MultiHeadAttention(2)))
     )
-    assert experiment.workload is not None
-    assert "block/heads/Wq" in experiment.workload.initial_parameters(1)
-    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    assert experiment.workload(0) is not None
+    assert "block/heads/Wq" in experiment.workload(0).initial_parameters(1)
+    assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     assert experiment.program.infeed.element_bytes == 2 * (6 * 4 + 6 * 4)
 
 
@@ -134,8 +135,8 @@ def test_serialized_matmul(load) -> None:  # type: ignore[no-untyped-def]
 def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
     def optimizer(text: str) -> object:
         experiment = load(TOKENS, f"optimizer={text}")
-        assert experiment.workload is not None
-        return experiment.workload.optimizer
+        assert experiment.workload(0) is not None
+        return experiment.workload(0).optimizer
 
     assert optimizer("{type: adam, learning_rate: 0.1}") == Adam(0.1)
     assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
@@ -151,16 +152,16 @@ def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
 def test_defaults_of_the_optimizers_are_those_of_the_schema(load) -> None:  # type: ignore[no-untyped-def]
     for name, kind in (("adam", Adam), ("lamb", LAMB)):
         experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
-        assert experiment.workload is not None
-        assert dataclasses.asdict(experiment.workload.optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
+        assert experiment.workload(0) is not None
+        assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
 
 
 def test_tokens_of_a_file(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     np.savez(tmp_path / "d.npz", x=np.array([[0, 7, 1]] * 8), y=np.array([[7, 1, 0]] * 8))
     text = TOKENS.replace("{type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}", "{DATA}")
     experiment = load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
-    assert experiment.workload is not None
-    assert experiment.workload.feed.dataset.x.dtype == np.int32
+    assert experiment.workload(0) is not None
+    assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     with pytest.raises(ScenarioError, match=r"model\.layers\.0: tokens does not fit .* needs whole numbers, such as"):
         load(text.replace("{DATA}", "{type: npz, file: d.npz}"))
     np.savez(tmp_path / "d.npz", x=np.ones((8, 3)), y=np.ones(8))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ipusim.machine.extent import most_spans
-from ipusim.scenario import load_experiment
-from ipusim.scenario.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
+from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.run import execute
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -31,7 +31,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_run_records_no_more_spans_than_were_told_and_not_far_fewer(name):
-    experiment = load_experiment(SCENARIOS / f"{name}.yaml", KINDS[name])
+    experiment = load_job(SCENARIOS / f"{name}.yaml", KINDS[name])
     result = execute(experiment)
     costs = experiment.costs
     told = most_spans(result.plan, experiment.system, costs, experiment.executions)
@@ -60,7 +60,7 @@ pipeline:
 def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     """624,000 micro-batches passed a bound of five million passes, and took 5.9 GB."""
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(FOUR, ["pipeline.gradient_accumulation_count=624000"])
+        load_job(FOUR, ["pipeline.gradient_accumulation_count=624000"])
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text == (
@@ -68,7 +68,7 @@ def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
         "gradient_accumulation_count x 1 repeat_count x 1 steps make 4992000 spans of the trace; make one of the "
         "three smaller"
     )
-    assert load_experiment(FOUR, ["pipeline.gradient_accumulation_count=65536", "system.name=m2000"])
+    assert load_job(FOUR, ["pipeline.gradient_accumulation_count=65536", "system.name=m2000"])
 
 
 def test_spans_beside_the_passes_count():
@@ -77,7 +77,7 @@ def test_spans_beside_the_passes_count():
     changes += ["pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB"]
     assert 8 * 96 * 3250 * SPAN_BYTES + 8 * 96 * PASS_BYTES < MAX_RUN_BYTES
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(FOUR, changes)
+        load_job(FOUR, changes)
     assert [problem.key for problem in caught.value.problems] == ["pipeline.repeat_count"]
 
 
@@ -99,12 +99,12 @@ pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
 
 MEASURE = """
 import resource, sys
-from ipusim.scenario import load_experiment
+from ipusim.scenario import load_job
 from ipusim.study.report import picture_window, run_files
-from ipusim.study.run import execute
-result = execute(load_experiment(sys.argv[1], sys.argv[2:]))
+from ipusim.runs.execute import execute
+result = execute(load_job(sys.argv[1], sys.argv[2:]))
 run_files(result, picture_window(result.timeline))
-print(len(result.timeline.start), len(result.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(len(result.timeline.start), len(result.job.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from ipusim.cli import main
 from ipusim.errors import OutOfMemoryError
-from ipusim.scenario.memory import ScenarioMemoryError
-from ipusim.study.run import execute, lay_out
+from ipusim.runs.execute import execute
+from ipusim.scenario import ScenarioMemoryError
 
 TIMED = """\
 system: {name: m2000}
@@ -77,16 +77,11 @@ optimizer: {type: sgd, learning_rate: 0.1}
         ),
     ],
 )
-def test_check_and_run_refuse_alike_at_the_value_to_change(load, change, place, remedy):
-    experiment = load(TIMED, change)
-    said = []
-    for door in (lay_out, execute):
-        with pytest.raises(ScenarioMemoryError) as caught:
-            door(experiment)
-        assert isinstance(caught.value, OutOfMemoryError)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    head, _, text = said[0].partition(": Out of memory on IPU ")
+def test_a_program_that_does_not_fit_is_refused_at_the_value_to_change(load, change, place, remedy):
+    with pytest.raises(ScenarioMemoryError) as caught:
+        load(TIMED, change)
+    assert isinstance(caught.value, OutOfMemoryError)
+    head, _, text = str(caught.value).partition(": Out of memory on IPU ")
     assert head.endswith(place)
     assert remedy in text
     assert text.endswith(" With memory: report it is run all the same.")
@@ -112,14 +107,14 @@ def test_recomputation_that_keeps_the_feeds_element_is_told_from_a_stage_that_ke
     """The first stage's FIFO keeps its input, which is the feed's element: no cut of the model makes it smaller."""
     keeps_input = ("pipeline.allow_recompute=true", "infeed.element_bytes=500 MiB")
     with pytest.raises(ScenarioMemoryError, match=r"^--set infeed.element_bytes: .* Make infeed.element_bytes smaller"):
-        lay_out(load(TIMED, *keeps_input))
+        load(TIMED, *keeps_input)
     with pytest.raises(ScenarioMemoryError, match=r"pipeline\.micro_batch_size: .* or cut the model into more stages"):
-        lay_out(load(TIMED, "pipeline.stages.1.stash_bytes=1 GiB", "pipeline.allow_recompute=true"))
+        load(TIMED, "pipeline.stages.1.stash_bytes=1 GiB", "pipeline.allow_recompute=true")
 
 
 def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(load):
     with pytest.raises(ScenarioMemoryError) as caught:
-        lay_out(load(COUNTED))
+        load(COUNTED)
     assert "scenario.yaml:16:21: pipeline.micro_batch_size: Out of memory on IPU 0: " in str(caught.value)
     assert "Make micro_batch_size smaller, or the samples: a whole element of the infeed" in str(caught.value)
     assert "more stages on" not in str(caught.value)
@@ -129,11 +124,11 @@ def test_what_a_weight_update_loads_is_no_matter_of_the_micro_batch(load):
     with pytest.raises(
         ScenarioMemoryError, match=r"pipeline\.device_mapping: .* in the weight update, .* Cut the model"
     ):
-        lay_out(load(TIMED, "system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=1 GiB"))
+        load(TIMED, "system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=1 GiB")
 
 
 def test_streaming_memory_that_is_too_small_is_said_where_it_stands(load):
     changes = ("system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=100 MiB")
-    assert not lay_out(load(TIMED, *changes))[1].too_large
+    assert not load(TIMED, *changes).memory.too_large
     with pytest.raises(ScenarioMemoryError, match=r"^--set system.streaming_memory.capacity: Out of Streaming Memory"):
-        lay_out(load(TIMED, *changes, "system.streaming_memory.capacity=1 MiB"))
+        load(TIMED, *changes, "system.streaming_memory.capacity=1 MiB")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.cli import main
-from ipusim.scenario import ScenarioError, load_experiment, load_scenario
+from ipusim.scenario import ScenarioError, load_job, load_request
 
 GOOD = """\
 # A small classifier in two stages.
@@ -502,7 +502,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 def test_the_scenario_that_all_cases_spoil_is_good() -> None:
     Path("good.yaml").write_text(GOOD)
-    assert load_experiment(Path("good.yaml")).name == "good"
+    assert load_job(Path("good.yaml")).name == "good"
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -511,7 +511,7 @@ def test_message(case: str, folder: Path) -> None:
     assert old in GOOD
     Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(Path("bad.yaml"))
+        load_job(Path("bad.yaml"))
     assert str(caught.value).splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
 
 
@@ -538,7 +538,7 @@ def test_problems_of_different_sections_are_reported_together_in_the_order_of_th
     text = text.replace("samples: 64", "samples: 2")
     Path("bad.yaml").write_text(text)
     with pytest.raises(ScenarioError) as caught:
-        load_experiment(Path("bad.yaml"))
+        load_job(Path("bad.yaml"))
     assert [problem.key for problem in caught.value.problems] == [
         "system.auto_select_ipus",
         "data.samples",
@@ -550,7 +550,7 @@ def test_problems_of_different_sections_are_reported_together_in_the_order_of_th
 def test_validation_reports_every_wrong_key_at_once() -> None:
     Path("bad.yaml").write_text(GOOD.replace("units: 8", "units: 0").replace("size: 8", "sise: 8"))
     with pytest.raises(ScenarioError) as caught:
-        load_scenario(Path("bad.yaml"))
+        load_request(Path("bad.yaml"))
     assert [problem.key for problem in caught.value.problems] == ["model.layers.1.units", "pipeline.micro_batch_sise"]
 
 
@@ -558,6 +558,6 @@ def test_validation_reports_every_wrong_key_at_once() -> None:
 def test_a_message_is_one_line_whatever_the_key() -> None:
     Path("bad.yaml").write_text(GOOD + '"two\\nlines": 1\n')
     with pytest.raises(ScenarioError) as caught:
-        load_scenario(Path("bad.yaml"))
+        load_request(Path("bad.yaml"))
     (line,) = str(caught.value).splitlines()
     assert line.startswith("bad.yaml:16:1: two lines: expected one of the keys")

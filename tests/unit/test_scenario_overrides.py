@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.scenario import ScenarioError, load_scenario
+from ipusim.scenario import ScenarioError, load_request
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.source import Source, parse_source
 
@@ -118,7 +118,7 @@ def test_overrides_that_fail_say_so_in_one_line(override: str, line: str, tmp_pa
     file = tmp_path / "s.yaml"
     file.write_text(TEXT)
     with pytest.raises(ScenarioError) as caught:
-        load_scenario(file, [override])
+        load_request(file, [override])
     assert str(caught.value) == line
 
 

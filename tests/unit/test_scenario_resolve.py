@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
-from ipusim.model.layer import LayerCost
-from ipusim.model.optimizers import SGD, Momentum
-from ipusim.model.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
-from ipusim.scenario import Experiment, ScenarioError, json_schema, load_experiment
+from ipusim.runs.job import Job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
 
@@ -63,25 +65,25 @@ def squares(x, labels):
 
 @pytest.fixture
 def load(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def load(text: str, *overrides: str) -> Experiment:
+    def load(text: str, *overrides: str) -> Job:
         (tmp_path / "f.py").write_text(FUNCTIONS)
         (tmp_path / "s.yaml").write_text(text)
-        return load_experiment(tmp_path / "s.yaml", overrides)
+        return load_job(tmp_path / "s.yaml", overrides)
 
     return load
 
 
-def workload(experiment: Experiment) -> Workload:
-    assert experiment.workload is not None
-    return experiment.workload
+def workload(experiment: Job) -> Workload:
+    assert experiment.workload(0) is not None
+    return experiment.workload(0)
 
 
 def test_defaults(load) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING)
-    assert (experiment.name, experiment.description) == ("s", "Trains a little.")
+    assert (experiment.name, experiment.request.description) == ("s", "Trains a little.")
     assert experiment.system == build_system("m2000", mapping=(0, 1))
     program = experiment.program
-    assert program.shape == PlanShape((0, 1), 8)
+    assert program.shape == PlanShape(mapping=(0, 1), micro_batches=8)
     assert (program.schedule, program.repeat_count, program.reduction) == ("grouped", 1, "SUM")
     assert program.infeed == Infeed(8 * (16 * 4 + 4), 3)
     assert program.outfeed == Outfeed(4, "ALL", 3)
@@ -147,7 +149,7 @@ def test_counts_feeds_and_repeats(load) -> None:  # type: ignore[no-untyped-def]
     ]
     experiment = load(TRAINING, *overrides)
     assert experiment.name == experiment.program.name == "other"
-    assert experiment.program.shape == PlanShape((1, 0), 8, recompute=True)
+    assert experiment.program.shape == PlanShape(mapping=(1, 0), micro_batches=8, recompute=True)
     assert experiment.program.reduction == workload(experiment).reduction == "MEAN"
     assert experiment.program.infeed == Infeed(2048, 1)
     assert experiment.program.outfeed == Outfeed(12, "LAST", 7)

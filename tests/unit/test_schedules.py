@@ -28,7 +28,7 @@ FOUR = (0, 1, 2, 3)
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 def test_time_steps_of_training(stages, rounds):
     mapping, count = tuple(range(stages)), 2 * stages * rounds
-    shape = PlanShape(mapping, count)
+    shape = PlanShape(mapping=mapping, micro_batches=count)
     grouped, interleaved, sequential = (find(name).plan(shape) for name in ("grouped", "interleaved", "sequential"))
     assert grouped.time_steps_with_work == count + 2 * stages - 1
     assert grouped.emitted == count + 2 * stages
@@ -43,7 +43,7 @@ def test_time_steps_of_training(stages, rounds):
 @pytest.mark.parametrize("stages", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", ["grouped", "interleaved"])
 def test_time_steps_of_inference(stages, name):
-    plan = find(name).plan(PlanShape(tuple(range(stages)), 3 * stages, training=False))
+    plan = find(name).plan(PlanShape(mapping=tuple(range(stages)), micro_batches=3 * stages, training=False))
     assert plan.time_steps_with_work == 3 * stages + stages - 1
     assert plan.emitted == 3 * stages + stages
     assert plan.fifo_depths == ()
@@ -51,7 +51,7 @@ def test_time_steps_of_inference(stages, name):
 
 @pytest.mark.parametrize("stages", [2, 4, 7])
 def test_fifo_depths(stages):
-    shape = PlanShape(tuple(range(stages)), 2 * stages)
+    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=2 * stages)
     depth = [find(name).plan(shape).fifo_depths for name in ("grouped", "interleaved", "sequential", "sharded")]
     assert depth[0] == tuple(2 * (stages - 1 - stage) for stage in range(stages))
     assert depth[1] == tuple(stages - 1 - stage for stage in range(stages))
@@ -62,7 +62,7 @@ def test_fifo_depths(stages):
     ("name", "held"), [("grouped", [7, 5, 3, 1]), ("interleaved", [4, 3, 2, 1]), ("sequential", [1, 1, 1, 1])]
 )
 def test_micro_batches_held_at_any_instant(name, held):
-    plan = find(name).plan(PlanShape(FOUR, 32))
+    plan = find(name).plan(PlanShape(mapping=FOUR, micro_batches=32))
     now, most = [0] * 4, [0] * 4
     for _, _, op in plan.ops():
         now[op.stage] += 1 if str(op)[0] == "F" else -1
@@ -74,7 +74,7 @@ def test_micro_batches_held_at_any_instant(name, held):
 @pytest.mark.parametrize("name", ["grouped", "interleaved"])
 def test_first_micro_batch_of_four_stages_ends_in_time_step_7(name):
     """The tutorial's figures count a forward and a backward column of a time-step apart: 11 and 8."""
-    plan = find(name).plan(PlanShape(FOUR, 8))
+    plan = find(name).plan(PlanShape(mapping=FOUR, micro_batches=8))
     ends = [time_step for time_step, _, op in plan.ops() if str(op) == "B0.0"]
     assert ends == [7]
     kinds = [{str(op)[0] for at, _, op in plan.ops() if at == time_step} for time_step in range(ends[0])]
@@ -96,20 +96,20 @@ def test_first_micro_batch_of_four_stages_ends_in_time_step_7(name):
     ],
 )
 def test_interleaved_offsets(mapping, training, right):
-    assert offsets(PlanShape(mapping, 1, training)) == right
+    assert offsets(PlanShape(mapping=mapping, micro_batches=1, training=training)) == right
 
 
 @pytest.mark.parametrize(("name", "overlap", "count"), [("grouped", 8, 12), ("interleaved", 4, 6), ("grouped", 8, 4)])
 def test_count_that_is_no_multiple(name, overlap, count):
     with pytest.raises(CountError) as caught:
-        find(name).plan(PlanShape(FOUR, count))
+        find(name).plan(PlanShape(mapping=FOUR, micro_batches=count))
     text = f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}."
     assert str(caught.value) == text + ALSO_CALLED
 
 
 def test_count_of_zero():
     with pytest.raises(CountError) as caught:
-        find("grouped").plan(PlanShape(FOUR, 0))
+        find("grouped").plan(PlanShape(mapping=FOUR, micro_batches=0))
     text = "The number of iterations of the pipeline must be at least 8, but it is 0."
     assert str(caught.value) == text + ALSO_CALLED
 
@@ -123,13 +123,13 @@ def test_count_of_zero():
 )
 def test_count_out_of_range(count, text):
     with pytest.raises(CountError) as caught:
-        find("sequential").plan(PlanShape(FOUR, count))
+        find("sequential").plan(PlanShape(mapping=FOUR, micro_batches=count))
     assert str(caught.value) == text
 
 
 def test_interleaved_training_refuses_repeated_ipus():
     with pytest.raises(UnsupportedProgramError) as caught:
-        find("interleaved").plan(PlanShape((0, 1, 0), 6))
+        find("interleaved").plan(PlanShape(mapping=(0, 1, 0), micro_batches=6))
     assert isinstance(caught.value, NotImplementedError)
     assert str(caught.value) == (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device "
@@ -140,13 +140,13 @@ def test_interleaved_training_refuses_repeated_ipus():
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential"])
 def test_a_pipeline_needs_two_stages(name):
     with pytest.raises(ProgramError) as caught:
-        find(name).plan(PlanShape((0,), 4))
+        find(name).plan(PlanShape(mapping=(0,), micro_batches=4))
     assert str(caught.value) == "Pipeline requires at least two computational stages."
 
 
 def test_single_refuses_two_ipus():
     with pytest.raises(ProgramError, match=r"runs on one IPU, but the stages are mapped to IPUs 0, 1; use 'sharded'"):
-        find("single").plan(PlanShape((0, 1), 4))
+        find("single").plan(PlanShape(mapping=(0, 1), micro_batches=4))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_schedule_of_ones_own():
     mine = Schedule("mine", backwards_first, lambda shape: (0,), True, "as Sequential")
     registry.register(mine)
     try:
-        assert find("Mine").plan(PlanShape((0, 1), 2)).schedule == "mine"
+        assert find("Mine").plan(PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
         assert registry.names()[-1] == "mine"
         with pytest.raises(ProgramError, match="a schedule named 'mine' exists already"):
             registry.register(mine)
@@ -258,15 +258,15 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
     mine(recomputation_modes=("RecomputeThenBackpropagate",))
     assert load(TIMED, "pipeline.allow_recompute=true").program.shape.recompute
     with pytest.raises(UnsupportedProgramError, match="does not support 'Recompute_and_backpropagate_interleaved'"):
-        find("mine").plan(PlanShape((0, 1), 4, recompute_inline=True))
+        find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=4, recompute_inline=True))
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         (
-            lambda plan: find("grouped").plan(replace(plan.shape, count=2 * plan.shape.count)),
-            "schedule 'mine': expected a Plan of count 8, got one of 16",
+            lambda plan: find("grouped").plan(replace(plan.shape, micro_batches=2 * plan.shape.micro_batches)),
+            "schedule 'mine': expected a Plan of micro_batches 8, got one of 16",
         ),
         (
             lambda plan: find("grouped").plan(replace(plan.shape, mapping=(1, 0))),
@@ -291,7 +291,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
 def test_a_plan_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
     mine(change)
     with pytest.raises(PlanError) as direct:
-        find("mine").plan(PlanShape((0, 1), 8))
+        find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=8))
     assert text in str(direct.value)
     with pytest.raises(IpusimError) as caught:
         load(TIMED)
@@ -330,12 +330,12 @@ def test_recomputation_modes(name, mode, used):
     [
         (
             "sequential",
-            PlanShape((0, 1), 4, recompute=True),
+            PlanShape(mapping=(0, 1), micro_batches=4, recompute=True),
             "Pipeline schedule Sequential does not support 'Recompute_then_backpropagate' recomputation mode.",
         ),
         (
             "interleaved",
-            PlanShape((0, 1), 4, recompute_inline=True),
+            PlanShape(mapping=(0, 1), micro_batches=4, recompute_inline=True),
             "Pipeline schedule Interleaved does not support 'Recompute_and_backpropagate_interleaved' recomputation "
             "mode.",
         ),
@@ -348,7 +348,10 @@ def test_recomputation_modes_that_a_schedule_has_not(name, shape, text):
 
 
 def test_recomputation_inside_the_backward_pass_adds_no_operation():
-    plain, inline = (find("grouped").plan(PlanShape(FOUR, 8, recompute_inline=again)) for again in (False, True))
+    plain, inline = (
+        find("grouped").plan(PlanShape(mapping=FOUR, micro_batches=8, recompute_inline=again))
+        for again in (False, True)
+    )
     assert (plain.table == inline.table).all()
     text = format_grid(inline)
     assert "training with recomputation inside backward" in text

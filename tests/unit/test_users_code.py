@@ -13,7 +13,7 @@ from ipusim.cli import main
 from ipusim.errors import IpusimError, ModelError
 from ipusim.ipu import get_variable, optimizers
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.study.run import execute
+from ipusim.runs.execute import execute
 
 SCENARIO = """\
 system: {name: m2000}

@@ -1,0 +1,113 @@
+"""What the arithmetic of a run gave: losses, outputs, weights and evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.evaluate import Evaluation
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.timeline import NONE
+
+#: Name of a training program's result that is its loss.
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one micro-batch of one replica, as the outfeed handed it to the host.
+
+    With an accumulated outfeed it is the sum over all ``micro_batches`` of an execution, and ``micro_batch`` is NONE.
+    """
+
+    step: int
+    execution: int
+    micro_batch: int
+    loss: float
+    replica: int = 0
+    micro_batches: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """What the arithmetic gave.
+
+    Attributes:
+        losses: whatever losses reached the host, those of the replicas side by side; empty without a loss.
+        outputs: other arrays that reached the host, by name; each has a row for each time that the outfeed was
+            used: (results, batch, ...), or (results, replicas, batch, ...) where there are several replicas.
+        weights: final parameters, keyed ``layer/W``.
+        evaluations: (steps behind, evaluation on held-out data), in order.
+        constant_loss: loss of the best predictor that ignores its input.
+        not_finite: what made the first value that is not finite in the first micro-batch; empty where there is none.
+    """
+
+    losses: tuple[Loss, ...]
+    outputs: dict[str, npt.NDArray[Any]]
+    weights: dict[str, npt.NDArray[Any]]
+    evaluations: tuple[tuple[int, Evaluation], ...]
+    constant_loss: float | None
+    not_finite: str = ""
+
+    @cached_property
+    def mean_loss_by_step(self) -> dict[int, float]:
+        """The mean over the micro-batches of each step whose losses reached the host."""
+        found: dict[int, list[float]] = {}
+        for loss in self.losses:
+            found.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
+        return {step: float(np.mean(losses)) for step, losses in found.items()}
+
+    def mean_loss(self, step: int) -> float:
+        """Return the mean loss of one step."""
+        return self.mean_loss_by_step[step]
+
+    @property
+    def warning(self) -> str:
+        """A sentence where no loss is a finite number, from the first micro-batch on; else empty."""
+        if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
+            return ""
+        losses = "Every loss is NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
+        return f"{losses}, from the first micro-batch on: the first value that is not finite is from {self.not_finite}."
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The first step with a loss that is not finite; None when all are, or none ever was."""
+        if self.warning:
+            return None
+        return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
+
+
+def received(
+    program: PipelineProgram, results: Sequence[Sequence[tuple[Any, ...]]]
+) -> tuple[tuple[Loss, ...], dict[str, npt.NDArray[Any]]]:
+    """Return losses and other outputs from what each replica's outfeed carried, element by element."""
+    losses: tuple[Loss, ...] = ()
+    outputs = {}
+    for place, name in enumerate(program.outfeed.kept_names):
+        columns = [[element[place] for element in elements] for elements in results]
+        if name == LOSS and all(np.ndim(value) == 0 for value in columns[0]):
+            losses = tuple(_losses(program, columns))
+        elif len(columns) > 1:
+            outputs[name] = np.stack([np.stack(column) for column in columns], axis=1)
+        else:
+            outputs[name] = np.stack(columns[0])
+    return losses, outputs
+
+
+def _losses(program: PipelineProgram, columns: Sequence[Sequence[Any]]) -> Iterator[Loss]:
+    sent = program.outfeed_elements
+    for index, values in enumerate(zip(*columns, strict=True)):
+        if program.outfeed.accumulate:
+            execution, micro_batch, summed = index, NONE, program.shape.micro_batches
+        else:
+            group, place = divmod(index, len(sent.micro_batches))
+            execution, micro_batch, summed = (group + 1) * sent.period - 1, sent.micro_batches[place], 1
+        step = execution // program.repeat_count
+        for replica, value in enumerate(values):
+            yield Loss(step, execution, micro_batch, float(value), replica, summed)

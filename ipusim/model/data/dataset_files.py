@@ -1,0 +1,143 @@
+"""Datasets that others made: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import FileError, ModelError
+from ipusim.files import Readable, open_file, read_arrays, read_up_to
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layer import Array
+
+#: Type byte of an IDX file's magic number, and the big-endian type of its data
+#: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
+_IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+_GZIP: Final = b"\x1f\x8b"
+#: Most axes that a NumPy array has.
+_MOST_AXES: Final = 64
+#: Most classes that labels may name; a larger number is a mistake in the file.
+_MOST_CLASSES: Final = 2**20
+
+
+def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
+    """Return the 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships, scaled to [0, 1].
+
+    Raises ModelError when scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]") from None
+    bunch = load_digits()
+    return Dataset((bunch.images / 16).astype(dtype), bunch.target.astype(np.int32), 10, "digits")
+
+
+def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Dataset:
+    """Return the dataset of an images file and a labels file in the MNIST format, plain or gzipped.
+
+    Inputs become ``dtype``; pixels of one byte are scaled to [0, 1]. The
+    classes are 0 to the largest label. Raises ModelError for a file that is
+    missing, is not of this format, or is shorter or longer than its header says.
+    """
+    x = read_idx(images)
+    y = read_idx(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ModelError(f"{labels}: expected one whole-number label for each image, got {y.dtype} of shape {y.shape}")
+    if x.ndim < 2:
+        raise ModelError(f"{images}: expected images of at least one axis each, got data of shape {x.shape}")
+    if len(x) != len(y):
+        raise ModelError(f"{images} holds {len(x)} images but {labels} {len(y)} labels: each image needs one")
+    inputs = _converted(x, dtype)
+    if x.dtype == np.uint8:
+        inputs /= inputs.dtype.type(255)
+    return Dataset(inputs, *_classes(y, labels), images.name)
+
+
+def _converted(array: Array, dtype: npt.DTypeLike) -> Array:
+    """Return the array in a floating-point dtype; what is too large becomes infinite, which Dataset refuses."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _classes(labels: Array, path: Path) -> tuple[Array, int]:
+    """Return whole-number labels as int32, and the number of classes, 0 to the largest label."""
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or most >= _MOST_CLASSES:
+        raise ModelError(f"{path}: expected class numbers from 0 to {_MOST_CLASSES - 1}, got {least} to {most}")
+    return labels.astype(np.int32), most + 1
+
+
+def read_idx(path: Path) -> Array:
+    """Return the array of one IDX file, gzipped or not; raises ModelError as :func:`idx` does."""
+    try:
+        with open_file(path) as file:
+            zipped = file.read(2) == _GZIP
+            file.seek(0)
+            return _idx_array(gzip.GzipFile(fileobj=file) if zipped else file)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: the gzip data is damaged: {error}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except FileError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _idx_array(file: Readable) -> Array:
+    """Read no more than the header says, and raise FileError where the file has less or more."""
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES or start[3] == 0:
+        raise FileError(
+            "not an IDX file: expected a magic number of two zero bytes, a type from 08 to 0e "
+            f"and a number of axes, got {start.hex(' ') or 'nothing'}"
+        )
+    dtype, axes = np.dtype(_IDX_TYPES[start[2]]), start[3]
+    header = 4 + 4 * axes
+    sizes = file.read(4 * axes)
+    if len(sizes) < 4 * axes:
+        raise FileError(f"the header of {axes} axes needs {header} bytes, the file has {4 + len(sizes)}")
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    if axes > _MOST_AXES:
+        raise FileError(f"expected at most {_MOST_AXES} axes, got {axes}")
+    if 0 in shape:
+        raise FileError(f"the header says shape {shape}, which holds nothing")
+    wanted = math.prod(shape) * dtype.itemsize
+    data = read_up_to(file, wanted)
+    if len(data) < wanted or file.read(1):
+        has = f"{header + len(data)}" if len(data) < wanted else "more"
+        raise FileError(f"the header says shape {shape}, {header + wanted} bytes in all, the file has {has}")
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt.DTypeLike = np.float32) -> Dataset:
+    """Return the dataset of two arrays, named ``x`` and ``y``, of a NumPy archive.
+
+    Inputs and targets become ``dtype``, or inputs with ``tokens`` int32, for an embedding. Whole-number
+    labels are classes 0 to the largest label, floating-point ones the targets of a
+    regression. Raises ModelError for a file that is missing or no archive, or an
+    array that is missing, holds no numbers, or should hold tokens and does not.
+    """
+    try:
+        with open_file(path) as file:
+            arrays = read_arrays(file, (x, y))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except FileError as error:
+        raise ModelError(f"{path}: {error}") from None
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iuf" or array.ndim == 0 or array.size == 0:
+            raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")
+    inputs, labels = arrays[x], arrays[y]
+    if tokens and (inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() > np.iinfo(np.int32).max):
+        raise ModelError(f"{path}: expected array {x!r} to hold tokens, whole numbers from 0, got {inputs.dtype}")
+    inputs = inputs.astype(np.int32) if tokens else _converted(inputs, dtype)
+    if labels.dtype.kind == "f":
+        return Dataset(inputs, _converted(labels, dtype), None, path.name)
+    return Dataset(inputs, *_classes(labels, path), path.name)

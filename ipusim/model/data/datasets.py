@@ -1,0 +1,87 @@
+"""A dataset: samples and labels in memory, checked once, and split into training and held-out parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array, Loss, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...).
+
+    Raises ModelError for no samples, unequal lengths, values that are not finite,
+    or class numbers outside ``classes``.
+
+    Attributes:
+        x: the inputs.
+        y: class numbers (int32), or floating-point targets.
+        classes: the number of classes; None for a regression.
+        name: what messages call it.
+    """
+
+    x: Array
+    y: Array
+    classes: int | None = None
+    name: str = "dataset"
+
+    def __post_init__(self) -> None:
+        """Check that every later reader may rely on the arrays."""
+        if len(self.x) == 0:
+            raise ModelError(f"{self.name}: no samples")
+        if len(self.x) != len(self.y):
+            raise ModelError(f"{self.name}: {len(self.x)} samples but {len(self.y)} labels: each sample needs one")
+        for what, array in (("inputs", self.x), ("labels", self.y)):
+            if array.dtype.kind not in "iuf":
+                raise ModelError(f"{self.name}: expected numbers as {what}, got {array.dtype}")
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ModelError(f"{self.name}: {what} hold values that are not finite")
+        if self.classes is not None and (self.y.min() < 0 or self.y.max() >= self.classes):
+            raise ModelError(
+                f"{self.name}: expected class numbers from 0 to {self.classes - 1}, "
+                f"got {self.y.min()} to {self.y.max()}"
+            )
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.x)
+
+    @property
+    def sample_shape(self) -> Shape:
+        """The shape of one sample."""
+        return self.x.shape[1:]
+
+    def astype(self, dtype: npt.DTypeLike) -> Dataset:
+        """Return the dataset with its floating-point arrays in ``dtype``; whole numbers stay."""
+        x, y = (a.astype(dtype, copy=False) if a.dtype.kind == "f" else a for a in (self.x, self.y))
+        return replace(self, x=x, y=y)
+
+    def split(self, hold_out: float, seed: int) -> tuple[Dataset, Dataset]:
+        """Return a training part and a held-out part, drawn at random without overlap.
+
+        ``hold_out`` below 1 is a fraction of the samples, rounded to the nearest
+        whole number; from 1 it is a whole number of samples. Raises ModelError when
+        either part would be empty.
+        """
+        held = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
+        if not (0 < held < len(self) and held == int(held)):
+            most = len(self) - 1
+            right = f"a fraction between 0 and 1, or a number from 1 to {most}" if most > 1 else "more samples"
+            raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
+        order = np.random.default_rng([seed, len(self)]).permutation(len(self))
+        train, test = order[int(held) :], order[: int(held)]
+        return replace(self, x=self.x[train], y=self.y[train]), replace(self, x=self.x[test], y=self.y[test])
+
+
+def constant_predictor_loss(dataset: Dataset, loss: Loss) -> float | None:
+    """Return the loss of the best predictor that ignores its input, in this dataset's measure.
+
+    The entropy of the class frequencies for cross entropy, the variance of the
+    targets for mean squared error; None for a loss of a user's own.
+    """
+    return loss.constant_loss(dataset.y)

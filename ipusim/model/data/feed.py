@@ -1,0 +1,80 @@
+"""A feed: the endless stream of micro-batches that an infeed queue takes from a dataset."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layer import Array
+
+
+class MicroBatches(Protocol):
+    """Whatever hands out micro-batches by their number."""
+
+    def element(self, index: int) -> tuple[Any, Array | None]:
+        """Return what the first stage takes of micro-batch ``index``, and the labels beside it, if any."""
+        ...
+
+
+class Feed:
+    """Micro-batches of ``batch_size`` samples, without end.
+
+    Each epoch takes the samples in a new order drawn from (seed, epoch) and drops
+    the remainder that fills no micro-batch, as ``shuffle``, ``batch`` with
+    ``drop_remainder`` and ``repeat`` of tf.data do. Every element depends on the
+    dataset, the seed and its number alone. Without shuffling each epoch takes the
+    samples as they lie. Raises ModelError for a batch size that the dataset
+    cannot fill once.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> None:
+        """Describe the stream; no sample is touched yet."""
+        if not 1 <= batch_size <= len(dataset):
+            raise ModelError(
+                f"{dataset.name}: expected a micro-batch size from 1 to its {len(dataset)} samples, got {batch_size}"
+            )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffle = shuffle
+        self._epoch = -1
+        self._order = np.empty(0, np.int64)
+
+    def __repr__(self) -> str:
+        """Name the dataset, batch size and seed."""
+        order = f"seed {self.seed}" if self.shuffle else "in order"
+        return f"<Feed of {self.dataset.name}: {self.epoch_elements} x {self.batch_size} samples, {order}>"
+
+    @property
+    def epoch_elements(self) -> int:
+        """The micro-batches of one epoch."""
+        return len(self.dataset) // self.batch_size
+
+    def element(self, index: int) -> tuple[Array, Array]:
+        """Return inputs and labels of micro-batch ``index``, counted from 0 over all epochs.
+
+        Going on within an epoch costs a gather of the samples; another epoch costs
+        drawing its order anew.
+        """
+        epoch, place = divmod(index, self.epoch_elements)
+        start = place * self.batch_size
+        if not self.shuffle:
+            return self.dataset.x[start : start + self.batch_size], self.dataset.y[start : start + self.batch_size]
+        if epoch != self._epoch:
+            self._order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
+            self._epoch = epoch
+        rows = self._order[start : start + self.batch_size]
+        return self.dataset.x.take(rows, axis=0), self.dataset.y.take(rows, axis=0)
+
+    @property
+    def label_bytes(self) -> int:
+        """Bytes of one micro-batch's labels."""
+        return self.batch_size * (self.dataset.y.nbytes // len(self.dataset))
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one micro-batch, labels included."""
+        return self.batch_size * (self.dataset.x.nbytes // len(self.dataset)) + self.label_bytes

@@ -1,0 +1,104 @@
+"""Synthetic datasets: seeded, learnable, of any shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layer import Shape
+
+#: Length of a class prototype: about that of an MNIST image with pixels in [0, 1], so that
+#: learning rates that suit the one suit the other.
+_PROTOTYPE_LENGTH: Final = 8.0
+
+
+def synthetic_classes(shape: Shape, classes: int, samples: int, noise: float = 0.25, seed: int = 0) -> Dataset:
+    """Return ``samples`` points of ``shape`` in ``classes`` classes, as equally many of each as can be.
+
+    A class is a pair of opposite points with Gaussian noise around them: every
+    class has the same mean, so no linear classifier beats guessing, and one hidden
+    layer suffices. The classes' directions are orthogonal; when there are more
+    classes than dimensions they share directions at growing distances.
+
+    Args:
+        shape: of one sample.
+        classes: how many, at least 2.
+        samples: how many, at least one for each class.
+        noise: length of the noise as a share of a prototype's length, in the root mean square.
+        seed: of all draws.
+    """
+    if classes < 2:
+        raise ModelError(f"synthetic classes: expected at least 2 classes, got {classes}")
+    if samples < classes:
+        raise ModelError(f"synthetic classes: expected at least {classes} samples, one a class, got {samples}")
+    _check(shape, noise)
+    rng = np.random.default_rng(seed)
+    size = math.prod(shape)
+    directions, _ = np.linalg.qr(rng.standard_normal((size, min(size, classes))))  # orthonormal columns
+    number = np.arange(classes)
+    lengths = _PROTOTYPE_LENGTH * (1 + number // size)
+    prototypes = directions.T[number % size] * lengths[:, None]  # (classes, size)
+    labels = rng.permutation(np.arange(samples) % classes)
+    signs = rng.choice((-1.0, 1.0), (samples, 1))
+    x = signs * prototypes[labels]
+    x += (noise * _PROTOTYPE_LENGTH / math.sqrt(size)) * rng.standard_normal(x.shape)
+    return Dataset(x.reshape(samples, *shape).astype(np.float32), labels.astype(np.int32), classes, "synthetic")
+
+
+def synthetic_targets(shape: Shape, target_shape: Shape, samples: int, noise: float = 0.0, seed: int = 0) -> Dataset:
+    """Return Gaussian points of ``shape`` and targets of ``target_shape`` for a regression.
+
+    The targets are tanh of a random linear map, which a layer with tanh can learn
+    exactly, plus Gaussian noise of standard deviation ``noise``: the least mean
+    squared error is ``noise`` squared.
+    """
+    if samples < 1:
+        raise ModelError(f"synthetic targets: expected at least 1 sample, got {samples}")
+    _check(shape, noise)
+    _check(target_shape, noise)
+    rng = np.random.default_rng(seed)
+    size, outputs = math.prod(shape), math.prod(target_shape)
+    x = rng.standard_normal((samples, size))
+    teacher = rng.standard_normal((size, outputs)) * (1.5 / math.sqrt(size))
+    y = np.tanh(x @ teacher) + noise * rng.standard_normal((samples, outputs))
+    return Dataset(
+        x.reshape(samples, *shape).astype(np.float32),
+        y.reshape(samples, *target_shape).astype(np.float32),
+        None,
+        "synthetic",
+    )
+
+
+def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 0.1, seed: int = 0) -> Dataset:
+    """Return sequences of ``length`` tokens below ``vocabulary``; the label of each token is the next one.
+
+    A token follows from the two before it: their sum, modulo the vocabulary, under
+    names given at random; with probability ``noise`` it is any token instead. One
+    token alone says nothing of the next, so a model must look at two places.
+    """
+    if length < 1 or samples < 1:
+        raise ModelError(f"synthetic tokens: expected samples of at least 1 token, got {samples} of {length}")
+    if vocabulary < 2:
+        raise ModelError(f"synthetic tokens: expected a vocabulary of at least 2 tokens, got {vocabulary}")
+    if not 0 <= noise <= 1:
+        raise ModelError(f"synthetic tokens: expected noise from 0 to 1, got {noise}")
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(vocabulary)
+    tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also what noise puts in
+    follows = rng.random((samples, length + 1)) >= noise
+    for place in range(2, length + 1):
+        next_tokens = names[(tokens[:, place - 1] + tokens[:, place - 2]) % vocabulary]
+        tokens[:, place] = np.where(follows[:, place], next_tokens, tokens[:, place])
+    tokens = tokens.astype(np.int32)
+    return Dataset(tokens[:, :-1].copy(), tokens[:, 1:].copy(), vocabulary, "synthetic tokens")
+
+
+def _check(shape: Shape, noise: float) -> None:
+    if any(size < 1 for size in shape):
+        raise ModelError(f"synthetic data: expected sizes from 1 upwards in a shape, got {shape}")
+    if not (math.isfinite(noise) and noise >= 0):
+        raise ModelError(f"synthetic data: expected noise of 0 or more, got {noise}")

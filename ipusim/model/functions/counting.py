@@ -1,0 +1,280 @@
+"""Counts the work of a Python function of arrays, and of its gradient, by tracing both with autograd.
+
+The function runs under a trace of its own, whose nodes note what each NumPy call
+does. Its gradient runs inside the same trace, so the calls of the backward pass
+are counted by the same rules:
+
+- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
+  multiply-accumulate for each combination of all their indices (einsum over all its
+  operands at once, whatever order it contracts them in);
+- sums, means, maxima and the like: one operation for each element read;
+- exp, log, tanh and other elementary functions: ELEMENTARY_FLOPS for each element;
+- views, indexing, joining and copying: no arithmetic;
+- anything else: one operation for each element written.
+
+Operands and results of every call but a change of view add to the memory traffic.
+A product begins a step of its own, and takes its operands over the exchange; products in
+a row that share one (those of a layer's two gradients, of queries, keys and values) begin
+together, and it travels once. Other calls go on with what lies on the tiles. A layer of
+this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`).
+Comparisons and other functions without a gradient, and calls on constants alone,
+are not seen and cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import VJPNode
+from autograd.tracer import Node, getval, new_box, notrace_primitives, register_notrace, trace_stack
+
+from ipusim.errors import ModelError
+from ipusim.model.functions.gradient import pullback, pullback_of_several
+from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.layers.kept_arrays import root_of
+from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, View
+from ipusim.model.profile import Work
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PRODUCTS: Final = _names(
+    "dot inner outer tensordot dot_adjoint_0 dot_adjoint_1 tensordot_adjoint_0 tensordot_adjoint_1"
+)
+_ELEMENTARY: Final = _names(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
+    "arctanh sqrt power logaddexp logaddexp2 sinc erf erfc expit logit"
+)
+_REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
+_VIEWS: Final = _names(
+    "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
+    "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict"
+)
+_MOVES: Final = _names(
+    "concatenate_args array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
+    "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
+)
+#: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
+_REFUSED: Final = _names(
+    "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
+    "rfftn irfft irfft2 irfftn"
+)
+
+
+@dataclass
+class Step:
+    """What runs between two exchanges: counts as in :class:`Tally`, and elements that come over the exchange."""
+
+    macs: int = 0
+    flops: int = 0
+    elements: int = 0
+    exchanged: int = 0
+
+    def work(self, itemsize: int) -> Work:
+        """Return it as the work of one superstep."""
+        return Work(self.macs, self.flops, self.elements * itemsize, self.exchanged * itemsize, itemsize)
+
+
+class Tally:
+    """Running counts: multiply-accumulates, other operations, and elements read or written.
+
+    Attributes:
+        steps: the same, step by step; the work of a layer of this package is a step by itself.
+        touched_bytes: operands and result of the call where they are largest, weights left out.
+        layer_weight_bytes: parameters of the layer where they are largest.
+    """
+
+    def __init__(self, weights: Iterable[Array] = ()) -> None:
+        """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them."""
+        self.macs = 0
+        self.flops = 0
+        self.elements = 0
+        self.steps: list[Step | Work] = []
+        self.touched_bytes = 0
+        self.layer_weight_bytes = 0
+        self._weights = {id(root_of(array)): array for array in weights}
+        self._forward = True
+        #: Operands of the products of the step that is open; held, so that no other array takes their place.
+        self._operands: dict[int, Array] | None = None
+
+    def __sub__(self, earlier: Tally) -> Tally:
+        """Return what was counted since ``earlier``."""
+        later = Tally()
+        later.macs = self.macs - earlier.macs
+        later.flops = self.flops - earlier.flops
+        later.elements = self.elements - earlier.elements
+        return later
+
+    def turn(self) -> list[Step | Work]:
+        """End the forward pass: return its steps, and count those of the backward pass."""
+        found, self.steps = self.steps, []
+        self._forward, self._operands = False, None
+        return found
+
+    def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
+        """Add one call of the NumPy function ``name``."""
+        if name in _REFUSED:
+            raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
+        if name in _VIEWS:
+            return
+        if args and isinstance(args[0], Call):
+            self._note_layer(args[0], value, args[1:])
+            return
+        before = self.macs, self.flops, self.elements
+        self._count(name, value, args)
+        arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
+        products = self.macs > before[0]
+        exchanged = self._exchanged(arrays) if products else 0
+        if not self.steps or isinstance(self.steps[-1], Work):
+            self.steps.append(Step())
+        step = self.steps[-1]
+        assert isinstance(step, Step)
+        step.macs += self.macs - before[0]
+        step.flops += self.flops - before[1]
+        step.elements += self.elements - before[2]
+        step.exchanged += exchanged
+        read = sum(array.nbytes for array in arrays if id(root_of(array)) not in self._weights)
+        self.touched_bytes = max(self.touched_bytes, read + np.asarray(value).nbytes)
+
+    def _note_layer(self, call: Call, value: Any, args: Sequence[Any]) -> None:
+        """Add a pass of a layer: forward its input and parameters, backward whether the input's gradient is needed."""
+        self._operands = None
+        if not self._forward:
+            self.steps.append(call.cost(args[0]).backward)
+            return
+        self.steps.append(call.cost().forward)
+        x, *parameters = args
+        left = 0 if call.labels is not None else value.nbytes
+        moves = not isinstance(call.layer, View)
+        self.touched_bytes = max(self.touched_bytes, (x.nbytes + left) * moves)
+        self.layer_weight_bytes = max(self.layer_weight_bytes, sum(array.nbytes for array in parameters))
+
+    def _exchanged(self, operands: Sequence[Array]) -> int:
+        """Return the elements that a product takes over the exchange, in a step of its own unless it shares some."""
+        roots = {id(root_of(array)): array for array in operands}
+        activations = roots.keys() - self._weights.keys()
+        if self._operands is None or not activations & self._operands.keys():
+            self.steps.append(Step())
+            self._operands = {}
+        travelling = activations if self._forward else roots.keys()
+        found = sum(roots[key].size for key in travelling if key not in self._operands)
+        self._operands |= roots
+        return found
+
+    def _count(self, name: str, value: Any, args: Sequence[Any]) -> None:
+        """Add the arithmetic and the memory traffic of one call."""
+        read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
+        written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
+        self.elements += sum(read) + written
+        if name in _PRODUCTS:
+            # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
+            self.macs += math.isqrt(math.prod(read) * written)
+        elif name == "matmul":
+            self.macs += written * np.shape(args[0])[-1]
+        elif name == "einsum":
+            self.macs += _einsum_combinations(args)
+        elif name in _ELEMENTARY:
+            self.flops += written * ELEMENTARY_FLOPS
+        elif name in _REDUCTIONS:
+            self.flops += sum(read)
+        elif name not in _MOVES:
+            self.flops += written
+
+
+def _einsum_combinations(args: Sequence[Any]) -> int:
+    inputs, _, operands = anp.parse_einsum_input(*args)
+    sizes: dict[str, int] = {}
+    for indices, operand in zip(inputs.split(","), operands, strict=True):
+        for index, size in zip(indices, np.shape(operand), strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
+    return math.prod(sizes.values())
+
+
+class CountingNode(Node):  # type: ignore[misc]
+    """A call in the trace that notes itself in the tally of the trace's roots."""
+
+    __slots__ = ("tally",)
+
+    def __init__(self, value: Any, fun: Any, args: Any, _kwargs: Any, _argnums: Any, parents: Any) -> None:
+        """Note the call; autograd makes one node for each."""
+        self.tally = parents[0].tally
+        self.tally.note(fun.__name__, value, args)
+
+    def initialize_root(self, tally: Tally) -> None:
+        """Start a trace that counts into ``tally``."""
+        self.tally = tally
+
+
+# Functions that autograd does not differentiate return plain arrays and numbers here too.
+for _function in tuple(notrace_primitives[VJPNode]):
+    register_notrace(CountingNode, _function)
+
+
+def count_passes(
+    function: Callable[..., Any], arrays: Sequence[Array], wanted: Sequence[int]
+) -> tuple[Tally, Tally, Array]:
+    """Return the counts of ``function(*arrays)``, of its gradient by the arguments ``wanted``, and its result.
+
+    ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
+    what cannot be counted.
+    """
+    both = Tally()
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+        boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
+        pull, result = pullback(function, boxes, wanted)
+        forward = copy(both)
+        y = np.asarray(getval(result))
+        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both)))
+    return forward, both - forward, y
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The work of both passes of a function, superstep by superstep, and what it touches (see :class:`Tally`)."""
+
+    forward: tuple[Work, ...]
+    backward: tuple[Work, ...]
+    touched_bytes: int
+    layer_weight_bytes: int
+
+
+def count_several(
+    function: Callable[..., Sequence[Any]],
+    arrays: Sequence[Array],
+    wanted: Sequence[int],
+    pulled: Sequence[int],
+    *,
+    weights: Sequence[Array],
+    itemsize: int,
+) -> Counted:
+    """Do as :func:`count_passes` for a function of several results.
+
+    ``pulled`` are the places of the results whose gradients come back, ``weights`` those of
+    ``arrays`` that lie on the tiles, ``itemsize`` the bytes of an element. Arrays that are not
+    floating-point are passed on as they are, and calls on them alone are not counted.
+    """
+    tally = Tally(weights)
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+
+        def counted(array: Any) -> Any:
+            return new_box(array, trace, CountingNode.new_root(tally)) if array.dtype.kind == "f" else array
+
+        pull, results = pullback_of_several(function, [counted(array) for array in arrays], wanted)
+        forward, touched = tally.turn(), tally.touched_bytes
+        ones = [np.ones_like(np.asarray(getval(result))) for result in results]
+        pull([counted(one) if place in pulled else None for place, one in enumerate(ones)])
+    there, back = (
+        tuple(step if isinstance(step, Work) else step.work(itemsize) for step in steps)
+        for steps in (forward, tally.steps)
+    )
+    return Counted(there, back, touched, tally.layer_weight_bytes)

@@ -1,0 +1,102 @@
+"""The gradient of a Python function by several of its arguments, taken with autograd's tracer.
+
+``autograd.make_vjp`` takes several arguments as one tuple, whose container costs a
+zero-filled copy of every argument for each argument: on a 784 x 256 kernel that is
+a third of the time of both passes. Here each argument is a root of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.core import VJPNode, add_outgrads
+from autograd.tracer import getval, isbox, new_box, toposort, trace_stack
+
+from ipusim.model.functions.traced_array import refusing_plain_numpy
+
+#: From the gradient of the result to the gradient of each wanted argument, in their order.
+Pullback = Callable[[Any], list[Any]]
+
+
+def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[Pullback, Any]:
+    """Evaluate ``function(*arrays)``; return what takes gradients back to the ``wanted`` arguments, and the result.
+
+    ``function`` is written with ``autograd.numpy``. An argument that the result does
+    not depend on has a gradient of zeros. Returned gradients may share memory with
+    each other and with the gradient that came in. Raises UntraceableError for plain
+    NumPy on what depends on a wanted argument.
+    """
+    roots = {index: VJPNode.new_root() for index in wanted}
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+        result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
+    depends = isbox(result) and result._trace == trace
+    end, value = (result._node, result._value) if depends else (None, result)
+
+    def pull(grad: Any) -> list[Any]:
+        pending = {} if end is None else {end: (grad, False)}
+        for node in [] if end is None else toposort(end):
+            if node.parents:
+                arriving, _ = pending.pop(node)
+                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
+                    pending[parent] = add_outgrads(pending.get(parent), part)
+        return [
+            pending[root][0] if root in pending else np.zeros_like(getval(arrays[index]))
+            for index, root in roots.items()
+        ]
+
+    return pull, value
+
+
+class _Ends:
+    """What several results hang on, as one node to begin the walk back from."""
+
+    def __init__(self, parents: list[Any]) -> None:
+        self.parents = parents
+
+
+def pullback_of_several(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+) -> tuple[Pullback, tuple[Any, ...]]:
+    """Do as :func:`pullback` for a function of several results.
+
+    What is returned takes a gradient for each result, or None for one that nothing depends on.
+    It keeps none of the arguments alive that no gradient needs.
+    """
+    roots, results, traced = _traced(function, arrays, wanted)
+    ends = [result._node if found else None for result, found in zip(results, traced, strict=True)]
+    values = tuple(result._value if found else result for result, found in zip(results, traced, strict=True))
+    forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
+
+    def pull(grads: Any) -> list[Any]:
+        pending: dict[Any, Any] = {}
+        for end, grad in zip(ends, grads, strict=True):
+            if end is not None and grad is not None:
+                pending[end] = add_outgrads(pending.get(end), grad)
+        for node in list(toposort(_Ends(list(pending))))[1:]:
+            if node.parents:
+                arriving, _ = pending.pop(node)
+                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
+                    pending[parent] = add_outgrads(pending.get(parent), part)
+        return [
+            pending[root][0] if root in pending else np.zeros(shape, dtype)
+            for root, (shape, dtype) in zip(roots.values(), forms, strict=True)
+        ]
+
+    return pull, values
+
+
+def dependent(function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[bool, ...]:
+    """Return for each result of ``function(*arrays)`` whether it depends on any of the ``wanted`` arguments."""
+    return tuple(_traced(function, arrays, wanted)[2])
+
+
+def _traced(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
+    """Evaluate under a trace; return the roots by argument, the results, and which of these hang on a root."""
+    roots = {index: VJPNode.new_root() for index in wanted}
+    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+        results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
+    return roots, results, [isbox(result) and result._trace == trace for result in results]

@@ -1,0 +1,74 @@
+"""Functions from a user's own Python file, named ``file.py:function``."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ipusim.errors import ModelError
+from ipusim.files import open_file
+from ipusim.model.functions.users_code import told
+
+
+def load_function(reference: str, base: Path) -> Callable[..., Any]:
+    """Run the file and return the function that ``reference`` (``file.py:function``) names.
+
+    A relative file is looked up from ``base``. Every call runs the file anew, as a
+    module of its own that stays out of ``sys.modules`` once it has run, and
+    leaves no compiled copy beside it. Raises ModelError for a reference without a
+    function, a missing file, an error in the file (with its line), a missing
+    function, or a name that cannot be called.
+    """
+    file, _, name = reference.rpartition(":")
+    if not file or not name.isidentifier():
+        raise ModelError(f"expected a reference of the form 'file.py:function', got {reference!r}")
+    path = base / file
+    try:
+        path = path.resolve()
+        with open_file(path) as opened:
+            source = opened.read()
+    except OSError as error:
+        raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
+    except RuntimeError:  # pathlib's, of symbolic links in a circle
+        raise ModelError(f"{reference!r}: cannot read {path}: its symbolic links lead in a circle") from None
+    except ValueError as error:  # a null character
+        raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
+    module = _run(path, source)
+    function = vars(module).get(name)
+    if function is None:
+        known = sorted(n for n, value in vars(module).items() if callable(value) and not n.startswith("_"))
+        raise ModelError(f"{reference!r}: {path} has no function {name!r}; it has {', '.join(known) or 'none'}")
+    if not callable(function):
+        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(function).__name__}, not a function")
+    loaded: Callable[..., Any] = function
+    return loaded
+
+
+def _run(path: Path, source: bytes) -> ModuleType:
+    name = f"ipusim_user_file_{path.stem}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # Dataclasses look their module up in sys.modules while the class statement runs.
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except SyntaxError as error:
+        place = f"{error.filename or path}:{error.lineno or 1}"
+        raise ModelError(f"{place}: {type(error).__name__}: {error.msg}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{path}:{lines[-1]}" if lines else str(path)
+        raise ModelError(f"{place}: {told(error)}") from error
+    finally:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+    return module

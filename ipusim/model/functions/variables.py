@@ -1,0 +1,86 @@
+"""Variables that a stage's function asks for by name while it runs.
+
+The function calls :func:`get_variable`; who runs it says, for as long as the call
+lasts, what such a name stands for. Outside of a stage there is none.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array, Key
+
+#: From a variable's name and initial value to what the function computes with.
+Lookup = Callable[[str, Array], Any]
+
+_LOOKUP: Final[ContextVar[Lookup | None]] = ContextVar("lookup", default=None)
+_KEY: Final[ContextVar[Key | None]] = ContextVar("key", default=None)
+
+
+@contextmanager
+def looking_up(lookup: Lookup) -> Iterator[None]:
+    """Answer :func:`get_variable` with ``lookup`` inside the block."""
+    token = _LOOKUP.set(lookup)
+    try:
+        yield
+    finally:
+        _LOOKUP.reset(token)
+
+
+@contextmanager
+def drawing(key: Key | None) -> Iterator[None]:
+    """Seed the random draws of layers inside the block by ``key``, which is the micro-batch's; None: no draws."""
+    token = _KEY.set(key)
+    try:
+        yield
+    finally:
+        _KEY.reset(token)
+
+
+def draw_key(name: str) -> Key | None:
+    """Return what seeds the random draws of the layer called ``name`` in the pass that is running, if it draws."""
+    key = _KEY.get()
+    return None if key is None else (*key, zlib.crc32(name.encode()))
+
+
+def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:
+    """Return the variable called ``name`` of the pipeline whose stage is running.
+
+    Arguments:
+        name: the same name in several stages is one variable, which is legal only on one IPU.
+        initial: its value before the first execution of the pipeline; the first stage that asks decides.
+        dtype: its type: by default that of ``initial``, and float32 for Python's own numbers, as in TensorFlow.
+
+    Raises ModelError outside of a stage, for what is no name, array of numbers or dtype, and for a type that is not
+    floating-point.
+    """
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"get_variable: expected a name for the variable, got {name!r}")
+    lookup = _LOOKUP.get()
+    if lookup is None:
+        raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
+    if dtype is None and not isinstance(initial, np.ndarray | np.generic):
+        dtype = np.float32
+    try:
+        wanted = None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise ModelError(f"variable {name!r}: expected a dtype such as numpy.float32, got {dtype!r}") from None
+    if wanted is not None and wanted.kind != "f":
+        raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {dtype!r}")
+    value = None
+    with suppress(TypeError, ValueError):  # texts, rows of different lengths
+        if np.asarray(initial).dtype.kind in "biuf":
+            value = np.array(initial, wanted)
+    if value is None:
+        raise ModelError(f"variable {name!r}: expected an array of numbers to begin with, got {initial!r}")
+    if value.dtype.kind != "f":
+        raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {value.dtype}")
+    return lookup(name, value)

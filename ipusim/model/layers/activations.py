@@ -1,0 +1,209 @@
+"""Activations: functions of one number applied to whole arrays, each with its gradient and its cost.
+
+Definitions are those of PopLibs (include/popnn/NonLinearityDef.hpp): gelu is the tanh
+approximation, which is also the default of Graphcore's ``nn_ops.gelu``; ``gelu_erf`` is
+the exact one. ``hard_sigmoid`` is Keras 2's, clip(0.2 x + 0.5, 0, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import OneOf
+from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array
+
+_GELU_SCALE: Final = math.sqrt(2 / math.pi)
+_GELU_CUBIC: Final = 0.044715
+_erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf of its own
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One function of one number.
+
+    Attributes:
+        function: of z and an array to write into, which may be z itself, or None for a new one.
+        pull_back: of what was kept and the output's gradient; returns the gradient of z as a new array.
+        keeps: which side of the function ``pull_back`` needs.
+        forward_flops, backward_flops: vector operations for one element. An elementary
+            function counts as ELEMENTARY_FLOPS, sigmoid as one such, since tiles have it
+            as one instruction; a comparison and a choice count as one each.
+    """
+
+    function: Callable[[Array, Array | None], Array]
+    pull_back: Callable[[Array, Array], Array]
+    keeps: Literal["nothing", "input", "output"]
+    forward_flops: int
+    backward_flops: int
+
+
+def activation(name: str) -> Activation:
+    """Return the activation of that name; raises ModelError when there is none."""
+    if name not in ACTIVATIONS:
+        raise ModelError(f"unknown activation {name!r}: expected one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None]:
+    """Return the function of ``z``, and what :func:`pull_back` needs. ``own``: z may be overwritten."""
+    rule = ACTIVATIONS[name]
+    y = rule.function(z, z if own and rule.keeps != "input" else None)
+    if rule.keeps == "output":
+        return y, y
+    return y, z if rule.keeps == "input" else None
+
+
+def pull_back(name: str, kept: Array | None, grad: Array) -> Array:
+    """Return the gradient of z; for the identity it is ``grad`` itself."""
+    return grad if kept is None else ACTIVATIONS[name].pull_back(kept, grad)
+
+
+def _identity(z: Array, _out: Array | None) -> Array:
+    return z
+
+
+def _identity_back(_kept: Array, grad: Array) -> Array:
+    return grad
+
+
+def _relu(z: Array, out: Array | None) -> Array:
+    return np.maximum(z, 0, out=out)
+
+
+def _relu_back(y: Array, grad: Array) -> Array:
+    result: Array = grad * (y > 0)
+    return result
+
+
+def _tanh(z: Array, out: Array | None) -> Array:
+    return np.tanh(z, out=out)
+
+
+def _tanh_back(y: Array, grad: Array) -> Array:
+    slope = np.square(y)
+    np.subtract(1, slope, out=slope)
+    slope *= grad
+    return slope
+
+
+def _sigmoid(z: Array, out: Array | None) -> Array:
+    y = np.multiply(z, 0.5, out=out)  # by tanh, which cannot overflow
+    np.tanh(y, out=y)
+    y += 1
+    y *= 0.5
+    return y
+
+
+def _sigmoid_back(y: Array, grad: Array) -> Array:
+    slope = 1 - y
+    slope *= y
+    slope *= grad
+    return slope
+
+
+def _hard_sigmoid(z: Array, out: Array | None) -> Array:
+    y = np.multiply(z, 0.2, out=out)
+    y += 0.5
+    return np.clip(y, 0, 1, out=y)
+
+
+def _hard_sigmoid_back(y: Array, grad: Array) -> Array:
+    slope: Array = grad * ((y > 0) & (y < 1))
+    slope *= 0.2
+    return slope
+
+
+def _swish(z: Array, _out: Array | None) -> Array:
+    y = _sigmoid(z, None)
+    y *= z
+    return y
+
+
+def _swish_back(z: Array, grad: Array) -> Array:
+    y = _sigmoid(z, None)
+    slope = 1 - y
+    slope *= z
+    slope += 1
+    slope *= y
+    slope *= grad
+    return slope
+
+
+def _gelu_tanh(z: Array) -> tuple[Array, Array]:
+    """Return z squared, and the tanh within gelu."""
+    square = np.square(z)
+    t = square * _GELU_CUBIC
+    t += 1
+    t *= z
+    t *= _GELU_SCALE
+    return square, np.tanh(t, out=t)
+
+
+def _gelu(z: Array, _out: Array | None) -> Array:
+    _, y = _gelu_tanh(z)
+    y += 1
+    y *= z
+    y *= 0.5
+    return y
+
+
+def _gelu_back(z: Array, grad: Array) -> Array:
+    inner, t = _gelu_tanh(z)
+    inner *= 3 * _GELU_CUBIC
+    inner += 1  # z times the slope of tanh's argument, over z * _GELU_SCALE
+    slope = np.square(t)
+    np.subtract(1, slope, out=slope)
+    slope *= z
+    slope *= 0.5 * _GELU_SCALE
+    slope *= inner
+    t += 1
+    t *= 0.5
+    slope += t
+    slope *= grad
+    return slope
+
+
+def _normal_distribution(z: Array) -> Array:
+    """Return the share of a normal distribution below z."""
+    share: Array = np.asarray(_erf(z * math.sqrt(0.5)), z.dtype)
+    share += 1
+    share *= 0.5
+    return share
+
+
+def _gelu_erf(z: Array, _out: Array | None) -> Array:
+    y = _normal_distribution(z)
+    y *= z
+    return y
+
+
+def _gelu_erf_back(z: Array, grad: Array) -> Array:
+    slope = np.square(z)
+    slope *= -0.5
+    np.exp(slope, out=slope)
+    slope *= 1 / math.sqrt(2 * math.pi)  # the density
+    slope *= z
+    slope += _normal_distribution(z)
+    slope *= grad
+    return slope
+
+
+#: Every activation by its name.
+ACTIVATIONS: Final[dict[str, Activation]] = {
+    "identity": Activation(_identity, _identity_back, "nothing", 0, 0),
+    "relu": Activation(_relu, _relu_back, "output", 1, 2),
+    "tanh": Activation(_tanh, _tanh_back, "output", ELEMENTARY_FLOPS, 3),
+    "sigmoid": Activation(_sigmoid, _sigmoid_back, "output", ELEMENTARY_FLOPS, 3),
+    "hard_sigmoid": Activation(_hard_sigmoid, _hard_sigmoid_back, "output", 4, 5),
+    "swish": Activation(_swish, _swish_back, "input", ELEMENTARY_FLOPS + 1, ELEMENTARY_FLOPS + 5),
+    "gelu": Activation(_gelu, _gelu_back, "input", ELEMENTARY_FLOPS + 8, ELEMENTARY_FLOPS + 16),
+    "gelu_erf": Activation(_gelu_erf, _gelu_erf_back, "input", ELEMENTARY_FLOPS + 4, 2 * ELEMENTARY_FLOPS + 9),
+}
+#: The name of one.
+ActivationName = Annotated[str, OneOf(tuple(ACTIVATIONS))]

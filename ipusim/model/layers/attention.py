@@ -1,0 +1,196 @@
+"""Multi-head self-attention, the layer that makes a transformer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.dropout import DRAW_FLOPS, check_rate, drop
+from ipusim.model.layers.keys import Axis, Rate
+from ipusim.model.layers.layer import (
+    ELEMENTARY_FLOPS,
+    Array,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Saved,
+    Shape,
+    glorot_uniform,
+)
+from ipusim.model.profile import Work
+
+#: Vector operations for one score: the scale 1 / sqrt(key_dim), and a softmax of maximum,
+#: difference, exp, sum and quotient.
+_SCORE_FLOPS: Final = 5 + ELEMENTARY_FLOPS
+#: And back: product with the weight, sum, difference, product, scale.
+_SCORE_BACK_FLOPS: Final = 5
+
+
+@dataclass(frozen=True)
+class MultiHeadAttention:
+    """Self-attention: each position of a sample takes from all positions what it looks for.
+
+    In several heads, as Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v for
+    each head, where q, k and v are x times ``Wq``, ``Wk`` and ``Wv`` of shape (elements, heads *
+    key_dim); the heads' results side by side times ``Wo`` of shape (heads * key_dim, elements).
+    Kernels start Glorot uniform, biases ``bq``, ``bk``, ``bv`` and ``bo`` zero ("Attention Is All
+    You Need", arXiv 1706.03762).
+    """
+
+    kind: ClassVar = "multi_head_attention"
+
+    num_heads: Annotated[int, Ge(1), Le(1024), Doc("heads that look in parallel")]
+    key_dim: Annotated[Axis | None, Doc("elements of a head; default: the input's, divided among the heads")] = None
+    causal: Annotated[bool, Doc("whether positions take from none after them")] = False
+    use_bias: Annotated[bool, Doc("whether the projections have biases")] = True
+    dropout: Annotated[Rate, Doc("share of the attention weights that are dropped in training")] = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no heads, heads of no elements, or a rate that is no probability below 1."""
+        if self.num_heads < 1 or (self.key_dim is not None and self.key_dim < 1):
+            raise ModelError(
+                f"expected at least 1 head of at least 1 element, got {self.num_heads} heads of {self.key_dim}"
+            )
+        check_rate(self.dropout)
+
+    def _head(self, elements: int) -> int:
+        """Return the elements of a head."""
+        if self.key_dim is not None:
+            return self.key_dim
+        if elements % self.num_heads:
+            raise ModelError(
+                f"expected a number of heads that divides the input's {elements} elements, got {self.num_heads}; "
+                "or give key_dim"
+            )
+        return elements // self.num_heads
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape; raises ModelError unless it is (positions, elements) and the heads fit."""
+        if len(input_shape) != 2:
+            raise ModelError(f"attention needs an input of two axes, positions and elements, got {len(input_shape)}")
+        self._head(input_shape[-1])
+        return input_shape
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of the kernels, then of the biases."""
+        elements = input_shape[-1]
+        inner = self.num_heads * self._head(elements)
+        shapes: dict[str, Shape] = {"Wq": (elements, inner), "Wk": (elements, inner), "Wv": (elements, inner)}
+        shapes["Wo"] = (inner, elements)
+        if self.use_bias:
+            shapes |= {"bq": (inner,), "bk": (inner,), "bv": (inner,), "bo": (elements,)}
+        return shapes
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the kernels Glorot uniform; biases are zero."""
+        return {
+            name: glorot_uniform(shape, rng, dtype) if len(shape) == 2 else np.zeros(shape, dtype)
+            for name, shape in self.parameter_shapes(input_shape).items()
+        }
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Attend within each sample: (batch, positions, elements) to the same shape."""
+        q, k, v = (self._heads(self._affine(parameters, name, x)) for name in "qkv")
+        scores = q @ k.swapaxes(-1, -2)  # (batch, heads, positions, positions)
+        scores *= 1 / math.sqrt(q.shape[-1])
+        if self.causal:
+            scores[..., ~np.tri(x.shape[1], dtype=bool)] = -np.inf
+        scores -= scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores, out=scores)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        seen = _joined(drop(key, weights, self.dropout) @ v)
+        return self._affine(parameters, "o", seen), (x, q, k, v, weights, seen, key)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradients, back through the projections, the weighted sum and the softmax."""
+        x, q, k, v, weights, seen, key = saved
+        gradients = self._affine_gradients("o", seen, grad)
+        dseen = self._heads(grad @ parameters["Wo"].T)
+        dscores = drop(key, dseen @ v.swapaxes(-1, -2), self.dropout)
+        dscores -= (dscores * weights).sum(axis=-1, keepdims=True)
+        dscores *= weights
+        dscores *= 1 / math.sqrt(q.shape[-1])
+        dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dseen
+        dx = None
+        for name, heads in (("q", dscores @ k), ("k", dscores.swapaxes(-1, -2) @ q), ("v", dv)):
+            d = _joined(heads)
+            gradients |= self._affine_gradients(name, x, d)
+            if need_input_gradient:
+                part = d @ parameters[f"W{name}"].T
+                dx = part if dx is None else dx + part
+        return dx, {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
+
+    def _affine(self, parameters: Parameters, name: str, x: Array) -> Array:
+        y = x @ parameters[f"W{name}"]
+        if self.use_bias:
+            y += parameters[f"b{name}"]
+        return y
+
+    def _affine_gradients(self, name: str, x: Array, grad: Array) -> dict[str, Array]:
+        rows = grad.reshape(-1, grad.shape[-1])
+        kernel = {f"W{name}": x.reshape(-1, x.shape[-1]).T @ rows}
+        return kernel | {f"b{name}": rows.sum(axis=0)} if self.use_bias else kernel
+
+    def _heads(self, joined: Array) -> Array:
+        """Return (batch, positions, heads * key_dim) as (batch, heads, positions, key_dim)."""
+        return joined.reshape(*joined.shape[:2], self.num_heads, -1).swapaxes(1, 2)
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the attention weights, queries, keys, values and heads' results, and a copy of the input."""
+        positions, elements = input_shape
+        inner = self.parameter_shapes(input_shape)["Wo"][0]
+        return InnerSizes(self.num_heads * positions**2 + 4 * positions * inner, positions * elements)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
+
+        Either pass is four dependent steps: projections, scores, weighted sums, output.
+        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates; a softmax of S scores.
+        Backward: as many for the kernels and twice as many for the scores, and again
+        R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
+        computes all scores too (assumed). Each array between two steps is written and
+        read once.
+        """
+        positions, elements = input_shape
+        head = self._head(elements)
+        rows, inner = batch * positions, self.num_heads * head
+        x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
+        biases = 3 * inner + elements if self.use_bias else 0
+        scores = batch * self.num_heads * positions**2
+        drops = scores * (DRAW_FLOPS + 2) if self.dropout else 0
+        bias_flops = 3 * heads + x if self.use_bias else 0
+        forward = Work(
+            macs=4 * x * inner + 2 * scores * head,
+            flops=scores * (_SCORE_FLOPS + self.causal) + drops + bias_flops,
+            sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
+            exchange_bytes=(x + 4 * heads + scores) * itemsize,
+            itemsize=itemsize,
+            supersteps=4,
+        )
+        need = int(need_input_gradient)
+        backward = Work(
+            macs=x * inner * (5 + 3 * need) + 4 * scores * head,
+            flops=scores * _SCORE_BACK_FLOPS + 2 * drops + bias_flops + 2 * x * need,
+            sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
+            exchange_bytes=(2 * x + 8 * heads + scores + elements * inner * (1 + 3 * need)) * itemsize,
+            itemsize=itemsize,
+            supersteps=4,
+        )
+        return LayerCost(forward, backward)
+
+
+def _joined(heads: Array) -> Array:
+    """Return (batch, heads, positions, key_dim) as (batch, positions, heads * key_dim)."""
+    return heads.swapaxes(1, 2).reshape(len(heads), heads.shape[2], -1)

@@ -1,0 +1,77 @@
+"""Layers in order inside another layer: their parameters under their names, and their passes one after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
+from ipusim.model.layers.network import NamedLayer, chain_shapes
+
+#: Layers in order.
+Chain = tuple[NamedLayer[Layer], ...]
+
+
+def check_names(layers: Iterable[NamedLayer[Layer]], where: str) -> None:
+    """Raise ModelError for names in ``where`` that are not distinct and without a slash."""
+    seen: set[str] = set()
+    for named in layers:
+        if not named.name or "/" in named.name or named.name in seen:
+            raise ModelError(f"expected distinct names without '/' in {where}, got {named.name!r}")
+        seen.add(named.name)
+
+
+def own(parameters: Parameters, name: str) -> dict[str, Array]:
+    """Return the parameters of the inner layer ``name`` under its own names."""
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): array for key, array in parameters.items() if key.startswith(prefix)}
+
+
+def with_shapes(chain: Chain, input_shape: Shape) -> Iterator[tuple[NamedLayer[Layer], Shape]]:
+    """Yield each layer and the shape of its input."""
+    return zip(chain, chain_shapes(chain, input_shape), strict=False)
+
+
+def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
+    """Run the layers in order; the key of each is ``key`` and its place, counted from ``first``."""
+    saved = []
+    for place, named in enumerate(chain, first):
+        x, kept = named.layer.forward(own(parameters, named.name), x, None if key is None else (*key, place))
+        saved.append(kept)
+    return x, saved
+
+
+def run_backward(
+    chain: Chain, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
+) -> tuple[Array | None, dict[str, Array]]:
+    """Run the backward passes in reverse; gradients come in the order of the layers."""
+    made: list[tuple[str, Array]] = []
+    for index in range(len(chain) - 1, -1, -1):
+        named = chain[index]
+        assert grad is not None  # only the first layer may go without
+        grad, gradients = named.layer.backward(
+            own(parameters, named.name), saved[index], grad, need_input_gradient or index > 0
+        )
+        made[:0] = [(f"{named.name}/{name}", array) for name, array in gradients.items()]
+    return (grad if need_input_gradient else None), dict(made)
+
+
+def costs(
+    chain: Chain, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool
+) -> Iterator[LayerCost]:
+    """Yield the work of each layer."""
+    for index, (named, shape) in enumerate(with_shapes(chain, input_shape)):
+        yield named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+
+
+def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:
+    """Return what chains on one input make: what all layers keep, outputs included, and the most that one passes."""
+    kept, passing = 0, 0
+    for chain in chains:
+        shapes = chain_shapes(chain, input_shape)
+        inside = [inner_sizes_of(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
+        kept += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.kept for sizes in inside)
+        passing = max([passing, *(sizes.passing for sizes in inside)])
+    return InnerSizes(kept, passing)

@@ -1,0 +1,140 @@
+"""Two-dimensional convolution as a matrix product over the windows of the image (im2col)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layers.windows import Extents, Padding, Windows
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """A convolution of images of height, width and channels.
+
+    Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels,
+    filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. As in every framework
+    the kernel is not turned round: it is a correlation. Padding is what
+    :mod:`ipusim.model.layers.windows` says.
+    """
+
+    kind: ClassVar = "conv2d"
+
+    filters: Annotated[Axis, Doc("channels of the output")]
+    kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
+    strides: Annotated[Extents, Doc("steps of the kernel, down and right")] = (1, 1)
+    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for filters below 1, an unknown activation, or windows that cannot be."""
+        if self.filters < 1:
+            raise ModelError(f"a convolution needs at least 1 filter, got {self.filters}")
+        activation(self.activation)
+        _ = self._windows
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.kernel_size, self.strides, self.padding)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return (windows down, windows right, filters); raises ModelError when no window fits."""
+        return (*self._windows.field(input_shape), self.filters)
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of ``W`` and, with a bias, ``b``."""
+        kernel = (*self.kernel_size, input_shape[-1], self.filters)
+        return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw ``W`` Glorot uniform; ``b`` is zero."""
+        parameters = {"W": glorot_uniform((*self.kernel_size, input_shape[-1], self.filters), rng, dtype)}
+        if self.use_bias:
+            parameters["b"] = np.zeros(self.filters, dtype)
+        return parameters
+
+    def _columns(self, x: Array) -> Array:
+        """Return the windows of ``x`` as rows: (batch * windows, window * channels)."""
+        places = list(self._windows.offsets(self._windows.pad(x), x.shape[1:]))
+        return np.stack(places, axis=3).reshape(-1, len(places) * x.shape[-1])
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the images ``x`` (batch, height, width, channels) convolved, in the output's shape."""
+        y = self._columns(x) @ parameters["W"].reshape(-1, self.filters)
+        if self.use_bias:
+            y += parameters["b"]
+        y, kept = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
+        return y, (x, kept)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return dW = windows.T @ g, db = sum of g, and dx as the windows' gradients added where they overlap."""
+        x, kept = saved
+        W = parameters["W"]
+        rows = pull_back(self.activation, kept, grad).reshape(-1, self.filters)
+        gradients = {"W": (self._columns(x).T @ rows).reshape(W.shape)}
+        if self.use_bias:
+            gradients["b"] = rows.sum(axis=0)
+        if not need_input_gradient:
+            return None, gradients
+        field = grad.shape[:-1]
+        columns = (rows @ W.reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
+        padded = np.zeros_like(self._windows.pad(x))
+        for place, view in enumerate(self._windows.offsets(padded, x.shape[1:])):
+            np.add(view, columns[..., place, :], out=view)
+        return self._windows.crop(padded, x.shape[1:]), gradients
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the windows side by side, as rows of a matrix."""
+        *field, filters = self.output_shape(input_shape)
+        kernel = self.parameter_shapes(input_shape)["W"]
+        return InnerSizes(0, math.prod(field) * math.prod(kernel) // filters)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, with Y outputs of K = window x channels products each.
+
+        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's flops
+        for each output. Backward: Y*K for dW, and again for dx where needed. Products
+        with the padding count (PopLibs counts those within the image alone). Tiles read
+        windows where they lie: im2col is this simulator's arithmetic, not the machine's.
+        """
+        x = batch * math.prod(input_shape)
+        y = batch * math.prod(self.output_shape(input_shape))
+        window = math.prod(self.kernel_size) * input_shape[-1]
+        weights = window * self.filters
+        bias = self.filters if self.use_bias else 0
+        rule = activation(self.activation)
+        forward = Work(
+            macs=y * window,
+            flops=y * (rule.forward_flops + self.use_bias),
+            sram_bytes=(x + weights + bias + y) * itemsize,
+            exchange_bytes=x * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        saved = x + (y if rule.keeps != "nothing" else 0)
+        again = weights + x if need_input_gradient else 0
+        backward = Work(
+            macs=y * window * (1 + need_input_gradient),
+            flops=y * (rule.backward_flops + self.use_bias),
+            sram_bytes=(y + saved + weights + bias + again) * itemsize,
+            exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        return LayerCost(forward, backward)

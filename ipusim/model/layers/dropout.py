@@ -1,0 +1,84 @@
+"""Dropout, whose mask follows from a key alone: any later pass over the same micro-batch finds the same mask."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+from annotated_doc import Doc
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Rate
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.profile import Work
+
+#: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
+_DOMAIN: Final = 0x44524F50
+
+#: Vector operations to draw one number and compare it; assumed.
+DRAW_FLOPS: Final = 2
+
+
+def keep_mask(key: Key, shape: Shape, rate: float) -> Array:
+    """Return an array of truth values, each false with probability ``rate``, that depends on the arguments alone."""
+    draws = np.random.default_rng([*key, _DOMAIN]).random(shape, dtype=np.float32)
+    return draws >= np.float32(rate)
+
+
+def check_rate(rate: float) -> None:
+    """Raise ModelError unless ``rate`` is a probability below 1."""
+    if not 0 <= rate < 1:
+        raise ModelError(f"expected a dropout rate from 0 and below 1, got {rate}")
+
+
+def drop(key: Key | None, x: Array, rate: float) -> Array:
+    """Return ``x`` with elements set to 0 and the others scaled by 1 / (1 - rate); without a key ``x`` itself.
+
+    The same call pulls a gradient back, since dropout is linear in ``x``.
+    """
+    if key is None or rate == 0:
+        return x
+    y: Array = x * keep_mask(key, x.shape, rate)
+    y *= 1 / (1 - rate)
+    return y
+
+
+@dataclass(frozen=True)
+class Dropout(Parameterless):
+    """Sets a share of the elements to zero in training and scales the others up.
+
+    Each element becomes 0 with probability ``rate``; the others are scaled by
+    1 / (1 - rate), as by Graphcore's Keras ``Dropout`` (keras.ipu.layers). The backward pass draws the
+    mask anew, as Graphcore's does from the seed that its forward pass hands on, so
+    nothing but the key is kept.
+    """
+
+    kind: ClassVar = "dropout"
+
+    rate: Annotated[Rate, Doc("share of the elements that are dropped")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError unless the rate is a probability below 1."""
+        check_rate(self.rate)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape."""
+        return input_shape
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return ``x`` (batch, ...) with elements dropped; without a key, ``x`` itself."""
+        return drop(key, x, self.rate), key
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` dropped and scaled like the input."""
+        return (drop(saved, grad, self.rate) if need_input_gradient else None), {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of either pass: for each element a draw, a choice and a product, a read and a write."""
+        elements = batch * math.prod(input_shape)
+        work = Work(flops=elements * (DRAW_FLOPS + 2), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

@@ -1,0 +1,157 @@
+"""Embeddings: rows of a table chosen by whole numbers, and rows of a table added by position."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.profile import Work
+
+
+def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
+    """Draw from [-0.05, 0.05], the ``uniform`` of Keras and its default for embeddings, in double precision."""
+    return rng.uniform(-0.05, 0.05, shape).astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Rows of a table chosen by tokens; the first layer of a model on tokens.
+
+    The table ``W`` has the shape (input_dim, output_dim), as that of Graphcore's Keras
+    ``Embedding``. It starts uniform in [-0.05, 0.05]. The ids are whole numbers and no variables:
+    their gradient is zero.
+    """
+
+    kind: ClassVar = "embedding"
+    within: ClassVar = False
+
+    input_dim: Annotated[int, Ge(1), Le(10**7), Doc("rows of the table, the size of the vocabulary")]
+    output_dim: Annotated[Axis, Doc("elements of a row")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a table without rows or columns."""
+        if self.input_dim < 1 or self.output_dim < 1:
+            raise ModelError(f"expected an embedding of at least 1 x 1, got {self.input_dim} x {self.output_dim}")
+
+    def check_ids(self, ids: Array) -> None:
+        """Raise ModelError unless ``ids`` are whole numbers from 0 to ``input_dim`` - 1."""
+        if ids.dtype.kind not in "iu":
+            raise ModelError(f"an embedding needs whole numbers as its input, got {ids.dtype}")
+        if ids.size and (ids.min() < 0 or ids.max() >= self.input_dim):
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise ModelError(
+                f"an embedding of {self.input_dim} rows needs ids from 0 to {self.input_dim - 1}, got {wrong}"
+            )
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape with ``output_dim`` as a further axis."""
+        return (*input_shape, self.output_dim)
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shape of the table."""
+        return {"W": (self.input_dim, self.output_dim)}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the table."""
+        return {"W": _small_uniform((self.input_dim, self.output_dim), rng, dtype)}
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the rows of ids ``x``: (batch, ...) to (batch, ..., output_dim).
+
+        Raises ModelError for ids that the table does not have.
+        """
+        self.check_ids(x)
+        return parameters["W"].take(x, axis=0), x
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return zeros for the ids, and for the table the sum of the gradients of each row's uses (a scatter-add)."""
+        table = np.zeros_like(parameters["W"])
+        np.add.at(table, saved.reshape(-1), grad.reshape(-1, self.output_dim))
+        return (np.zeros(saved.shape, grad.dtype) if need_input_gradient else None), {"W": table}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, with R rows taken of D elements.
+
+        Forward: reads and writes R*D, which all comes over the exchange. Backward: R*D
+        sums into a table that is zeroed first.
+        """
+        ids = batch * math.prod(input_shape)
+        taken, table = ids * self.output_dim, self.input_dim * self.output_dim
+        forward = Work(
+            sram_bytes=(ids + 2 * taken) * itemsize, exchange_bytes=(ids + taken) * itemsize, itemsize=itemsize
+        )
+        backward = Work(
+            flops=taken,
+            sram_bytes=(ids + 3 * taken + table) * itemsize,
+            exchange_bytes=(ids + taken) * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class PositionEmbedding:
+    """Adds a trained row to each position of a sequence.
+
+    The rows are a table ``W`` of the sample's own shape (positions, elements), as in BERT and GPT. It starts
+    uniform in [-0.05, 0.05], like an :class:`Embedding` of the positions.
+    """
+
+    kind: ClassVar = "position_embedding"
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape; raises ModelError unless it is (positions, elements)."""
+        if len(input_shape) != 2:
+            raise ModelError(f"a position embedding needs an input of two axes, got {len(input_shape)}")
+        return input_shape
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shape of the table."""
+        return {"W": input_shape}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the table."""
+        return {"W": _small_uniform(input_shape, rng, dtype)}
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return ``x + W``, of shape (batch, positions, elements)."""
+        return x + parameters["W"], None
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` itself, and its sum over the batch for the table."""
+        return (grad if need_input_gradient else None), {"W": grad.sum(axis=0)}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: a sum for each element, in either pass."""
+        table = math.prod(input_shape)
+        elements = batch * table
+        forward = Work(
+            flops=elements,
+            sram_bytes=(2 * elements + table) * itemsize,
+            exchange_bytes=elements * itemsize,
+            itemsize=itemsize,
+        )
+        backward = Work(
+            flops=elements,
+            sram_bytes=(elements + table) * itemsize,
+            exchange_bytes=elements * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward)

@@ -1,0 +1,61 @@
+"""Which arrays stay in memory for what a forward pass has saved: views keep what they are views of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from ipusim.model.layers.layer import Array, Parameters
+
+
+def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
+    """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
+    kept = {id(root): root for root in map(root_of, _arrays(saved))}
+    for parameter in parameters.values():
+        kept.pop(id(root_of(parameter)), None)
+    return list(kept.values())
+
+
+def root_of(array: Array) -> Array:
+    """Return the array whose memory ``array`` lies in: a view keeps all of it alive."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _arrays(saved: Any) -> Iterator[Array]:
+    """Yield every array that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
+    seen: dict[int, Any] = {}
+    waiting = [saved]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing  # keeps it alive, so that no other takes its id
+        match thing:
+            case np.ndarray():
+                yield thing
+            case tuple() | list() | set() | frozenset():
+                waiting.extend(thing)
+            case dict():
+                waiting.extend(thing.values())
+            case FunctionType():
+                waiting.extend(cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell))
+            case MethodType():
+                waiting.append(thing.__self__)
+            case _ if is_dataclass(thing) and not isinstance(thing, type):
+                waiting.extend(getattr(thing, field.name) for field in fields(thing))
+            case _ if hasattr(type(thing), "__slots__"):
+                waiting.extend(getattr(thing, slot, None) for slot in type(thing).__slots__)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True

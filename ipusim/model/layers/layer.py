@@ -1,0 +1,215 @@
+"""What a layer is: an immutable description with forward and backward side by side, shapes and costs.
+
+Two conventions hold for every layer and loss. Shapes exclude the batch axis,
+which is the first axis of every array. And the cost of a pass counts each array
+that it must touch once: ``sram_bytes`` adds the operands read and the results
+written; ``exchange_bytes`` adds the activations and gradients that come to the
+tiles that use them, since each layer lays out its tensors for itself. Weights lie
+still in the forward pass and are exchanged once in the backward pass, where the
+product with their transpose wants another layout. Both are lower bounds, assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.profile import Work
+
+Array = npt.NDArray[Any]
+#: Shape of one sample, without the batch axis.
+Shape = tuple[int, ...]
+#: Arrays by name: a layer's parameters, or their gradients.
+Parameters = Mapping[str, Array]
+#: What a forward pass keeps for its backward pass; only the layer itself looks inside.
+Saved = Any
+#: What seeds the random draws of one layer in one micro-batch: whole numbers, such as (seed, number of the
+#: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
+Key = tuple[int, ...]
+
+#: Vector operations that one element of an elementary function (exp, log, tanh, ...) counts as; assumed.
+ELEMENTARY_FLOPS: Final = 4
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """The work of one layer's two passes over one micro-batch."""
+
+    forward: Work
+    backward: Work
+
+
+class InnerSizes(NamedTuple):
+    """Elements for one sample of what a layer makes besides its input and output.
+
+    Attributes:
+        kept: those that stay from the forward pass to the backward pass.
+        passing: those that are there within a pass alone.
+    """
+
+    kept: int = 0
+    passing: int = 0
+
+
+class Described(Protocol):
+    """What layers and losses have in common: parameters whose shapes are known before any is drawn."""
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shape of each parameter by name, in order."""
+        ...
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the parameters; the draws do not depend on ``dtype``."""
+        ...
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of both passes over ``batch`` samples of ``itemsize`` bytes an element."""
+        ...
+
+
+class Layer(Described, Protocol):
+    """A function of one array and some parameters, with its gradient.
+
+    A layer never modifies its inputs nor what it saved: both may still lie in a
+    stash when the next micro-batch comes.
+    """
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of one output sample; raises ModelError when the input does not fit."""
+        ...
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the output of the micro-batch ``x``, and what backward needs.
+
+        ``key`` seeds random draws in training; without one the layer draws nothing,
+        as in evaluation and inference.
+        """
+        ...
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradient of the input (None when not needed) and of each parameter.
+
+        ``grad`` is the gradient of the output and has its shape. The gradient of the
+        input may be a view of it; those of the parameters are new arrays, which the
+        caller may add to.
+        """
+        ...
+
+
+@runtime_checkable
+class AddsGradients(Protocol):
+    """A layer that can add the gradients of its parameters to accumulators faster than it can return them."""
+
+    def backward_into(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
+    ) -> Array | None:
+        """Add to ``totals`` the gradient of each parameter; return that of the input, as ``backward`` does.
+
+        ``totals`` are arrays of the parameters' own names, shapes and dtypes.
+        """
+        ...
+
+
+@runtime_checkable
+class MakesMore(Protocol):
+    """A layer that makes larger arrays inside a pass than its input and its output."""
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the sizes of what this simulator's arithmetic makes."""
+        ...
+
+
+@runtime_checkable
+class TakesTokens(Protocol):
+    """A layer whose input are whole numbers, which no other layer takes; what comes out are not."""
+
+    def check_ids(self, ids: Array) -> None:
+        """Raise ModelError unless ``ids`` (samples, ...) are whole numbers that the layer knows."""
+        ...
+
+
+class Loss(Described, Protocol):
+    """The last layer of a training network: a scalar of its input and the labels, with its gradient."""
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return zeros as the labels of so many samples; ``dtype`` is that of the inputs."""
+        ...
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError when ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
+        ...
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the mean loss of the micro-batch as an array of shape (), and what backward needs."""
+        ...
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradients of ``scale`` times the loss: of the input, and of each parameter."""
+        ...
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return the share of samples that ``x`` classifies right, or None when the loss does not classify."""
+        ...
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return the loss of the best predictor that ignores its input, or None when unknown."""
+        ...
+
+
+class Parameterless:
+    """What a layer or loss without parameters says of them."""
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return no parameters."""
+        return {}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Return no parameters."""
+        return {}
+
+
+class View(Parameterless):
+    """A layer that changes how its input is seen, whole numbers too, and moves and touches nothing."""
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return no work."""
+        return LayerCost(Work(itemsize=itemsize), Work(itemsize=itemsize))
+
+
+DescribedT = TypeVar("DescribedT", bound=Described)
+
+
+def parameter_count(layer: Described, input_shape: Shape) -> int:
+    """Return the number of trainable elements of ``layer`` on this input."""
+    return sum(math.prod(shape) for shape in layer.parameter_shapes(input_shape).values())
+
+
+def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
+    """Return the sizes of what ``layer`` makes inside a pass; zero for layers that only make their output."""
+    return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
+
+
+def glorot_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
+    """Draw from [-a, a] with a = sqrt(6 / (fan_in + fan_out)), as Keras initialises kernels.
+
+    The last axis is fan out, the one before fan in, and axes before those are a
+    receptive field that multiplies both (Glorot and Bengio 2010; Keras
+    ``GlorotUniform``). Drawn in double precision, so that every dtype starts
+    from the same numbers.
+    """
+    field = math.prod(shape[:-2])
+    limit = math.sqrt(6.0 / (field * (shape[-2] + shape[-1])))
+    return rng.uniform(-limit, limit, shape).astype(dtype, copy=False)

@@ -1,0 +1,146 @@
+"""The losses, in plain NumPy: a scalar of a micro-batch's outputs and labels, and its gradient."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(Parameterless):
+    """The loss of a classifier: mean over the micro-batch of -log softmax(logits)[label].
+
+    Labels are whole numbers. The mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
+    are (batch, ..., classes), labels (batch, ...).
+    """
+
+    kind: ClassVar = "softmax_cross_entropy"
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError unless labels are class numbers below the last axis of the logits."""
+        if not input_shape:
+            raise ModelError("softmax cross entropy needs logits of at least one axis, got a scalar for each sample")
+        if labels.dtype.kind not in "iu":
+            raise ModelError(f"softmax cross entropy needs whole-number labels, got {labels.dtype} labels")
+        if labels.shape[1:] != input_shape[:-1]:
+            raise ModelError(
+                f"softmax cross entropy on logits of shape {input_shape} needs labels of shape {input_shape[:-1]} "
+                f"for each sample, got {labels.shape[1:]}"
+            )
+        if labels.size and (labels.min() < 0 or labels.max() >= input_shape[-1]):
+            wrong = labels.min() if labels.min() < 0 else labels.max()
+            raise ModelError(
+                f"softmax cross entropy on {input_shape[-1]} logits needs labels from 0 to {input_shape[-1] - 1}, "
+                f"got label {wrong}"
+            )
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return class 0 for each row of scores."""
+        return np.zeros((samples, *input_shape[:-1]), np.int32)
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the mean loss; the largest logit is subtracted first, so that exp cannot overflow."""
+        logits = x.reshape(-1, x.shape[-1])  # (rows, classes)
+        flat = labels.reshape(-1)
+        rows = np.arange(len(logits))
+        # The ufuncs' own reduce: on arrays as small as a micro-batch's logits the methods take twice the time.
+        shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+        picked = shifted[rows, flat]
+        probabilities = np.exp(shifted, out=shifted)
+        total = np.add.reduce(probabilities, axis=1, keepdims=True)
+        probabilities /= total
+        loss = np.log(total[:, 0]) - picked
+        return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat, x.shape)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return (softmax - one-hot labels) * scale / rows."""
+        if not need_input_gradient:
+            return None, {}
+        probabilities, rows, labels, shape = saved
+        factor = scale / len(rows)
+        grad = probabilities * factor
+        grad[rows, labels] -= factor
+        return grad.reshape(shape), {}
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return the share of labels that are the largest logit's class."""
+        return float(np.mean(x.argmax(axis=-1) == labels))
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return the entropy of the class frequencies, in nats."""
+        counts = np.bincount(labels.reshape(-1))
+        frequencies = counts[counts > 0] / labels.size
+        return float(-(frequencies * np.log(frequencies)).sum())
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: for each logit a maximum, difference, exp, sum and quotient; backward a product."""
+        elements = batch * math.prod(input_shape)
+        rows = elements // input_shape[-1]
+        forward = Work(
+            flops=elements * (4 + ELEMENTARY_FLOPS) + rows * (2 + ELEMENTARY_FLOPS),
+            sram_bytes=2 * elements * itemsize,
+            exchange_bytes=elements * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, Work(flops=elements + rows, sram_bytes=2 * elements * itemsize, itemsize=itemsize))
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(Parameterless):
+    """The loss of a regression: mean over all elements of the micro-batch of (output - target)^2."""
+
+    kind: ClassVar = "mean_squared_error"
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError unless each label is an array of the output's shape."""
+        if labels.dtype.kind != "f":
+            raise ModelError(f"mean squared error needs floating-point targets, got {labels.dtype} labels")
+        if labels.shape[1:] != input_shape:
+            raise ModelError(
+                f"mean squared error on outputs of shape {input_shape} needs targets of that shape for each sample, "
+                f"got {labels.shape[1:]}"
+            )
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return targets of the outputs' shape."""
+        return np.zeros((samples, *input_shape), dtype)
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the mean square of the difference, in the dtype of ``x``."""
+        difference = np.subtract(x, labels, dtype=x.dtype)
+        return np.asarray(np.square(difference).mean()), difference
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return 2 * scale * (output - target) / elements."""
+        return (saved * (2.0 * scale / saved.size) if need_input_gradient else None), {}
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return None: a regression has no accuracy."""
+        return None
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return the mean over output elements of the variance over samples."""
+        return float(labels.var(axis=0, dtype=np.float64).mean())
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: for each element a difference, a square and a sum; backward one product."""
+        elements = batch * math.prod(input_shape)
+        forward = Work(
+            flops=3 * elements,
+            sram_bytes=3 * elements * itemsize,
+            exchange_bytes=2 * elements * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, Work(flops=elements, sram_bytes=2 * elements * itemsize, itemsize=itemsize))

@@ -1,0 +1,106 @@
+"""Long short-term memory, in Keras' order of the gates: input, forget, candidate, output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+
+from ipusim.model.layers.activations import activate, pull_back
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.recurrent import Recurrent, zero_state
+
+
+@dataclass(frozen=True)
+class LSTM(Recurrent):
+    """Long short-term memory over the time steps of a sample.
+
+    Hochreiter and Schmidhuber's layer, as Keras ``LSTM`` computes it: i, f, g, o = x @ W + h @ U +
+    b; c = f * c + i * g; h = o * activation(c), with the recurrent activation on i, f and o and the
+    activation on g. The forget gate's bias starts at one after Jozefowicz et al. 2015, as it does
+    by default in Keras.
+    """
+
+    kind: ClassVar = "lstm"
+
+    unit_forget_bias: Annotated[bool, Doc("whether the forget gate's bias starts at one")] = True
+    gates: ClassVar[int] = 4
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw ``W`` Glorot uniform and ``U`` orthogonal; ``b`` is zero, or one for the forget gate."""
+        parameters = super().initial_parameters(input_shape, rng, dtype)
+        if self.use_bias and self.unit_forget_bias:
+            parameters["b"][self.units : 2 * self.units] = 1
+        return parameters
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Run over the time steps of ``x`` (batch, time steps, elements); return all outputs or the last."""
+        batch, steps, _ = x.shape
+        U = parameters["U"]
+        gates = x @ parameters["W"]  # (batch, time steps, 4 * units)
+        if self.use_bias:
+            gates += parameters["b"]
+        h, c = zero_state(x, self.units), zero_state(x, self.units)
+        outputs, cells, squashed = (np.empty((batch, steps, self.units), x.dtype) for _ in range(3))
+        for t in range(steps):
+            gates[:, t] += h @ U
+            i, f, g, o = self._split(gates[:, t])
+            for gate in (i, f, o):
+                gate[...], _ = activate(self.recurrent_activation, gate)
+            g[...], _ = activate(self.activation, g)
+            c = f * c + i * g
+            cells[:, t] = c
+            squashed[:, t], _ = activate(self.activation, c, own=False)
+            h = o * squashed[:, t]
+            outputs[:, t] = h
+        return (outputs if self.return_sequences else h), (x, gates, outputs, cells, squashed)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradients through the time steps in reverse."""
+        x, gates, outputs, cells, squashed = saved
+        steps = x.shape[1]
+        U = parameters["U"]
+        given = self._all_steps(grad, steps)
+        dgates = np.empty_like(gates)
+        dU = np.zeros_like(U)
+        dh, dc = zero_state(x, self.units), zero_state(x, self.units)
+        for t in reversed(range(steps)):
+            i, f, g, o = self._split(gates[:, t])
+            before = cells[:, t - 1] if t else zero_state(x, self.units)
+            dh = dh + given[:, t]
+            dc = dc + pull_back(self.activation, squashed[:, t], dh * o)
+            parts = self._split(dgates[:, t])
+            parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
+            parts[1][...] = pull_back(self.recurrent_activation, f, dc * before)
+            parts[2][...] = pull_back(self.activation, g, dc * i)
+            parts[3][...] = pull_back(self.recurrent_activation, o, dh * squashed[:, t])
+            if t:
+                dU += outputs[:, t - 1].T @ dgates[:, t]
+            dh = dgates[:, t] @ U.T
+            dc = dc * f
+        dx, dW = self._input_gradients(parameters, x, dgates, need_input_gradient)
+        gradients = {"W": dW, "U": dU}
+        if self.use_bias:
+            gradients["b"] = dgates.sum(axis=(0, 1))
+        return dx, gradients
+
+    def _split(self, gates: Array) -> list[Array]:
+        """Return views of the gates i, f, g and o of one time step."""
+        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work (see :class:`ipusim.model.layers.recurrent.Recurrent`).
+
+        For each unit and step: three gates, two activations, and f*c + i*g and o times
+        the squashed cell; backward the products with each of their operands, the sum
+        for ``b`` of each gate and those of dc and dh.
+        """
+        flops = self._flops(recurrent_gates=3, activations=2, forward=4, backward=8)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, flops, kept=7)

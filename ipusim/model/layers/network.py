@@ -1,0 +1,129 @@
+"""A network: named layers whose shapes fit, and how it is cut into computational stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Generic
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape
+from ipusim.near_names import did_you_mean
+
+
+@dataclass(frozen=True)
+class NamedLayer(Generic[DescribedT]):
+    """A layer or loss under the name that splits, weights and charts use."""
+
+    name: str
+    layer: DescribedT
+
+
+def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tuple[Shape, ...]:
+    """Return the shape of the input of each layer, then of the last layer's output.
+
+    Raises ModelError, with the layer's name, when an input does not fit.
+    """
+    shapes = [input_shape]
+    for named in layers:
+        try:
+            shapes.append(named.layer.output_shape(shapes[-1]))
+        except ModelError as error:
+            raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
+    return tuple(shapes)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers applied in order to inputs of one shape, with a loss at the end when it trains.
+
+    Raises ModelError for a name that is empty, holds a slash or comes twice, and
+    for a layer whose input does not fit.
+
+    Attributes:
+        layers: the layers, at least one.
+        input_shape: shape of one sample, without the batch axis.
+        loss: the loss, which counts as the last layer; None for inference.
+        shapes: shape of the input of each layer, then of the last layer's output.
+    """
+
+    layers: tuple[NamedLayer[Layer], ...]
+    input_shape: Shape
+    loss: NamedLayer[Loss] | None = None
+    shapes: tuple[Shape, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check names and shapes."""
+        if not self.layers:
+            raise ModelError("a network needs at least one layer, got none")
+        seen: set[str] = set()
+        for name in self.names:
+            if not name or "/" in name:
+                raise ModelError(f"expected a layer name without '/', got {name!r}")
+            if name in seen:
+                raise ModelError(f"two layers are named {name!r}: layer names must differ")
+            seen.add(name)
+        if any(size < 1 for size in self.input_shape):
+            raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
+        shapes = chain_shapes(self.layers, self.input_shape)
+        object.__setattr__(self, "shapes", shapes)
+        for place, named in enumerate(self.layers):
+            source = self.source_of(place)
+            if source is not None and shapes[source + 1] != shapes[place]:
+                raise ModelError(
+                    f"layer {named.name!r}: expected two values of one shape to add, got {shapes[place]} and "
+                    f"{shapes[source + 1]} of {self.layers[source].name!r}"
+                )
+
+    def source_of(self, place: int) -> int | None:
+        """Return the place of the earlier layer that the layer at ``place`` adds; None where it adds none.
+
+        Raises ModelError for a source that is no earlier layer.
+        """
+        named = self.layers[place]
+        if not isinstance(named.layer, Add):
+            return None
+        name = named.layer.source
+        earlier = [each.name for each in self.layers[:place]]
+        if name not in earlier:
+            raise ModelError(
+                f"layer {named.name!r}: expected an earlier layer to add, got {name!r} (these are {', '.join(earlier)})"
+            )
+        return earlier.index(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the layers in order, the loss last."""
+        names = tuple(named.name for named in self.layers)
+        return names if self.loss is None else (*names, self.loss.name)
+
+
+def split(network: Network, splits: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Cut the network before each layer named in ``splits``; return the layer names of each stage.
+
+    Each name is the first layer of the next stage, so k names give k + 1 stages.
+    Raises ModelError for a name that is no layer, for names out of order or named
+    twice, and for the first layer, which would leave the first stage empty.
+    """
+    names = network.names
+    cuts = [_position(name, names) for name in splits]
+    if 0 in cuts:
+        raise ModelError(f"split at {names[0]!r}, the first layer, would leave the first stage empty: start later")
+    for (before, name), (cut, next_cut) in zip(pairwise(splits), pairwise(cuts), strict=True):
+        if cut == next_cut:
+            raise ModelError(f"split at {name!r} is listed twice and would leave a stage empty: name it once")
+        if cut > next_cut:
+            raise ModelError(
+                f"split at {name!r} is listed after {before!r} but stands before it in the network: "
+                f"list splits in the order of the layers, {', '.join(names)}"
+            )
+    return tuple(names[start:end] for start, end in pairwise([0, *cuts, len(names)]))
+
+
+def _position(name: str, names: tuple[str, ...]) -> int:
+    if name in names:
+        return names.index(name)
+    hint = did_you_mean(name, names, quoted=True)
+    raise ModelError(f"split at {name!r}: no layer has that name{hint} (the layers are {', '.join(names)})")

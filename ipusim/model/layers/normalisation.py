@@ -1,0 +1,188 @@
+"""Normalisations: each group of elements of a sample is brought to mean 0 and variance 1, then scaled and shifted.
+
+Names and defaults are those of Graphcore's Keras layers (keras.ipu.layers, where
+epsilon is 0.001): a scale ``gamma`` of ones, an offset ``beta`` of zeros, no moving
+statistics. Channels are the last axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Gt, Le
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.profile import Work
+
+#: Vector operations for one group: two means, the sum with epsilon, and 1 / sqrt.
+_GROUP_FLOPS: Final = 3 + ELEMENTARY_FLOPS
+
+
+@dataclass(frozen=True)
+class _Normalisation:
+    """What the normalisations share; they differ in which elements of a sample form a group."""
+
+    epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
+    center: Annotated[bool, Doc("whether beta is added")] = True
+    scale: Annotated[bool, Doc("whether the result is multiplied by gamma")] = True
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for an epsilon that is not above 0."""
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+
+    def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+        """Return the shape to see a sample in, and the axes (the batch being 0) that a group extends over.
+
+        Its last axes are the channels, in their order.
+        """
+        raise NotImplementedError
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape; raises ModelError when no groups can be formed."""
+        if not input_shape:
+            raise ModelError("a normalisation needs an input of at least one axis, got a scalar for each sample")
+        self._view(input_shape)
+        return input_shape
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of ``gamma`` and ``beta``, one element for each channel."""
+        names = (["gamma"] if self.scale else []) + (["beta"] if self.center else [])
+        return dict.fromkeys(names, input_shape[-1:])
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Return ones for ``gamma`` and zeros for ``beta``."""
+        start = {"gamma": 1, "beta": 0}
+        return {name: np.full(shape, start[name], dtype) for name, shape in self.parameter_shapes(input_shape).items()}
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return gamma * (x - mean) / sqrt(variance + epsilon) + beta, of the shape of ``x`` (batch, ...)."""
+        shape, axes = self._view(x.shape[1:])
+        view = x.reshape(len(x), *shape)
+        normal = view - view.mean(axis=axes, keepdims=True)
+        inverse = np.square(normal).mean(axis=axes, keepdims=True)  # the variance
+        inverse += self.epsilon
+        np.sqrt(inverse, out=inverse)
+        np.divide(1, inverse, out=inverse)
+        normal *= inverse
+        y = normal.reshape(x.shape)
+        if self.scale:
+            y = y * parameters["gamma"]
+        if self.center:
+            y = y + parameters["beta"]
+        return y, (normal, inverse)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradients; with g = grad * gamma and n the normalised input,
+
+        dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance + epsilon).
+        """
+        normal, inverse = saved
+        channels = grad.shape[-1]
+        gradients: dict[str, Array] = {}
+        if self.scale:
+            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
+        if self.center:
+            gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
+        if not need_input_gradient:
+            return None, gradients
+        _, axes = self._view(grad.shape[1:])
+        g = (grad * parameters["gamma"] if self.scale else grad).reshape(normal.shape)
+        dx = normal * (g * normal).mean(axis=axes, keepdims=True)
+        dx += g.mean(axis=axes, keepdims=True)
+        np.subtract(g, dx, out=dx)
+        dx *= inverse
+        return dx.reshape(grad.shape), gradients
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of two dependent steps, the statistics and their use, in either pass.
+
+        Forward, for each element: sum, difference, square, sum, product with 1 / sqrt,
+        and a product with gamma and a sum with beta. Backward: a product and a sum for
+        gamma, a sum for beta; for dx a product with gamma, then sum, product, sum,
+        product, two differences and a product.
+        """
+        shape, axes = self._view(input_shape)
+        elements = batch * math.prod(input_shape)
+        groups = elements // math.prod(shape[axis - 1] for axis in axes)
+        parameters = input_shape[-1] * (self.scale + self.center)
+        forward = Work(
+            flops=elements * (5 + self.scale + self.center) + groups * _GROUP_FLOPS,
+            sram_bytes=(2 * elements + parameters) * itemsize,
+            exchange_bytes=elements * itemsize,
+            itemsize=itemsize,
+            supersteps=2,
+        )
+        per_element = 2 * self.scale + self.center + (7 + self.scale) * need_input_gradient
+        backward = Work(
+            flops=elements * per_element + 2 * groups * need_input_gradient,
+            sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,
+            exchange_bytes=2 * elements * itemsize,
+            itemsize=itemsize,
+            supersteps=2,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class LayerNorm(_Normalisation):
+    """Brings the last axis to mean 0 and variance 1, at each place.
+
+    Layer normalisation (arXiv 1607.06450).
+    """
+
+    kind: ClassVar = "layer_norm"
+
+    def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+        return input_shape, (len(input_shape),)
+
+
+@dataclass(frozen=True)
+class GroupNorm(_Normalisation):
+    """Brings each group of channels to mean 0 and variance 1, over all places.
+
+    Group normalisation (arXiv 1803.08494). Strided grouping is PopLibs' default
+    (include/popnn/GroupNorm.hpp); consecutive channels are the paper's.
+    """
+
+    kind: ClassVar = "group_norm"
+
+    groups: Annotated[Axis, Doc("groups that the channels are divided into")] = 2
+    strided_channel_grouping: Annotated[
+        bool, Doc("whether channel c belongs to group c mod groups, else groups are consecutive")
+    ] = True
+
+    def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+        channels, places = input_shape[-1], math.prod(input_shape[:-1])
+        if self.groups < 1 or channels % self.groups:
+            raise ModelError(f"expected a number of groups that divides the {channels} channels, got {self.groups}")
+        size = channels // self.groups
+        if self.strided_channel_grouping:
+            return (places, size, self.groups), (1, 2)
+        return (places, self.groups, size), (1, 3)
+
+
+@dataclass(frozen=True)
+class InstanceNorm(_Normalisation):
+    """Brings each channel to mean 0 and variance 1, over all places.
+
+    Instance normalisation (arXiv 1607.08022).
+    """
+
+    kind: ClassVar = "instance_norm"
+
+    def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+        if len(input_shape) < 2:
+            raise ModelError("an instance normalisation needs an input of at least two axes, got one")
+        return (math.prod(input_shape[:-1]), input_shape[-1]), (1,)

@@ -1,0 +1,172 @@
+"""Branches side by side: each takes the same input, and their outputs are concatenated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Len
+
+from ipusim.errors import ModelError
+from ipusim.model.cost import in_turn
+from ipusim.model.layers import chain
+from ipusim.model.layers.keys import Called
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.network import chain_shapes
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Layers in order, as one layer.
+
+    Its parameters are those of the inner layers, under their names: ``inner/W``.
+
+    Attributes:
+        layers: at least one.
+        number: place among the branches, which is part of what seeds its draws.
+    """
+
+    layers: chain.Chain
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no layers."""
+        if not self.layers:
+            raise ModelError(f"branch {self.number} needs at least one layer, got none")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of the last layer's output."""
+        return chain_shapes(self.layers, input_shape)[-1]
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of all inner parameters."""
+        return {
+            f"{named.name}/{name}": shape
+            for named, before in chain.with_shapes(self.layers, input_shape)
+            for name, shape in named.layer.parameter_shapes(before).items()
+        }
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the inner parameters; those of a branch alone are the ones that it has beside others."""
+        own = np.random.default_rng([int(rng.integers(2**63)), self.number])
+        return {
+            f"{named.name}/{name}": array
+            for named, before in chain.with_shapes(self.layers, input_shape)
+            for name, array in named.layer.initial_parameters(before, own, dtype).items()
+        }
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Run the layers in order; the key of each is ``key``, the branch's number, and its place."""
+        return chain.run_forward(self.layers, parameters, x, None if key is None else (*key, self.number), 0)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Run the backward passes in reverse."""
+        return chain.run_backward(self.layers, parameters, saved, grad, need_input_gradient)
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what the layers make."""
+        return chain.inner_sizes((self.layers,), input_shape)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the inner layers' work in turn."""
+        found = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
+        return LayerCost(
+            in_turn(tuple(cost.forward for cost in found), itemsize),
+            in_turn(tuple(cost.backward for cost in reversed(found)), itemsize),
+        )
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Branches that take the same input; their outputs are joined along the last axis.
+
+    As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
+    """
+
+    kind: ClassVar = "parallel"
+    within: ClassVar = False
+
+    branches: Annotated[
+        tuple[Annotated[chain.Chain, Called("branch"), Len(1, 64)], ...],
+        Len(2, 16),
+        Doc("the layers in order, of each branch"),
+    ]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for fewer than two branches, or for names that are not distinct and without a slash."""
+        if len(self.branches) < 2:
+            raise ModelError(f"expected at least two branches, got {len(self.branches)}")
+        chain.check_names((named for layers in self.branches for named in layers), "parallel branches")
+
+    @property
+    def parts(self) -> tuple[Branch, ...]:
+        """Each branch as a layer of its own."""
+        return tuple(Branch(layers, number) for number, layers in enumerate(self.branches))
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the joined shape; raises ModelError when the branches differ in more than the last axis."""
+        shapes = [part.output_shape(input_shape) for part in self.parts]
+        if len({shape[:-1] for shape in shapes}) > 1 or not all(shapes):
+            raise ModelError(f"expected branches whose outputs differ in the last axis alone, got {shapes}")
+        return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of all inner parameters."""
+        return {name: shape for part in self.parts for name, shape in part.parameter_shapes(input_shape).items()}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw each branch's parameters from the same state of ``rng``, as if it were alone."""
+        state = rng.bit_generator.state
+        found: dict[str, Array] = {}
+        for part in self.parts:
+            rng.bit_generator.state = state
+            found |= part.initial_parameters(input_shape, rng, dtype)
+        return found
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the branches' outputs for ``x`` (batch, ...), joined."""
+        made = [part.forward(parameters, x, key) for part in self.parts]
+        widths = [y.shape[-1] for y, _ in made]
+        return np.concatenate([y for y, _ in made], axis=-1), ([saved for _, saved in made], widths)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the sum of the branches' gradients of the input, and those of all inner parameters."""
+        kept, widths = saved
+        gradients: dict[str, Array] = {}
+        total: Array | None = None
+        for part, own, piece in zip(self.parts, kept, np.split(grad, np.cumsum(widths)[:-1], axis=-1), strict=True):
+            dx, more = part.backward(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
+            gradients |= more
+            if dx is not None:
+                total = dx if total is None else total + dx
+        return total, gradients
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what all branches make."""
+        return chain.inner_sizes(self.branches, input_shape)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""
+        found = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
+        joined = 2 * batch * math.prod(self.output_shape(input_shape)) * itemsize
+        sums = (len(found) - 1) * batch * math.prod(input_shape)
+        join = Work(sram_bytes=joined, itemsize=itemsize)
+        add = Work(flops=sums, sram_bytes=3 * sums * itemsize, itemsize=itemsize)
+        back = tuple(cost.backward for cost in reversed(found))
+        return LayerCost(
+            in_turn((*(cost.forward for cost in found), join), itemsize),
+            in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize),
+        )

@@ -1,0 +1,148 @@
+"""Pooling of images: the maximum or the mean of each window, channel by channel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_doc import Doc
+
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.layers.windows import Extents, Padding, Windows
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class _Pool(Parameterless):
+    """What both kinds share: names and defaults of Keras, padding as :mod:`ipusim.model.layers.windows` says."""
+
+    pool_size: Annotated[Extents, Doc("height and width of the windows")] = (2, 2)
+    strides: Annotated[Extents | None, Doc("steps from one window to the next; default: the windows' size")] = None
+    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for windows that cannot be."""
+        _ = self._windows
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.pool_size, self.strides or self.pool_size, self.padding)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return (windows down, windows right, channels); raises ModelError when no window fits."""
+        return (*self._windows.field(input_shape), input_shape[-1])
+
+    def padded_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of a sample with its padding."""
+        (top, bottom), (left, right) = self._windows.pads(input_shape)
+        height, width, channels = input_shape
+        return top + height + bottom, left + width + right, channels
+
+    def _cost(
+        self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool, place_flops: tuple[int, int]
+    ) -> LayerCost:
+        x = batch * math.prod(input_shape)
+        y = batch * math.prod(self.output_shape(input_shape))
+        places = y * math.prod(self.pool_size)
+        forward = Work(
+            flops=places * place_flops[0] + y,
+            sram_bytes=(x + y) * itemsize,
+            exchange_bytes=x * itemsize,
+            itemsize=itemsize,
+        )
+        if not need_input_gradient:
+            return LayerCost(forward, Work(itemsize=itemsize))
+        backward = Work(
+            flops=places * place_flops[1] + y,
+            sram_bytes=(x + 2 * y + x) * itemsize,
+            exchange_bytes=(y + x) * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class MaxPool2D(_Pool):
+    """The largest element of each window of an image, channel by channel.
+
+    What padding adds is smaller than any.
+    """
+
+    kind: ClassVar = "max_pool2d"
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the maxima of the images ``x`` (batch, height, width, channels)."""
+        views = self._windows.offsets(self._windows.pad(x, -np.inf), x.shape[1:])
+        y = next(views).copy()
+        for view in views:
+            np.maximum(y, view, out=y)
+        return y, (x, y)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return each window's gradient at its maximum, the first in reading order where there are several."""
+        if not need_input_gradient:
+            return None, {}
+        x, y = saved
+        padded = self._windows.pad(x, -np.inf)
+        result = np.zeros_like(padded)
+        left = grad.copy()
+        places = zip(*(self._windows.offsets(array, x.shape[1:]) for array in (padded, result)), strict=True)
+        for view, target in places:
+            here = view == y
+            np.add(target, left * here, out=target)
+            left *= ~here
+        return self._windows.crop(result, x.shape[1:]), {}
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the padded image."""
+        return InnerSizes(0, math.prod(self.padded_shape(input_shape)))
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: a comparison for each place of each window; backward a comparison, product and sum."""
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, (1, 3))
+
+
+@dataclass(frozen=True)
+class AveragePool2D(_Pool):
+    """The mean of each window of an image, channel by channel.
+
+    Of its elements within the image: TensorFlow leaves the padding out of the mean.
+    """
+
+    kind: ClassVar = "average_pool2d"
+
+    def _counts(self, input_shape: Shape) -> Array:
+        """Return the elements within the image of each window: (windows down, windows right, 1)."""
+        inside = self._windows.pad(np.ones((1, *input_shape[:2], 1)))
+        total: Array = sum(self._windows.offsets(inside, (*input_shape[:2], 1)), np.zeros(()))[0]
+        return total
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the means of the images ``x`` (batch, height, width, channels)."""
+        views = self._windows.offsets(self._windows.pad(x), x.shape[1:])
+        y = next(views).copy()
+        for view in views:
+            y += view
+        y /= self._counts(x.shape[1:]).astype(x.dtype)
+        return y, x.shape[1:]
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return each window's gradient shared equally among its elements."""
+        if not need_input_gradient:
+            return None, {}
+        share = grad / self._counts(saved).astype(grad.dtype)
+        result = np.zeros((len(grad), *self.padded_shape(saved)), grad.dtype)
+        for target in self._windows.offsets(result, saved):
+            np.add(target, share, out=target)
+        return self._windows.crop(result, saved), {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: a sum for each place of each window and a quotient; backward the same."""
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, (1, 1))

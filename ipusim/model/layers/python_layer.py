@@ -1,0 +1,240 @@
+"""Any Python function of arrays as a layer or as the loss, differentiated by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ModelError, UntraceableError
+from ipusim.model.functions.users_code import first_line, line_of, name_of, told
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.profile import Work
+
+#: Samples of the micro-batch of zeros that a function is tried on.
+_PROBE_BATCH: Final = 2
+
+
+@dataclass(frozen=True)
+class _PythonFunction:
+    """What a function as a layer and a function as a loss share.
+
+    Attributes:
+        function: the function, written with ``autograd.numpy``.
+        shapes: shape of each parameter by its keyword.
+        fill: a constant to start a parameter with. Others start Glorot uniform when
+            they have two axes or more (as Keras starts a kernel), else zero (a bias).
+        given_cost: the work of both passes; None counts it by tracing the function.
+    """
+
+    function: Callable[..., Any]
+    shapes: Mapping[str, Shape] = field(default_factory=dict, hash=False)
+    fill: Mapping[str, float] = field(default_factory=dict, hash=False)
+    given_cost: LayerCost | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError when ``fill`` names no parameter."""
+        for name in self.fill:
+            if name not in self.shapes:
+                raise ModelError(
+                    f"{self._label}: cannot fill {name!r}, which is no parameter; "
+                    f"the parameters are {', '.join(self.shapes) or 'none'}"
+                )
+
+    @property
+    def _label(self) -> str:
+        return f"python function {name_of(self.function)!r}"
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the parameters' shapes as given."""
+        return dict(self.shapes)
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Return each parameter's constant, else Glorot-uniform draws, else zeros."""
+        parameters: dict[str, Array] = {}
+        for name, shape in self.shapes.items():
+            if name in self.fill:
+                parameters[name] = np.full(shape, self.fill[name], dtype)
+            elif len(shape) >= 2:
+                parameters[name] = glorot_uniform(shape, rng, dtype)
+            else:
+                parameters[name] = np.zeros(shape, dtype)
+        return parameters
+
+    def _zeros(self) -> dict[str, Array]:
+        return {name: np.full(shape, self.fill.get(name, 0.0)) for name, shape in self.shapes.items()}
+
+    @contextmanager
+    def _explained(self, *arrays: Array) -> Iterator[None]:
+        """Turn what the function raises into a ModelError with its line, and the shapes that it was tried on."""
+        try:
+            yield
+        except UntraceableError as error:
+            raise ModelError(f"{self._label}: {error}") from error
+        except (ModelError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a user's function may do anything, and leave with sys.exit
+            on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
+            place = line_of(error, self.function)
+            raise ModelError(f"{self._label} ({place}){on}: {told(error)}") from error
+
+    def _try(self, x: Array, *labels: Array) -> Array:
+        """Run both passes on a few samples and return the result."""
+        # Zeros may divide by zero where data does not.
+        with np.errstate(all="ignore"), self._explained(x, *labels):
+            y, saved = self._evaluate(self._zeros(), x, *labels)
+            self._differentiate(saved, np.ones_like(y), True)
+        return y
+
+    def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
+        with self._explained():
+            return self._evaluate(parameters, x, *labels)
+
+    def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:
+        with self._explained():
+            return self._differentiate(saved, grad, need_input_gradient)
+
+    def _evaluate(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
+        """Evaluate under a trace; result and gradients have the dtype of ``x``."""
+        from ipusim.model.functions.gradient import pullback  # noqa: PLC0415 - only models with Python functions pay for autograd
+
+        arrays = [x, *(parameters[name] for name in self.shapes)]
+        pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
+        if y is None:  # which NumPy would take for NaN
+            raise ModelError(f"{self._label} ({first_line(self.function)}) returned nothing: it must return an array")
+        return np.asarray(y, x.dtype), (pull, x.dtype)
+
+    def _differentiate(
+        self, saved: Saved, grad: Array, need_input_gradient: bool
+    ) -> tuple[Array | None, dict[str, Array]]:
+        pull, dtype = saved
+        # autograd divides by cosh(x)^2 for tanh: where that overflows, the 0 that comes out is right.
+        with np.errstate(over="ignore"):
+            grad_x, *grads = pull(grad)
+        # It may hand out one array twice, or the one that came in; callers add to what they get.
+        gradients = {name: np.array(g, dtype) for name, g in zip(self.shapes, grads, strict=True)}
+        return (np.asarray(grad_x, dtype) if need_input_gradient else None), gradients
+
+    def _flat(self, *labels: Array) -> Callable[..., Any]:
+        """Return the function of the input and its parameters in order, without keywords."""
+        return lambda x, *arrays: self.function(x, *labels, **dict(zip(self.shapes, arrays, strict=True)))
+
+    def _cost(self, itemsize: int, need_input_gradient: bool, x: Array, *labels: Array) -> LayerCost:
+        if self.given_cost is not None:
+            return self.given_cost
+        from ipusim.model.functions.counting import count_passes  # noqa: PLC0415 - as above
+
+        parameters = self._zeros()
+        wanted = range(0 if need_input_gradient else 1, len(parameters) + 1)
+        with np.errstate(all="ignore"), self._explained(x, *labels):
+            forward, backward, y = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
+        weights = sum(array.size for array in parameters.values()) if need_input_gradient else 0
+        labels_read = sum(array.size for array in labels)
+        return LayerCost(
+            Work(forward.macs, forward.flops, forward.elements * itemsize, (x.size + labels_read) * itemsize, itemsize),
+            Work(
+                backward.macs,
+                backward.flops,
+                backward.elements * itemsize,
+                (y.size + x.size + weights) * itemsize,
+                itemsize,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class PythonLayer(_PythonFunction):
+    """A layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
+
+    See :class:`_PythonFunction` for the attributes. A counted cost charges every
+    NumPy call its own memory traffic, as without fusion.
+    """
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape that two samples of zeros come out with.
+
+        Raises ModelError when the function or its gradient fails on them, or it
+        returns no array of as many samples.
+        """
+        y = self._try(np.zeros((_PROBE_BATCH, *input_shape)))
+        if y.shape[:1] != (_PROBE_BATCH,):
+            raise ModelError(
+                f"{self._label} must return an array with the batch as its first axis: "
+                f"{_PROBE_BATCH} samples of shape {input_shape} gave shape {y.shape}"
+            )
+        return y.shape[1:]
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Evaluate the function on (batch, ...)."""
+        return self._run(parameters, x)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Pull ``grad`` back through the evaluation that forward traced."""
+        return self._pull(saved, grad, need_input_gradient)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the given cost, or what tracing both passes over ``batch`` samples of zeros counts."""
+        return self._cost(itemsize, need_input_gradient, np.zeros((batch, *input_shape)))
+
+
+@dataclass(frozen=True)
+class PythonLoss(_PythonFunction):
+    """A loss ``f(x, labels, **parameters)`` that returns the mean over the micro-batch as a scalar.
+
+    See :class:`_PythonFunction` for the attributes.
+
+    Attributes:
+        label_shape, label_dtype: of one sample's label, which counting the cost needs.
+    """
+
+    label_shape: Shape = ()
+    label_dtype: str = "int32"
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError unless two samples of zeros with the first labels give a scalar."""
+        batch = min(_PROBE_BATCH, len(labels))
+        if labels.shape[1:] != self.label_shape:
+            raise ModelError(
+                f"{self._label} was declared for labels of shape {self.label_shape} for each sample, "
+                f"got {labels.shape[1:]}"
+            )
+        loss = self._try(np.zeros((batch, *input_shape)), labels[:batch])
+        if loss.shape != ():
+            raise ModelError(
+                f"{self._label} must return a scalar, the mean loss of the micro-batch: it gave shape {loss.shape}"
+            )
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return labels of the declared shape and dtype."""
+        return np.zeros((samples, *self.label_shape), self.label_dtype)
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Evaluate the function on outputs (batch, ...) and labels (batch, ...)."""
+        return self._run(parameters, x, labels)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Pull ``scale`` back through the evaluation that forward traced."""
+        return self._pull(saved, saved[1].type(scale), need_input_gradient)
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return None: what the outputs mean is known to the function alone."""
+        return None
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return None: the best constant is not known."""
+        return None
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the given cost, or what tracing both passes over ``batch`` samples of zeros counts."""
+        x = np.zeros((batch, *input_shape))
+        return self._cost(itemsize, need_input_gradient, x, self.zero_labels(input_shape, batch, x.dtype))

@@ -1,0 +1,182 @@
+"""What LSTM and GRU have in common: parameters, their start, and what a pass over all time steps costs.
+
+Names and defaults are those of Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU``
+(keras.ipu.layers), which take sigmoid as the recurrent activation. A sample is
+(time steps, elements); states start at zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.activations import ACTIVATIONS, activation
+from ipusim.model.layers.keys import Axis, OneOf
+from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
+from ipusim.model.profile import Work
+
+#: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
+RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
+_ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
+
+
+def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
+    """Draw a matrix with orthonormal rows or columns, whichever are fewer, as Keras ``Orthogonal`` does.
+
+    The Q of a Gaussian matrix's QR decomposition, with the sign that makes R's diagonal
+    positive. Drawn in double precision.
+    """
+    rows, columns = shape
+    q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
+    q = q * np.sign(np.diag(r))
+    return (q if rows >= columns else q.T).astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A layer over time steps whose gates are products with the input and with its own last output.
+
+    The activation is that of an LSTM's output, too.
+    """
+
+    units: Annotated[Axis, Doc("elements of the output and of the state")]
+    activation: Annotated[_ActivationName, Doc("function of the candidate state")] = "tanh"
+    recurrent_activation: Annotated[_ActivationName, Doc("function of the gates")] = "sigmoid"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    return_sequences: Annotated[bool, Doc("whether the outputs of all time steps are returned, or the last one")] = (
+        False
+    )
+
+    #: Products of ``units`` columns in each step.
+    gates: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for units below 1 or an activation whose slope does not follow from its value."""
+        if self.units < 1:
+            raise ModelError(f"a recurrent layer needs at least 1 unit, got {self.units}")
+        for name in (self.activation, self.recurrent_activation):
+            if name not in RECURRENT_ACTIVATIONS:
+                raise ModelError(
+                    f"expected one of {', '.join(RECURRENT_ACTIVATIONS)} in a recurrent layer, got {name!r}"
+                )
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the gates and states of all time steps."""
+        return InnerSizes(input_shape[0] * self.units * (self.gates + 3))
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return (time steps, units), or (units,) for the last step alone."""
+        if len(input_shape) != 2:
+            raise ModelError(
+                f"a recurrent layer needs an input of two axes, time steps and elements, got {len(input_shape)}"
+            )
+        return (input_shape[0], self.units) if self.return_sequences else (self.units,)
+
+    @property
+    def _bias_shape(self) -> Shape:
+        return (self.gates * self.units,)
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of the kernel ``W``, the recurrent kernel ``U`` and, with a bias, ``b``."""
+        columns = self.gates * self.units
+        shapes: dict[str, Shape] = {"W": (input_shape[-1], columns), "U": (self.units, columns)}
+        return shapes | {"b": self._bias_shape} if self.use_bias else shapes
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw ``W`` Glorot uniform and ``U`` orthogonal; ``b`` is zero."""
+        columns = self.gates * self.units
+        parameters = {
+            "W": glorot_uniform((input_shape[-1], columns), rng, dtype),
+            "U": orthogonal((self.units, columns), rng, dtype),
+        }
+        if self.use_bias:
+            parameters["b"] = np.zeros(self._bias_shape, dtype)
+        return parameters
+
+    def _all_steps(self, grad: Array, time_steps: int) -> Array:
+        """Return the gradient of every time step's output, which is zero but for the last without sequences."""
+        if self.return_sequences:
+            return grad
+        whole = np.zeros((len(grad), time_steps, self.units), grad.dtype)
+        whole[:, -1] = grad
+        return whole
+
+    def _input_gradients(
+        self, parameters: Parameters, x: Array, gates: Array, need_input_gradient: bool
+    ) -> tuple[Array | None, Array]:
+        """Return dx and dW from the gradients of x @ W, (batch, time steps, gates * units)."""
+        rows = gates.reshape(-1, gates.shape[-1])
+        return (gates @ parameters["W"].T if need_input_gradient else None), x.reshape(-1, x.shape[-1]).T @ rows
+
+    def _cost(
+        self,
+        input_shape: Shape,
+        batch: int,
+        itemsize: int,
+        need_input_gradient: bool,
+        unit_flops: tuple[int, int],
+        kept: int,
+    ) -> LayerCost:
+        """Return the work: of ``unit_flops`` vector operations for each unit and step, ``kept`` elements for each.
+
+        With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
+        multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
+        states, and R*E*G*U for dx where needed. Each time step is a superstep and reads
+        the recurrent kernel anew.
+        """
+        steps, elements = input_shape
+        rows, columns = batch * steps, self.gates * self.units
+        x, y, gates = rows * elements, rows * self.units, rows * columns
+        returned = y if self.return_sequences else batch * self.units
+        kernel, recurrent = elements * columns, self.units * columns
+        bias = math.prod(self._bias_shape) if self.use_bias else 0
+        forward = Work(
+            macs=(x + y) * columns,
+            flops=y * unit_flops[0],
+            sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
+            exchange_bytes=(x + y) * itemsize,
+            itemsize=itemsize,
+            supersteps=steps,
+        )
+        need = int(need_input_gradient)
+        backward = Work(
+            macs=(x * (1 + need) + 2 * y) * columns,
+            flops=y * unit_flops[1],
+            sram_bytes=(
+                returned
+                + x * (1 + need)
+                + y * kept
+                + 2 * gates
+                + steps * recurrent
+                + kernel * (1 + need)
+                + recurrent
+                + bias
+            )
+            * itemsize,
+            exchange_bytes=(returned + x + y + gates + recurrent + kernel * need) * itemsize,
+            itemsize=itemsize,
+            supersteps=steps,
+        )
+        return LayerCost(forward, backward)
+
+    def _flops(self, recurrent_gates: int, activations: int, forward: int, backward: int) -> tuple[int, int]:
+        """Return the vector operations of one unit and step: activations, two sums for each gate, and the others."""
+        gate, own = activation(self.recurrent_activation), activation(self.activation)
+        sums = self.gates * (1 + self.use_bias)
+        return (
+            recurrent_gates * gate.forward_flops + activations * own.forward_flops + sums + forward,
+            recurrent_gates * gate.backward_flops + activations * own.backward_flops + self.gates + backward,
+        )
+
+
+def zero_state(x: Array, units: int) -> Array:
+    """Return the state before the first time step of ``x`` (batch, time steps, elements)."""
+    return np.zeros((len(x), units), x.dtype)

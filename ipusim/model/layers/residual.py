@@ -1,0 +1,110 @@
+"""A residual block: what a list of layers makes of its input is added to the input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain as joined
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Len, MaxLen
+
+from ipusim.errors import ModelError
+from ipusim.model.cost import in_turn
+from ipusim.model.layers import chain
+from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.network import NamedLayer, chain_shapes
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Adds what a list of layers makes of its input to the input.
+
+    ``x + f(x)``, or ``g(x) + f(x)`` where there is a shortcut g. Its parameters are those of the
+    inner layers, under their names: ``inner/W``.
+    """
+
+    kind: ClassVar = "residual"
+    within: ClassVar = False
+
+    layers: Annotated[chain.Chain, Len(1, 64), Doc("the layers in order")]
+    shortcut: Annotated[
+        chain.Chain, MaxLen(64), Doc("layers on the way of the input itself, such as a 1 x 1 convolution")
+    ] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no layers, or for names that are not distinct and without a slash."""
+        if not self.layers:
+            raise ModelError("a residual block needs at least one layer, got none")
+        chain.check_names((*self.layers, *self.shortcut), "a residual block")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of the sum; raises ModelError when the two sides differ."""
+        inner, outer = (chain_shapes(branch, input_shape)[-1] for branch in (self.layers, self.shortcut))
+        if inner != outer:
+            side = "shortcut" if self.shortcut else "input"
+            raise ModelError(f"expected layers whose output has the shape {outer} of the {side}, got {inner}")
+        return inner
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of all inner parameters."""
+        return {
+            f"{named.name}/{name}": shape
+            for named, before in self._inner(input_shape)
+            for name, shape in named.layer.parameter_shapes(before).items()
+        }
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the inner parameters, one layer after another."""
+        return {
+            f"{named.name}/{name}": array
+            for named, before in self._inner(input_shape)
+            for name, array in named.layer.initial_parameters(before, rng, dtype).items()
+        }
+
+    def _inner(self, input_shape: Shape) -> Iterator[tuple[NamedLayer[Layer], Shape]]:
+        """Yield each inner layer and the shape of its input."""
+        return joined.from_iterable(chain.with_shapes(branch, input_shape) for branch in (self.layers, self.shortcut))
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the sum of both sides for ``x`` (batch, ...).
+
+        The key of an inner layer is ``key`` and its place, the layers first.
+        """
+        y, saved = chain.run_forward(self.layers, parameters, x, key, 0)
+        side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
+        return y + side, (saved, side_saved)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the sum of both sides' gradients of the input, and those of all inner parameters."""
+        dx, gradients = chain.run_backward(self.layers, parameters, saved[0], grad, need_input_gradient)
+        side, more = chain.run_backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
+        return (dx + side if dx is not None and side is not None else None), gradients | more
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what the layers on both ways make."""
+        return chain.inner_sizes((self.layers, self.shortcut), input_shape)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""
+        costs = [
+            cost
+            for branch in (self.layers, self.shortcut)
+            for cost in chain.costs(branch, input_shape, batch, itemsize, need_input_gradient)
+        ]
+        sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
+        add, add_back = (Work(flops=n, sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
+        back = tuple(cost.backward for cost in reversed(costs))
+        return LayerCost(
+            in_turn((*(cost.forward for cost in costs), add), itemsize),
+            in_turn((*back, add_back) if need_input_gradient else back, itemsize),
+        )

@@ -1,0 +1,87 @@
+"""A matrix product in parts, one after another, as Graphcore's ``math_ops.serialized_matmul`` computes it.
+
+With a of shape (m, k) and b of shape (k, n), the product and both of its gradients
+are split along one of the three dimensions:
+
+- ``a_columns``: m, the rows of the result; ``b`` is read again for each part;
+- ``a_rows_b_columns``: k, the sums; the result is read and written again for each part;
+- ``b_rows``: n, the columns of the result; ``a`` is read again for each part.
+
+The parts' temporaries take 1 / factor of the memory. Each part is a superstep of its
+own. Sums over k come in another order than in one product, and BLAS may order those of
+smaller matrices otherwise too: results are equal up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array
+
+#: Graphcore's names of the dimensions m, k and n.
+Dimension = Literal["a_columns", "a_rows_b_columns", "b_rows"]
+
+
+@dataclass(frozen=True)
+class SerializedMatmul:
+    """How a product is split.
+
+    Attributes:
+        factor: the number of parts.
+        dimension: the dimension that they split, which the factor must divide.
+    """
+
+    factor: int = 1
+    dimension: Dimension = "a_columns"
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no parts or an unknown dimension."""
+        if self.factor < 1:
+            raise ModelError(f"expected a serialization factor of at least 1, got {self.factor}")
+        if self.dimension not in get_args(Dimension):
+            raise ModelError(
+                f"unknown serialization dimension {self.dimension!r}: expected one of {', '.join(get_args(Dimension))}"
+            )
+
+    def check(self, m: int, k: int, n: int) -> None:
+        """Raise ModelError unless the factor divides its dimension of a product of (m, k) and (k, n)."""
+        size = dict(zip(get_args(Dimension), (m, k, n), strict=True))[self.dimension]
+        if size % self.factor:
+            raise ModelError(
+                f"expected a serialization factor that divides {self.dimension}, which is {size}, got {self.factor}"
+            )
+
+    def product(self, a: Array, b: Array) -> Array:
+        """Return a @ b of shape (m, n); parts are as equal as can be where the factor does not divide."""
+        y = np.zeros((len(a), b.shape[1]), np.result_type(a, b))
+        for m, k, n in self._parts(len(a), *b.shape):
+            y[m, n] += a[m, k] @ b[k, n]
+        return y
+
+    def gradients(self, a: Array, b: Array, grad: Array, need_a: bool) -> tuple[Array | None, Array]:
+        """Return grad @ b.T, or None when not needed, and a.T @ grad."""
+        da = np.zeros_like(a) if need_a else None
+        db = np.zeros_like(b)
+        for m, k, n in self._parts(len(a), *b.shape):
+            if da is not None:
+                da[m, k] += grad[m, n] @ b[k, n].T
+            db[k, n] += a[m, k].T @ grad[m, n]
+        return da, db
+
+    def repeated(self, a: int, b: int, y: int) -> int:
+        """Return the elements that go to or from memory once more than in one product of operands of these sizes."""
+        once = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
+        return (self.factor - 1) * once
+
+    def _parts(self, m: int, k: int, n: int) -> Iterator[tuple[slice, slice, slice]]:
+        whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
+        for part in range(self.factor):
+            slices = dict.fromkeys(whole, slice(None))
+            size = whole[self.dimension]
+            slices[self.dimension] = slice(part * size // self.factor, (part + 1) * size // self.factor)
+            yield slices["a_columns"], slices["a_rows_b_columns"], slices["b_rows"]

@@ -1,0 +1,66 @@
+"""A function of each micro-batch's gradients before they are accumulated: Graphcore's MapGradientOptimizer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array
+from ipusim.model.profile import Work
+
+
+@dataclass(frozen=True)
+class GradientMap:
+    """Maps the gradient of each variable by itself, in this order: decay, clip by value, clip by norm.
+
+    The gradients are mapped where they are made, on the micro-batch's own: the norm is
+    that of one variable in one micro-batch, and the reduction over micro-batches
+    comes after.
+
+    Attributes:
+        decay: gradient + decay * variable (the example of MapGradientOptimizer's documentation).
+        clip_by_value: brings each element between minus this and this (``tf.clip_by_value``).
+        clip_by_norm: scales a gradient whose Euclidean norm is larger down to this norm (``tf.clip_by_norm``).
+    """
+
+    decay: float = 0.0
+    clip_by_value: float | None = None
+    clip_by_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a decay below 0, or bounds that are not above 0."""
+        if not (math.isfinite(self.decay) and self.decay >= 0):
+            raise ModelError(f"expected a decay of 0 or more, got {self.decay}")
+        for name, bound in (("value", self.clip_by_value), ("norm", self.clip_by_norm)):
+            if bound is not None and not (math.isfinite(bound) and bound > 0):
+                raise ModelError(f"expected to clip by a {name} above 0, got {bound}")
+
+    def __call__(self, gradient: Array, variable: Array) -> Array:
+        """Return the gradient to accumulate; neither argument changes."""
+        if self.decay:
+            gradient = gradient + self.decay * variable
+        if self.clip_by_value is not None:
+            gradient = gradient.clip(-self.clip_by_value, self.clip_by_value)
+        if self.clip_by_norm is not None:
+            norm = math.sqrt(np.square(gradient, dtype=np.float64).sum())
+            if norm > self.clip_by_norm:
+                gradient = gradient * (self.clip_by_norm / norm)
+        return gradient
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work for one micro-batch's gradients.
+
+        For each element a product and a sum of the decay, two comparisons with a value,
+        a square, sum and product by a norm. It reads the gradient, with decay the
+        weight too, and writes the gradient; a norm takes a second superstep.
+        """
+        decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
+        return Work(
+            flops=parameter_count * (2 * decay + 2 * value + 3 * norm),
+            sram_bytes=parameter_count * (2 + decay) * itemsize,
+            itemsize=itemsize,
+            supersteps=1 + norm,
+        )

@@ -1,0 +1,137 @@
+"""Optimizers: how accumulated gradients change the parameters, in place, once for each execution of the pipeline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.profile import Work
+
+#: An optimizer's own arrays, by parameter name (its slots, in TensorFlow's word).
+State = dict[str, Array]
+
+
+class Optimizer(Protocol):
+    """A rule for the weight update; its memory lives in the State that it makes."""
+
+    @property
+    def gradient_map(self) -> GradientMap | None:
+        """What is done to each micro-batch's gradients before they are accumulated."""
+        ...
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return the state before the first update."""
+        ...
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Change the arrays of ``parameters`` and ``state`` in place, keeping their dtypes."""
+        ...
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work of one update. Slots lie beside their weights, so nothing is exchanged (assumed)."""
+        ...
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the slots of ``parameter_count`` elements of ``itemsize`` bytes.
+
+        A count of updates, which is one number for a whole stage, is left out.
+        """
+        ...
+
+
+class Updated(NamedTuple):
+    """What the weight update of one stage reads and changes, by parameter name; the state is the optimizer's own."""
+
+    parameters: Parameters
+    gradients: Parameters
+    state: State
+
+
+@runtime_checkable
+class JointOptimizer(Optimizer, Protocol):
+    """An optimizer that is given the variables of all stages at once, such as to clip by their global norm."""
+
+    def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
+        """Change the gradients in place as they are to be averaged over replicas; return what does the update then."""
+        ...
+
+
+def check_not_negative(**values: float) -> None:
+    """Raise ModelError, with the value's name, unless all are finite and 0 or more."""
+    for name, value in values.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(f"expected a {name.replace('_', ' ')} of 0 or more, got {value}")
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent: var -= learning_rate * grad (TensorFlow's GradientDescentOptimizer)."""
+
+    learning_rate: float
+    gradient_map: GradientMap | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a learning rate below 0 or not finite."""
+        check_not_negative(learning_rate=self.learning_rate)
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return an empty state."""
+        return {}
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Take one step against ``gradients``."""
+        for name, variable in parameters.items():
+            step = variable.dtype.type(self.learning_rate) * gradients[name]
+            np.subtract(variable, step, out=variable, casting="same_kind")
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return a product and a difference for each element; reads gradient and weight, writes weight."""
+        return Work(flops=2 * parameter_count, sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return 0: there are no slots."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Momentum as TensorFlow 1's MomentumOptimizer has it, without Nesterov.
+
+    accum = momentum * accum + grad; var -= learning_rate * accum. The learning
+    rate is outside the accumulator.
+    """
+
+    learning_rate: float
+    momentum: float
+    gradient_map: GradientMap | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a learning rate or momentum below 0 or not finite."""
+        check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return one zero accumulator for each parameter."""
+        return {name: np.zeros_like(variable) for name, variable in parameters.items()}
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Decay and add to the accumulators, then step against them."""
+        for name, variable in parameters.items():
+            accumulator = state[name]
+            accumulator *= accumulator.dtype.type(self.momentum)
+            accumulator += gradients[name]
+            np.subtract(variable, variable.dtype.type(self.learning_rate) * accumulator, out=variable)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight."""
+        return Work(flops=4 * parameter_count, sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return one slot's bytes."""
+        return parameter_count * itemsize

@@ -1,0 +1,43 @@
+"""What the variables of a stage ask of an IPU: gradients that are mapped and accumulated, and the weight update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.profile import Work
+
+
+class VariableSize(NamedTuple):
+    """A variable's elements, the bytes of one, and the bytes of one element of its gradient accumulator."""
+
+    elements: int
+    itemsize: int
+    held_itemsize: int
+
+
+def accumulation_work(variables: Iterable[VariableSize], gradient_map: GradientMap | None) -> tuple[Work, ...]:
+    """Return the work on each variable's gradient of a micro-batch: mapped, then added to its accumulator.
+
+    Every variable is an operation of its own with its own superstep, as each is in TensorFlow's graph.
+    """
+    found = []
+    for size in variables:
+        if gradient_map is not None:
+            found.append(gradient_map.work(size.elements, size.itemsize))
+        traffic = size.elements * (size.itemsize + 2 * size.held_itemsize)
+        found.append(Work(flops=size.elements, sram_bytes=traffic, itemsize=max(size.itemsize, size.held_itemsize)))
+    return tuple(found)
+
+
+def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tuple[Work, ...]:
+    """Return the work of the weight update of each variable, which reads its accumulator in place of a gradient."""
+    found = []
+    for size in variables:
+        rule = optimizer.work(size.elements, size.itemsize)
+        more = size.elements * (size.held_itemsize - size.itemsize)
+        found.append(replace(rule, sram_bytes=rule.sram_bytes + more))
+    return tuple(found)

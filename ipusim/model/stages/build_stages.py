@@ -1,0 +1,168 @@
+"""How a network is cut into computational stages, its skip connections and branches with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Layer, Shape
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.parallel import Parallel
+from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.stage import LayerStage
+
+
+def build_stages(
+    network: Network,
+    groups: Sequence[Sequence[str]],
+    names: Sequence[str] | None = None,
+    concurrent: Collection[int] = (),
+    checkpoints: Collection[str] = (),
+    returning: Returning | None = None,
+) -> tuple[LayerStage, ...]:
+    """Make one stage of each group of layer names, as :func:`ipusim.model.layers.network.split` gives them.
+
+    ``names`` are the stages' names, by default ``stage 0`` and so on. Those whose numbers are in
+    ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named
+    ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose outputs are checkpoints of recomputation
+    inside the backward pass; that of a stage's last layer leaves the stage anyway, and is none.
+    ``returning`` says which values of skip connections stay on an IPU; by default all travel.
+    Raises ModelError unless the groups are the network's layers in
+    order, none empty.
+    """
+    listed = [name for group in groups for name in group]
+    if listed != list(network.names):
+        raise ModelError(f"expected the stages to list all layers in order, {', '.join(network.names)}; got {listed}")
+    if not all(groups):
+        raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
+    names = [f"stage {index}" for index in range(len(groups))] if names is None else names
+    stages: list[LayerStage] = []
+    routes = _routes(network, groups, returning)
+    start = 0
+    for index, (name, group) in enumerate(zip(names, groups, strict=True)):
+        end = min(start + len(group), len(network.layers))
+        if index in concurrent:
+            crossing = routes[index]
+            if crossing is not None and (crossing.arriving or crossing.leaving):
+                over = crossing.arriving or crossing.leaving
+                raise ModelError(
+                    f"stage {name!r}: expected no skip connection over concurrent stages, got {over[0][0]!r}"
+                )
+            stages += _parts(network, name, start, group)
+            start = end
+            continue
+        has_loss = network.loss is not None and index == len(groups) - 1
+        stages.append(
+            LayerStage(
+                name=name,
+                named_layers=network.layers[start:end],
+                loss=network.loss if has_loss else None,
+                shapes=network.shapes[start : end + 1],
+                first_position=start,
+                is_last=index == len(groups) - 1,
+                labels_travel_on=network.loss is not None and not has_loss,
+                checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
+                routes=routes[index],
+            )
+        )
+        start = end
+    return tuple(stages)
+
+
+def _routes(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Routes | None]:
+    """Return what each stage has to do with skip connections; None for all where the network has none."""
+    adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
+    if not adds:
+        return [None] * len(groups)
+    ends = list(accumulate(len(group) for group in groups))
+    stage_of = [stage for stage, group in enumerate(groups) for _ in group]
+    found = [_Ways() for _ in groups]
+    for source in sorted({source for _, source in adds}):
+        value = network.layers[source].name, network.shapes[source + 1]
+        uses = sorted({stage_of[place] for place, added in adds if added == source})
+        for stage in uses:
+            found[stage].used.append(value[0])
+        at = stage_of[source]
+        while at < uses[-1]:
+            back = returning.next_stage(at, uses) if returning else None
+            if back is not None:
+                assert returning is not None
+                found[at].stored.append((*value, returning.depth(at, back)))
+                found[back].fetched.append(value)
+                at = back
+                continue
+            if source == ends[at] - 1:  # what the last layer of a stage makes crosses to the next anyway
+                found[at + 1].input_is = value[0]
+            else:
+                found[at].leaving.append(value)
+                found[at + 1].arriving.append(value)
+            at += 1
+    return [each.routes() for each in found]
+
+
+@dataclass(frozen=True)
+class Returning:
+    """Which values stay on the IPU that they would come back to.
+
+    Attributes:
+        devices: the IPU of each stage; -1 for concurrent ones.
+        fifos: whether stages run micro-batches at the same time (Grouped), so that values wait in FIFOs;
+            else the next stage takes them right away (Sequential).
+    """
+
+    devices: tuple[int, ...]
+    fifos: bool
+
+    def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
+        """Return the next stage on the IPU of ``stage``, where others lie between and none of them uses the value."""
+        back = next((at for at in range(stage + 1, len(self.devices)) if self.devices[at] == self.devices[stage]), None)
+        if back is None or back < stage + 2 or back > uses[-1] or any(stage < use < back for use in uses):
+            return None
+        return back
+
+    def depth(self, stage: int, back: int) -> int:
+        """Return the micro-batches that wait between the two stages."""
+        return back - stage - 1 if self.fifos else 0
+
+
+@dataclass
+class _Ways:
+    """Routes of one stage while they are found."""
+
+    input_is: str = ""
+    arriving: list[tuple[str, Shape]] = field(default_factory=list)
+    leaving: list[tuple[str, Shape]] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    stored: list[tuple[str, Shape, int]] = field(default_factory=list)
+    fetched: list[tuple[str, Shape]] = field(default_factory=list)
+
+    def routes(self) -> Routes:
+        """Return them as they are."""
+        return Routes(
+            self.input_is,
+            tuple(self.arriving),
+            tuple(self.leaving),
+            tuple(self.used),
+            tuple(self.stored),
+            tuple(self.fetched),
+        )
+
+
+def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
+    """Yield a stage for each branch of the one parallel layer of ``group``; labels go on beside the first."""
+    named = network.layers[start]
+    if len(group) != 1 or not isinstance(named.layer, Parallel):
+        raise ModelError(f"stage {name!r}: expected one parallel layer for concurrent stages, got {', '.join(group)}")
+    before = network.shapes[start]
+    for number, branch in enumerate(named.layer.parts):
+        yield LayerStage(
+            name=f"{name}{chr(ord('a') + number)}",
+            named_layers=(NamedLayer[Layer](named.name, branch),),
+            loss=None,
+            shapes=(before, branch.output_shape(before)),
+            first_position=start,
+            is_last=False,
+            labels_travel_on=network.loss is not None and number == 0,
+        )

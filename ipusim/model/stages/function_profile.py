@@ -1,0 +1,106 @@
+"""What a stage that is a Python function asks of an IPU, counted on one of its own micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipusim.model.layers.kept_arrays import kept_arrays
+from ipusim.model.layers.layer import Array
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
+from ipusim.model.profile import StageProfile, Work
+from ipusim.model.stages.function_stage import Arrays, FunctionStage
+
+#: Bytes of an element where a stage has no floating-point array at all.
+_DEFAULT_ITEMSIZE = 4
+
+
+class Summed(NamedTuple):
+    """What an accumulated outfeed adds up for each micro-batch: elements, and the bytes of one in the sum."""
+
+    elements: int
+    itemsize: int
+
+
+def profile(
+    stage: FunctionStage,
+    inputs: Arrays,
+    outputs: Arrays,
+    *,
+    is_last: bool,
+    optimizer: Optimizer | None = None,
+    owned: Collection[str] = (),
+    accumulator: Callable[[str, Array], np.dtype[Any]] = lambda _, variable: variable.dtype,
+    summed: Summed | None = None,
+) -> StageProfile:
+    """Return the profile of a stage, in training where there is an ``optimizer``.
+
+    Arguments:
+        stage: what runs.
+        inputs, outputs: of one micro-batch, the loss left out; all later ones have their shapes.
+        is_last: whether no stage follows.
+        optimizer: the rule of the weight update.
+        owned: the variables that are counted here; others are an earlier stage's of the same IPU.
+        accumulator: the dtype of a variable's gradient accumulator.
+        summed: what the outfeed adds up on the IPU, in the last stage.
+
+    A layer of this package costs what it costs in a list of layers; every other NumPy call is
+    charged its own memory traffic, as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for
+    a function whose work cannot be counted, or that cannot be differentiated.
+    """
+    from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
+
+    variables = dict(stage.variables)
+    mine = {name: array for name, array in variables.items() if name in owned}
+    arrays = [*variables.values(), *inputs]
+    itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
+    training = optimizer is not None
+    pulled = [0] if stage.has_loss else range(len(outputs))
+    with stage.tracing():
+        wanted = stage.wanted(inputs) if training else []
+        counted = count_several(
+            stage.call, arrays, wanted, pulled, weights=tuple(variables.values()), itemsize=itemsize
+        )
+        saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
+    given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
+    widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
+    work = list(counted.forward)
+    if summed is not None:
+        moved = summed.elements * (itemsize + 2 * summed.itemsize)
+        work.append(Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize)))
+    found = StageProfile(
+        name=stage.name,
+        forward=tuple(work),
+        output_bytes=0 if is_last else taken,
+        parameter_bytes=weights,
+        input_bytes=given,
+        working_bytes=counted.touched_bytes,
+    )
+    if optimizer is None:
+        return found
+    passes = counted.backward if wanted else ()  # nothing before this stage learns, nor does it
+    sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
+    slots: list[int] = []  # each as large as its variable
+    for array in mine.values():
+        held = optimizer.state_bytes(array.size, array.itemsize)
+        slots += [array.nbytes] * (held // max(array.nbytes, 1))
+    return replace(
+        found,
+        backward=(*passes, *accumulation_work(sizes.values(), optimizer.gradient_map)),
+        update=update_work([sizes[name] for name in mine], optimizer),
+        gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
+        state_bytes=sum(slots),
+        state_tensors=tuple(slots),
+        accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
+        accumulator_itemsize=min(widths.values(), default=itemsize),
+        stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
+        weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
+    )
+
+
+def _bytes(arrays: Iterable[Array]) -> int:
+    return sum(array.nbytes for array in arrays)

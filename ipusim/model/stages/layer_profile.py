@@ -1,0 +1,115 @@
+"""What a stage of layers asks of an IPU for one micro-batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ipusim.errors import ModelError
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
+from ipusim.model.profile import StageProfile, Work
+from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.stage import LayerStage
+from ipusim.model.stages.stash import stash_bytes, with_memory
+
+
+def layer_profile(
+    stage: LayerStage,
+    batch: int,
+    itemsize: int,
+    label_bytes: int = 0,
+    training: bool = True,
+    optimizer: Optimizer | None = None,
+    accumulator_itemsize: int | Callable[[str], int] | None = None,
+) -> StageProfile:
+    """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
+
+    ``label_bytes`` are the bytes of one micro-batch's labels, which go through
+    every copy on the way to the stage with the loss. In training, the backward
+    pass ends with what the optimizer's gradient map does, and with adding the
+    gradients to their accumulators: a sum for each parameter, which reads the gradient,
+    and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
+    default the parameters' own; or a function of the parameter's name, ``layer/W``).
+    The weight update reads those. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
+    """
+    first = stage.first_position == 0
+    held = _accumulators(stage, accumulator_itemsize or itemsize)
+    held_bytes = sum(size * each for size, each in held)
+    forward, backward = _passes(stage, batch, itemsize)
+    variables = [VariableSize(size, itemsize, each) for size, each in held]
+    accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
+    update = update_work(variables, optimizer) if optimizer else ()
+    passing_labels = label_bytes if stage.labels_travel_on else 0
+    routes = stage.routes or Routes()
+    arriving, leaving = (batch * itemsize * routes.elements(each) for each in (routes.arriving, routes.leaving))
+    profile = StageProfile(
+        name=stage.name,
+        forward=forward,
+        backward=(*backward, *accumulation) if training else (),
+        update=update if training else (),
+        output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
+        gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
+        parameter_bytes=stage.parameter_count * itemsize,
+        label_bytes=0 if stage.is_last else passing_labels,
+    )
+    profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
+    used = batch * itemsize * routes.elements((*routes.arriving, *routes.fetched), routes.used)
+    waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in routes.stored)
+    # Forward the values wait, and in training backward their gradients.
+    waiting *= 2 if training else 1
+    profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)
+    if stage.checkpoints and training:
+        own_labels = label_bytes if stage.loss is not None else 0
+        profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
+    narrowest = min((each for _, each in held), default=itemsize)
+    return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
+
+
+def _passes(stage: LayerStage, batch: int, itemsize: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Return the work of the layers in order, and of those that the backward pass reaches, from the last one."""
+    first = stage.first_position == 0
+    lowest = stage.first_trained if first else 0
+    forward: list[Work] = []
+    backward: list[Work] = []
+    for index, (named, shape) in enumerate(zip(stage.described, stage.shapes, strict=False)):
+        try:
+            cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
+        except ModelError as error:
+            raise ModelError(f"layer {named.name!r} on {batch} samples of shape {shape}: {error}") from None
+        forward.append(cost.forward)
+        if index >= lowest:
+            backward.append(cost.backward)
+    return tuple(forward), tuple(reversed(backward))
+
+
+def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[int, int]]:
+    """Return the elements of each parameter, and the bytes of one element of its accumulator."""
+    return [
+        (math.prod(of), itemsize(f"{named.name}/{name}") if callable(itemsize) else itemsize)
+        for named, shape in zip(stage.described, stage.shapes, strict=False)
+        for name, of in named.layer.parameter_shapes(shape).items()
+    ]
+
+
+def _with_checkpoints(
+    stage: LayerStage, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
+) -> StageProfile:
+    """Return the profile with what is computed again, what is kept for that, and what is alive at a time.
+
+    Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
+    does not, labels included. That one is gone when the others' activations come, in its place.
+    """
+    starts = (0, *stage.checkpoints)
+    first = stage.first_needed if stage.first_position == 0 else 0
+    again = stage.clusters[first : -1 if stage.is_last else None]
+    inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
+    values = sum(batch * math.prod(stage.shapes[at]) * itemsize for at in inner)
+    tail = stash_bytes(stage.clusters[-1], batch, itemsize) if stage.is_last else 0
+    return replace(
+        profile,
+        recompute=forward[starts[first] : starts[-1] if stage.is_last else None],
+        kept_again_bytes=profile.input_bytes - own_labels + values + tail,
+        cluster_bytes=max([0, *(stash_bytes(cluster, batch, itemsize) - tail for cluster in again)]),
+    )

@@ -1,0 +1,83 @@
+"""Which layer made the first value that is not finite, of a micro-batch whose result is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layer import Array, Key, Parameters
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.stages.stage import LayerStage, Stage
+
+
+def is_finite(arrays: Any) -> bool:
+    """Whether all numbers of an array, or of a tuple of arrays, are finite."""
+    each = arrays if isinstance(arrays, tuple) else (arrays,)
+    return all(bool(np.isfinite(array).all()) for array in each)
+
+
+def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
+    """Return in words what made the first value that is not finite in a forward pass of ``stage``, which is run again.
+
+    Of a Python function, that is the line too, where NumPy saw it happen there.
+    """
+    if not is_finite(x):
+        return "the samples of the data"
+    if not isinstance(stage, LayerStage):
+        return f"the function{_heard(lambda: stage.bind(parameters).forward(x, labels, key))}"
+    seen: list[_Watched] = []
+    watched = replace(
+        stage,
+        named_layers=tuple(_watched(each, seen) for each in stage.named_layers),
+        loss=None if stage.loss is None else _watched(stage.loss, seen),
+    )
+    watched.bind(parameters).forward(x, labels, key)
+    return seen[0].words() if seen else "a sum"
+
+
+class _Watched:
+    """A layer or loss that enters itself in ``seen`` when it makes of finite numbers what is not finite."""
+
+    def __init__(self, name: str, layer: Any, seen: list[_Watched]) -> None:
+        self._name, self._layer, self._seen = name, layer, seen
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the layer in all else."""
+        return getattr(self._layer, name)
+
+    def forward(self, *arguments: Any) -> Any:
+        """Run the layer, and note what it made."""
+        made = self._layer.forward(*arguments)
+        if not self._seen and not is_finite(made[0]):
+            self._seen.append(self)
+            self._arguments = arguments
+        return made
+
+    def words(self) -> str:
+        """Return the layer's name, and what NumPy says when it runs again."""
+        return f"layer {self._name!r}{_heard(lambda: self._layer.forward(*self._arguments))}"
+
+
+def _heard(run: Callable[[], object]) -> str:
+    """Return in brackets what NumPy says of the first value that is not finite in ``run``; empty where it is silent."""
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            run()
+    except ModelError as error:  # of a function as a layer, which says where
+        return f" ({error})"
+    except Exception as error:
+        place = line_of(error)
+        return f" ({place}: {told(error)})" if place else f" ({told(error)})"
+    return ""
+
+
+def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:
+    """Return the layer as one that is watched; the stage itself makes a sum, and knows it by its kind."""
+    layer = named.layer
+    return named if isinstance(layer, Add) else NamedLayer(named.name, _Watched(named.name, layer, seen))

@@ -1,0 +1,129 @@
+"""Skip connections: a layer's output is added to that of a later layer, in the same stage or a later one.
+
+A value that is made in one stage and used in another travels through all stages
+between, as a further output and input of each: one copy on every hop, and its gradient
+back on the same way (Graphcore's compiler rewrites it so). Where it passes others unused
+and comes back to the IPU that it left, it stays there instead, in a FIFO as deep as there
+are stages between (pipeline_communication_optimizer.cc).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.model.layers.layer import Array, Key, Parameters, Saved, Shape
+from ipusim.model.stages.bound_stage import BoundStage, Receiver
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The values of skip connections that one stage has to do with, by the names of the layers that make them.
+
+    Attributes:
+        input_is: the value that the stage's own input is; empty for none.
+        arriving: values that come in beside the input, with the shape of a sample of each.
+        leaving: values that go out beside the output.
+        used: those that are added in this stage.
+        stored: values that stay on the IPU for a later stage there, and the depth of the FIFO of each.
+        fetched: values that an earlier stage has left there.
+    """
+
+    input_is: str = ""
+    arriving: tuple[tuple[str, Shape], ...] = ()
+    leaving: tuple[tuple[str, Shape], ...] = ()
+    used: tuple[str, ...] = ()
+    stored: tuple[tuple[str, Shape, int], ...] = ()
+    fetched: tuple[tuple[str, Shape], ...] = ()
+
+    def elements(self, values: Sequence[tuple[str, Shape]], only: Sequence[str] | None = None) -> int:
+        """Return the elements of a sample of ``values``, of those in ``only`` where it is given."""
+        return sum(math.prod(shape) for name, shape in values if only is None or name in only)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Layers in a row; then a sum with ``added``, if any; then the value is known as ``name``, if any."""
+
+    layers: BoundStage
+    added: str = ""
+    name: str = ""
+    trains: bool = False
+
+
+class SkippingStage:
+    """Runs the passes of a stage with skip connections, piece by piece."""
+
+    def __init__(self, pieces: Sequence[Piece], routes: Routes) -> None:
+        """Take the pieces in order."""
+        self._pieces = tuple(pieces)
+        self._routes = routes
+        self._arriving = tuple(name for name, _ in (*routes.arriving, *routes.fetched))
+        self._leaving = (*(name for name, _ in routes.leaving), *(name for name, _, _ in routes.stored))
+        self._first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
+
+    def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
+        """Run the pieces in order; ``x`` and the output are tuples where values come in and go out beside them.
+
+        Those that are fetched or stored on the IPU come last.
+        """
+        y: Any
+        y, values = self._enter(x)
+        saved = []
+        for piece in self._pieces:
+            y, kept = piece.layers.forward(y, labels, key)
+            y = self._after(piece, y, values)
+            saved.append(kept)
+        return self._leave(y, values), saved
+
+    def backward(
+        self,
+        saved: Saved,
+        grad: Any,
+        need_input_gradient: bool,
+        receive: Receiver,
+        totals: Parameters | None = None,
+    ) -> Any:
+        """Run the pieces' backward passes in reverse; a value's gradients add up on the way."""
+        g, *others = grad if self._leaving else (grad,)
+        gradients = dict(zip(self._leaving, others, strict=True))
+        lowest = 0 if need_input_gradient else self._first_needed
+        for index in range(len(self._pieces) - 1, lowest - 1, -1):
+            piece = self._pieces[index]
+            if piece.name in gradients:
+                g = g + gradients.pop(piece.name)
+            if piece.added:
+                gradients[piece.added] = gradients[piece.added] + g if piece.added in gradients else g
+            needed = need_input_gradient or index > lowest
+            g = piece.layers.backward(saved[index], g, needed, receive, totals)
+        if not need_input_gradient:
+            return None
+        if self._routes.input_is in gradients:
+            g = g + gradients.pop(self._routes.input_is)
+        return (g, *(gradients[name] for name in self._arriving)) if self._arriving else g
+
+    def predict(self, x: Array) -> Array:
+        """Return the output of the layers before the loss, of a stage that holds all layers."""
+        y, values = self._enter(x)
+        for piece in self._pieces:
+            y = self._after(piece, piece.layers.predict(y), values)
+        return y
+
+    def _enter(self, x: Any) -> tuple[Array, dict[str, Array]]:
+        y, *others = x if self._arriving else (x,)
+        values = dict(zip(self._arriving, others, strict=True))
+        if self._routes.input_is:
+            values[self._routes.input_is] = y
+        return y, values
+
+    def _after(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
+        if piece.added:
+            y = y + values[piece.added]
+        if piece.name:
+            values[piece.name] = y
+        return y
+
+    def _leave(self, y: Any, values: Mapping[str, Array]) -> Any:
+        return (y, *(values[name] for name in self._leaving)) if self._leaving else y

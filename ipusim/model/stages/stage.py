@@ -1,0 +1,238 @@
+"""Computational stages: consecutive layers that one IPU runs as one program, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
+from ipusim.model.stages.checkpoints import CheckpointedStage
+from ipusim.model.stages.skips import Piece, Routes, SkippingStage
+
+
+class Stage(Protocol):
+    """What the machine's executor needs of a stage. Parameters are one flat dict, keyed ``layer/W``."""
+
+    @property
+    def name(self) -> str:
+        """The stage's name in charts and messages."""
+        ...
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of its layers, the loss included."""
+        ...
+
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes activations again from what its forward pass keeps."""
+        ...
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The values, last of its output, that stay on the IPU for a later stage there."""
+        ...
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """The values, last of its input, that an earlier stage has left on the IPU."""
+        ...
+
+    def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
+        """Draw the parameters; every split of one network draws the same ones."""
+        ...
+
+    def bind(self, parameters: Parameters) -> Passes:
+        """Return what runs the stage's passes on these parameters, which may then be updated in place only."""
+        ...
+
+
+@dataclass(frozen=True)
+class LayerStage:
+    """A stage made of a network's layers.
+
+    Attributes:
+        name: the stage's name.
+        named_layers: its layers, without the loss.
+        loss: the loss, in the stage that ends in it.
+        shapes: shape of the input of each layer, then of the last layer's output.
+        first_position: place of its first layer in the network.
+        is_last: whether no stage follows.
+        labels_travel_on: whether the loss stands in a later stage, so that labels pass through this one.
+        gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
+        checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
+            compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
+        routes: the values of skip connections that come in, go out, or are added; None where the network has none.
+    """
+
+    name: str
+    named_layers: tuple[NamedLayer[Layer], ...]
+    loss: NamedLayer[Loss] | None
+    shapes: tuple[Shape, ...]
+    first_position: int
+    is_last: bool
+    labels_travel_on: bool
+    gives_predictions: bool = False
+    checkpoints: tuple[int, ...] = ()
+    routes: Routes | None = None
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of its layers, the loss included."""
+        return tuple(named.name for named in self.described)
+
+    @property
+    def described(self) -> tuple[NamedLayer[Described], ...]:
+        """The layers in order, the loss last."""
+        layers = tuple(NamedLayer[Described](named.name, named.layer) for named in self.named_layers)
+        return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
+
+    @cached_property
+    def first_trained(self) -> int:
+        """Index of the first layer with parameters; backward of a first stage ends there."""
+        trained = [
+            index
+            for index, (named, shape) in enumerate(zip(self.named_layers, self.shapes, strict=False))
+            if named.layer.parameter_shapes(shape)
+        ]
+        return trained[0] if trained else len(self.named_layers)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the stage's parameters, ``layer/W``."""
+        return tuple(
+            f"{named.name}/{name}"
+            for named, shape in zip(self.described, self.shapes, strict=False)
+            for name in named.layer.parameter_shapes(shape)
+        )
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """The number of trainable elements of the stage."""
+        return sum(parameter_count(n.layer, shape) for n, shape in zip(self.described, self.shapes, strict=False))
+
+    def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
+        """Draw each layer's parameters from a generator of (seed, place in the network)."""
+        parameters: dict[str, Array] = {}
+        for offset, (named, shape) in enumerate(zip(self.described, self.shapes, strict=False)):
+            rng = np.random.default_rng([seed, self.first_position + offset])
+            own = named.layer.initial_parameters(shape, rng, dtype)
+            parameters.update((f"{named.name}/{name}", array) for name, array in own.items())
+        return parameters
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The values of skip connections that stay on the IPU for a later stage there."""
+        return tuple(name for name, *_ in self.routes.stored) if self.routes else ()
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """The values of skip connections that an earlier stage has left on the IPU."""
+        return tuple(name for name, _ in self.routes.fetched) if self.routes else ()
+
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes activations again from checkpoints."""
+        return bool(self.checkpoints)
+
+    @cached_property
+    def clusters(self) -> tuple[LayerStage, ...]:
+        """The layers between checkpoints, as stages; the stage itself without any."""
+        if not self.checkpoints:
+            return (self,)
+        ends = (*self.checkpoints, len(self.named_layers))
+        return tuple(
+            self._section(start, end, with_loss=number == len(self.checkpoints))
+            for number, (start, end) in enumerate(pairwise((0, *ends)))
+        )
+
+    def _section(self, start: int, end: int, with_loss: bool) -> LayerStage:
+        """Return the layers from ``start`` to before ``end`` as a stage, with no checkpoints or skip connections."""
+        return replace(
+            self,
+            named_layers=self.named_layers[start:end],
+            loss=self.loss if with_loss else None,
+            shapes=self.shapes[start : end + 1],
+            first_position=self.first_position + start,
+            checkpoints=(),
+            routes=None,
+        )
+
+    @cached_property
+    def first_needed(self) -> int:
+        """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
+        return next((number for number, each in enumerate(self.clusters) if each.parameter_count), 0)
+
+    def bind(self, parameters: Parameters) -> Passes:
+        """Sort the flat parameters to their layers, for passes that go on with these arrays."""
+        if self.checkpoints:
+            return CheckpointedStage(
+                [cluster.bound(parameters) for cluster in self.clusters],
+                keeps_tail=self.is_last,
+                first_needed=self.first_needed,
+            )
+        return self.whole(parameters)
+
+    def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
+        """Return what runs the passes without computing anything again, as evaluation does."""
+        if self.routes is None:
+            return self.bound(parameters)
+        return SkippingStage(list(self._pieces(self.routes, parameters)), self.routes)
+
+    def _pieces(self, routes: Routes, parameters: Parameters) -> Iterator[Piece]:
+        """Yield the layers up to each that is added later or adds, and those behind the last."""
+        named_values = {*routes.used, *(name for name, *_ in (*routes.leaving, *routes.stored))}
+        start = 0
+        for index, named in enumerate(self.named_layers):
+            added = named.layer.source if isinstance(named.layer, Add) else ""
+            name = named.name if named.name in named_values else ""
+            if added or name:
+                yield self._piece(start, index if added else index + 1, parameters, added, name)
+                start = index + 1
+        yield self._piece(start, len(self.named_layers), parameters)
+
+    def _piece(self, start: int, end: int, parameters: Parameters, added: str = "", name: str = "") -> Piece:
+        layers = self._section(start, end, with_loss=not (added or name))
+        return Piece(layers.bound(parameters), added, name, layers.parameter_count > 0)
+
+    def bound(self, parameters: Parameters) -> BoundStage:
+        """Return what runs the passes of all layers in one row."""
+        layers = [
+            _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
+        ]
+        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters)
+        return BoundStage(
+            self.name,
+            layers,
+            loss,
+            first_position=self.first_position,
+            lowest=self.first_trained,
+            gives_predictions=self.gives_predictions,
+        )
+
+    def result_elements(self, batch: int) -> tuple[int, ...]:
+        """Return the elements of each of the stage's results of a micro-batch: activations, the loss, or both."""
+        activations = batch * math.prod(self.shapes[-1])
+        if self.loss is None:
+            return (activations,)
+        return (activations, 1) if self.gives_predictions else (1,)
+
+    def result_bytes(self, batch: int, itemsize: int) -> int:
+        """Return the bytes of the stage's results for one micro-batch."""
+        return sum(self.result_elements(batch)) * itemsize
+
+
+def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:
+    """Sort out a layer's parameters by its own names."""
+    keys = tuple((name, f"{named.name}/{name}") for name in named.layer.parameter_shapes(input_shape))
+    return Bound(named.name, named.layer, {name: parameters[key] for name, key in keys}, keys)

@@ -1,0 +1,120 @@
+"""What a stage of layers keeps in memory, measured on its own arithmetic.
+
+The stash of a micro-batch is what the layers' forward passes really keep for their
+backward passes: the distinct arrays in it are found by running the stage on zeros.
+Every array of a micro-batch grows by the same bytes with each sample, so that one
+and two samples tell the bytes of any number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.kept_arrays import kept_arrays
+from ipusim.model.layers.layer import Described, Shape, TakesTokens, View, parameter_count
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.profile import StageProfile
+from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.stage import LayerStage
+
+#: float16 is measured as float32, whose products are fast, at half the bytes.
+_MEASURED_ITEMSIZE: Final = {2: 4, 4: 4, 8: 8}
+
+
+def with_memory(
+    profile: StageProfile,
+    stage: LayerStage,
+    batch: int,
+    itemsize: int,
+    label_bytes: int = 0,
+    training: bool = True,
+    optimizer: Optimizer | None = None,
+) -> StageProfile:
+    """Return ``profile`` of ``stage`` with what it holds for micro-batches of ``batch`` samples.
+
+    ``label_bytes`` are those of one micro-batch's labels. The accumulators are left out.
+    """
+    sizes = [math.prod(shape) for shape in stage.shapes]
+    layers = [named.layer for named in stage.described]
+    weights = [parameter_count(layer, shape) for layer, shape in zip(layers, stage.shapes, strict=False)]
+    touched = [
+        start + end  # of a loss there is no output to speak of, and a change of view touches nothing
+        for layer, start, end in zip(layers, sizes, [*sizes[1:], 0], strict=False)
+        if not isinstance(layer, View)
+    ]
+    needs_labels = stage.labels_travel_on or stage.loss is not None
+    profile = replace(
+        profile,
+        input_bytes=batch * sizes[0] * itemsize + (label_bytes if needs_labels else 0),
+        working_bytes=batch * max(touched, default=0) * itemsize,
+    )
+    if not training:
+        return profile
+    count = sum(weights)
+    return replace(
+        profile,
+        state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
+        state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
+        stash_bytes=stash_bytes(stage, batch, itemsize),
+        weight_gradient_bytes=max(weights) * itemsize,
+    )
+
+
+def _slots(optimizer: Optimizer, layers: Sequence[Described], shapes: Sequence[Shape], itemsize: int) -> Iterator[int]:
+    """Yield the bytes of each slot of each parameter: a slot is as large as its parameter."""
+    for layer, before in zip(layers, shapes, strict=False):
+        for shape in layer.parameter_shapes(before).values():
+            count = math.prod(shape)
+            yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
+
+
+def stash_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:
+    """Return the bytes that ``stage`` keeps between the forward and backward pass of ``batch`` samples.
+
+    Parameters are not part of it, nor what layers keep through which no gradient
+    passes: in the first stage, those before the first one with parameters.
+    """
+    try:
+        one, two = (_measure(stage, samples, itemsize) for samples in (1, 2))
+    except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
+        return _measure(stage, batch, itemsize)
+    return one + (batch - 1) * (two - one)
+
+
+def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
+    measured = _MEASURED_ITEMSIZE[itemsize]
+    dtype = np.dtype(f"f{measured}")
+    parameters = {
+        f"{named.name}/{name}": np.zeros(shape, dtype)
+        for named, before in zip(stage.described, stage.shapes, strict=False)
+        for name, shape in named.layer.parameter_shapes(before).items()
+    }
+    labels = None if stage.loss is None else stage.loss.layer.zero_labels(stage.shapes[-1], samples, dtype)
+    x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
+    with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
+        arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.routes)]
+        given: Any = (x, *arriving) if arriving else x
+        _, saved = stage.whole(parameters).forward(given, labels)
+    # With skip connections what is kept is not sorted by layers, and all of it counts.
+    lowest = stage.first_trained if stage.first_position == 0 and stage.routes is None else 0
+    return sum(
+        array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
+        for array in kept_arrays(saved[lowest:], parameters)
+    )
+
+
+def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
+    """Return the values that come in beside a stage's input."""
+    return (*routes.arriving, *routes.fetched) if routes else ()
+
+
+def _takes_ids(stage: LayerStage) -> bool:
+    """Tell whether the stage begins with a layer whose input are whole numbers."""
+    layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, View))
+    return isinstance(next(layers, None), TakesTokens)

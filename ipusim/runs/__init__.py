@@ -1,0 +1,1 @@
+"""The one road from a request to a result: Request, assemble, Job, execute, Run."""

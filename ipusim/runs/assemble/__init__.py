@@ -1,0 +1,1 @@
+"""From a Request to a Job."""

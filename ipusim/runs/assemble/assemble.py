@@ -1,0 +1,175 @@
+"""From a Request to a Job: every rule, every default, in one place for every front door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ipusim.hardware.system import System
+from ipusim.pipeline.check import check
+from ipusim.pipeline.io_tiles import IoTiles
+from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.runs.assemble.data import resolve_data
+from ipusim.runs.assemble.layers import Layered, layered
+from ipusim.runs.assemble.limits import price_run
+from ipusim.runs.assemble.memory import check_memory, memory_of
+from ipusim.runs.assemble.options import apply_options
+from ipusim.runs.assemble.place import place
+from ipusim.runs.assemble.program import build_program, timed_content
+from ipusim.runs.assemble.sections import check_sections
+from ipusim.runs.assemble.stages import PlannedStage, function_stages, plan_stages
+from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
+from ipusim.runs.content import Content
+from ipusim.runs.findings import Findings
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+from ipusim.runs.request.schema import Options
+
+
+def assemble(request: Request) -> Job:
+    """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
+
+    Raises RequestError with every problem found, RequestMemoryError for a program that does not fit its IPUs
+    (unless the request asks for a report of that), PlanError for a Plan that breaks a rule (a schedule of one's own
+    can), and what the request's own functions raise.
+    """
+    findings = Findings(request.is_set)
+    options, functions = _with_default_schedule(request), request.functions
+    planned = plan_stages(options, findings) if functions is None else function_stages(functions)
+    training = _is_training(options, planned) if functions is None else functions.training
+    check_sections(options, planned, training, findings, by_options=functions is None)
+    data = resolve_data(options, request.folder, findings)
+    io_tiles = resolve_io_tiles(options, findings)
+    overlapped = io_tiles is not None and io_tiles.place_ops
+    system, plan = place(options, planned, training, overlapped, findings)
+    layers = layered(options, planned, data, plan, request.folder, findings)
+    findings.raise_if_any()
+    assert planned is not None  # a None that left no finding would be a mistake of this package
+    assert system is not None
+    assert plan is not None
+    assert io_tiles is not None
+    offload = resolve_offloads(options, system, training, planned[0].name, findings)
+    findings.raise_if_any()
+    assert offload is not None
+    placed = _Placed(system, plan, offload, io_tiles)
+    content = _content(request, options, planned, training, placed, layers, findings)
+    return _job(request, options, placed, content, findings)
+
+
+def _with_default_schedule(request: Request) -> Options:
+    """Return the options with Graphcore's default under batch serialization, which is Sequential."""
+    options, pipeline = request.options, request.options.pipeline
+    if pipeline.batch_serialization_iterations == 1 or request.is_set(("pipeline", "schedule")):
+        return options
+    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": "sequential"})})
+
+
+def _is_training(options: Options, planned: tuple[PlannedStage, ...] | None) -> bool:
+    if options.training is not None:
+        return options.training
+    timed = [cost for stage in planned or () for cost in stage.costs]
+    return options.optimizer is not None or any(stage.backward for stage in timed)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Where a program runs, in which order, and what lies elsewhere; ``unplaced``: why I/O tiles go unused."""
+
+    system: System
+    plan: Plan
+    offload: Offload
+    io_tiles: IoTiles
+    unplaced: str = ""
+
+    def settled(
+        self, options: Options, program: PipelineProgram, findings: Findings
+    ) -> tuple[_Placed, PipelineProgram]:
+        """Return both as they are when the feeds do not fit the I/O tiles: all tiles compute, nothing is overlapped."""
+        program = replace(program, offload=self.offload)
+        why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
+        if not self.io_tiles.place_ops or not why:
+            return self, program
+        shape = replace(self.plan.shape, overlapped_io=False)
+        plan = resolve_plan(options, shape, findings) or self.plan
+        system = self.system.without_io_tiles()
+        return replace(self, plan=plan, system=system, unplaced=why), replace(program, shape=plan.shape)
+
+
+def _content(
+    request: Request,
+    options: Options,
+    planned: tuple[PlannedStage, ...],
+    training: bool,
+    placed: _Placed,
+    layers: Layered | None,
+    findings: Findings,
+) -> Content:
+    """Return what the stages cost and compute, with their operations in the parts that options ask for."""
+    shape = placed.plan.shape
+    if request.functions is not None:
+        content = request.functions.content(shape, placed.system, placed.offload)
+    elif layers is None:
+        return timed_content(options, planned, training)
+    else:
+        content = layers.content(options, shape, training, findings)
+    return replace(content, profiles=apply_options(options, content.profiles, shape, placed.system.ipu))
+
+
+def _job(request: Request, options: Options, placed: _Placed, content: Content, findings: Findings) -> Job:
+    program = build_program(options, request.name, content, placed.plan.shape)
+    placed, program = placed.settled(options, program, findings)
+    costs = price_run(options, placed.plan, program, placed.system, findings, content.kept_bytes)
+    check(placed.plan)
+    job = Job(
+        request,
+        placed.system,
+        program,
+        placed.plan,
+        costs,
+        memory_of(options, placed.system, program, placed.plan),
+        options.steps,
+        (*_notes(options, placed), *_few_samples(program, placed.system, content)),
+        content.workload,
+        content.held_out,
+        content.constant_loss,
+    )
+    check_memory(job)
+    return job
+
+
+def _notes(options: Options, placed: _Placed) -> tuple[str, ...]:
+    """Return Graphcore's warnings about what is asked for."""
+    pipeline, shape = options.pipeline, placed.plan.shape
+    offloads = no_effect_in_inference(
+        pipeline.offload_weight_update_variables, pipeline.replicated_optimizer_state_sharding
+    )
+    sharding = no_effect_without_replicas(
+        placed.offload,
+        pipeline.replicated_optimizer_state_sharding and shape.training,
+        pipeline.replicated_weight_sharding,
+        pipeline.offload_weights,
+    )
+    checkpoints = []
+    if pipeline.recomputation_checkpoints and not shape.recompute_inline:
+        checkpoints.append(
+            "recomputation_checkpoints will have no effect since activations are not computed again inside the "
+            "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
+        )
+    return (
+        *checkpoints,
+        *(() if shape.training else offloads),
+        *sharding,
+        *([placed.unplaced] if placed.unplaced else []),
+    )
+
+
+def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:
+    """Return a warning where one weight update takes samples several times, as the data have fewer."""
+    batch = program.micro_batch_size * program.shape.micro_batches * system.replicas
+    if content.workload is None or not content.samples or not program.shape.training or batch <= content.samples:
+        return ()
+    return (
+        f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: samples come "
+        "several times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count.",
+    )

@@ -1,0 +1,137 @@
+"""From the data section of a scenario to datasets in memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.files import open_file
+from ipusim.model.data import dataset_files
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
+from ipusim.runs.assemble.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.data_spec import (
+    DataSpec,
+    IdxSpec,
+    NpzSpec,
+    SyntheticSpec,
+    SyntheticTargetsSpec,
+    SyntheticTokensSpec,
+)
+from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What the program learns from, and what was held out for evaluation, if anything."""
+
+    train: Dataset
+    held_out: Dataset | None
+
+
+def resolve_data(scenario: Options, base: Path, findings: Findings) -> Data | None:
+    """Return the datasets in the scenario's precision; None where there are none, or after noting why not.
+
+    ``base`` is the folder that file names are relative to.
+    """
+    spec = scenario.data
+    if spec is None:
+        return None
+    dtype = np.dtype(scenario.precision)
+    train = _dataset(spec, base, dtype, findings)
+    if train is None:
+        return None
+    train = train.astype(dtype)
+    held_out = None
+    if spec.hold_out is not None:
+        before = len(findings)
+        with findings.at(("data", "hold_out")):
+            train, held_out = train.split(spec.hold_out, scenario.seed)
+        if len(findings) > before:
+            return None
+    size = scenario.pipeline.micro_batch_size
+    if size > len(train):
+        left = " that are not held out" if held_out is not None else ""
+        text = f"expected a micro-batch of at most the {len(train)} samples of the data{left}, got {size}"
+        findings.add(("pipeline", "micro_batch_size"), f"{text}: make it smaller, or take more samples")
+        return None
+    return Data(train, held_out)
+
+
+def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
+    match spec:
+        case SyntheticSpec() | SyntheticTargetsSpec():
+            return _synthetic(spec, findings)
+        case SyntheticTokensSpec():
+            return _tokens(spec, findings)
+        case IdxSpec():
+            paths = {key: base / str(getattr(spec, key)) for key in ("images", "labels")}
+            readable = [_is_readable(path, key, findings) for key, path in paths.items()]
+            try:
+                return dataset_files.idx(paths["images"], paths["labels"], dtype) if all(readable) else None
+            except ModelError as error:
+                about_labels = str(error).startswith(f"{paths['labels']}:")
+                findings.add(("data", "labels" if about_labels else "images"), str(error))
+        case NpzSpec():
+            if _is_readable(base / spec.file, "file", findings):
+                with findings.at(("data", "file")):
+                    return dataset_files.npz(base / spec.file, spec.x, spec.y, spec.tokens, dtype)
+        case _:
+            with findings.at(("data", "type")):
+                return dataset_files.digits(dtype)
+    return None
+
+
+def _is_readable(path: Path, key: str, findings: Findings) -> bool:
+    try:
+        open_file(path).close()
+    except OSError as error:
+        findings.add(("data", key), f"expected a file that can be read, got {path}: {error.strerror}")
+        return False
+    return True
+
+
+def _fits(samples: int, elements: int, findings: Findings) -> bool:
+    """Note samples of so many numbers that would not fit; tell whether they do."""
+    if samples * elements > MAX_SAMPLE_ELEMENTS:
+        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: take fewer"
+        findings.add(("data", "samples"), text)
+    return samples * elements <= MAX_SAMPLE_ELEMENTS
+
+
+def _tokens(spec: SyntheticTokensSpec, findings: Findings) -> Dataset | None:
+    if _fits(spec.samples, 2 * spec.length, findings):
+        with findings.at(("data",)):
+            return synthetic_tokens(spec.length, spec.vocabulary, spec.samples, spec.noise, spec.seed)
+    return None
+
+
+def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -> Dataset | None:
+    size = math.prod(spec.shape)
+    if isinstance(spec, SyntheticSpec):
+        outputs = min(size, spec.classes)
+        if spec.samples < spec.classes:
+            text = f"expected at least one sample for each of {spec.classes} classes, got {spec.samples}"
+            findings.add(("data", "samples"), text)
+            return None
+    else:
+        outputs = math.prod(spec.target_shape)
+    if not _fits(spec.samples, size + outputs, findings):
+        return None
+    if size * outputs > MAX_DIRECTION_ELEMENTS:
+        text = (
+            f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}: take less of both"
+        )
+        findings.add(("data", "shape"), text)
+        return None
+    with findings.at(("data",)):
+        if isinstance(spec, SyntheticSpec):
+            return synthetic_classes(spec.shape, spec.classes, spec.samples, spec.noise, spec.seed)
+        return synthetic_targets(spec.shape, spec.target_shape, spec.samples, spec.noise, spec.seed)
+    return None

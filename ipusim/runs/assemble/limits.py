@@ -1,0 +1,138 @@
+"""How much one scenario may ask for: bounds on products of its values, each far beyond what a person waits for."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ipusim.hardware.system import System
+from ipusim.machine.extent import most_spans
+from ipusim.model.layers.layer import inner_sizes
+from ipusim.model.layers.network import Network
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.price import price
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import PythonSpec
+from ipusim.runs.request.schema import Options
+from ipusim.units import format_bytes
+
+#: Numbers in all samples of synthetic data: 0.5 GB as float64.
+MAX_SAMPLE_ELEMENTS: Final = 2**26
+#: Inputs times outputs of the linear map behind synthetic data, which takes their cube in time.
+MAX_DIRECTION_ELEMENTS: Final = 2**22
+#: Trainable elements of a model, which are held four times over: weights, gradients, accumulators, slots.
+MAX_PARAMETER_ELEMENTS: Final = 2**26
+#: Elements of one micro-batch's activations in all layers, times the micro-batches that are alive at once.
+MAX_ACTIVATION_ELEMENTS: Final = 2**28
+#: Memory of the machine that simulates a run, all files included, in bytes.
+MAX_RUN_BYTES: Final = 2 * 2**30
+#: What a run takes of it, in bytes: for each span, of which every pass is one, and for each pass of a Plan.
+#: Measured; a test measures it again.
+SPAN_BYTES: Final = 500
+PASS_BYTES: Final = 300
+#: Cycles of one run, well within the 64 bits of a Timeline's columns.
+MAX_CYCLES: Final = 2**62
+_TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
+
+
+def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:
+    """Note a Python function's parameters that would not fit; tell whether they do."""
+    elements = sum(math.prod(shape) for shape in spec.parameters.values())
+    if elements > MAX_PARAMETER_ELEMENTS:
+        text = f"expected at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements}: the function is called "
+        findings.add((*path, "parameters"), f"{text}with them to find what it costs; make them smaller")
+    return elements <= MAX_PARAMETER_ELEMENTS
+
+
+def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: Options, findings: Findings) -> bool:
+    """Note weights and activations that would not fit this computer; tell whether they do. Without arithmetic all do.
+
+    ``paths`` are the places of the layers, the loss last; ``alive`` micro-batches are held at once.
+    """
+    if scenario.numerics == "off":
+        return True
+    before = len(findings)
+    elements = 0
+    for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
+        elements += sum(math.prod(parameter) for parameter in named.layer.parameter_shapes(shape).values())
+        if elements > MAX_PARAMETER_ELEMENTS:
+            text = f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to here"
+            findings.add(path, text + _TIME_ALONE)
+            break
+    batch = scenario.pipeline.micro_batch_size
+    inner = [inner_sizes(named.layer, shape) for named, shape in zip(network.layers, network.shapes, strict=False)]
+    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.kept for layer in inner)
+    for layer, path in zip(inner, paths, strict=False):
+        if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
+            text = (
+                f"expected a layer that makes at most {MAX_ACTIVATION_ELEMENTS} elements at once, "
+                f"got {batch} samples x {layer.passing}"
+            )
+            findings.add(path, text + _TIME_ALONE)
+    if batch * sizes * alive > MAX_ACTIVATION_ELEMENTS:
+        text = (
+            f"expected at most {MAX_ACTIVATION_ELEMENTS} activations at once, got {batch} samples x {sizes} elements "
+            f"x {alive} micro-batches"
+        )
+        findings.add(("pipeline", "micro_batch_size"), text + _TIME_ALONE)
+    return len(findings) == before
+
+
+def check_passes(scenario: Options, shape: PlanShape, findings: Findings) -> bool:
+    """Note a run whose passes alone take too much memory, before a Plan is laid out; tell whether they fit."""
+    total = shape.passes * scenario.pipeline.repeat_count * scenario.steps
+    return _check_size(scenario, shape, total, findings)
+
+
+def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
+    """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
+    counts: dict[KeyPath, int] = {
+        ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
+        ("pipeline", "repeat_count"): scenario.pipeline.repeat_count,
+        ("steps",): scenario.steps,
+    }
+    size = spans * SPAN_BYTES + shape.passes * PASS_BYTES + results
+    if size > MAX_RUN_BYTES:
+        largest = max(counts, key=lambda path: counts[path])
+        factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
+        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of about "
+        held = f" and {format_bytes(results)} of results" if results else ""
+        text += f"{format_bytes(size)}: {factors} make {spans} spans of the trace{held}; make one of the three smaller"
+        findings.add(largest, text)
+    return size <= MAX_RUN_BYTES
+
+
+def price_run(
+    scenario: Options,
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    findings: Findings,
+    element_bytes: int = 0,
+) -> Costs:
+    """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
+
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises ScenarioError
+    with what was found so far and here.
+    """
+    with findings.at(("pipeline",)):
+        costs = price(plan, program, system)
+        meetings = costs.copies.meetings
+        copies = max(sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings)
+        host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
+        step = sum(costs.passes.values()) + copies
+        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(costs.updates.values())
+        executions = program.repeat_count * scenario.steps
+        longest = execution * executions
+        if longest > MAX_CYCLES:
+            text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
+            findings.add(("pipeline",), text)
+        spans = most_spans(plan, system, costs, executions)
+        # Each is kept as it comes, in one array with the others, and in the file.
+        results = 3 * element_bytes * program.outfeed_elements.sent(executions) * system.replicas
+        _check_size(scenario, plan.shape, spans, findings, results)
+    findings.raise_if_any()
+    return costs

@@ -1,0 +1,87 @@
+"""From a scenario's device mapping to the IPU of every stage, the parts of concurrent ones included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.errors import ProgramError
+from ipusim.model.layers.parallel import Parallel
+from ipusim.pipeline.rules import check_concurrent, check_mapping
+from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import BuiltSpec
+from ipusim.runs.request.schema import Options
+
+MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
+
+
+@dataclass(frozen=True)
+class DeviceMapping:
+    """Where stages run.
+
+    Attributes:
+        ipus: the IPU of each stage, concurrent ones in a row.
+        sizes: how many run in each place of the pipeline; empty where there are no concurrent stages.
+    """
+
+    ipus: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+
+    def path_of(self, stage: int) -> tuple[int, ...]:
+        """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it."""
+        for place, size in enumerate(self.sizes or (1,) * len(self.ipus)):
+            if stage < size:
+                return (place,) if size == 1 else (place, stage)
+            stage -= size
+        raise IndexError(stage)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The IPU of each place, -1 for that of concurrent stages: Graphcore's compiler has them on all IPUs."""
+        ipus = iter(self.ipus)
+        found = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
+        return tuple(each[0] if len(each) == 1 else -1 for each in found)
+
+
+def resolve_mapping(scenario: Options, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
+    """Return where the stages run: as given, or one stage on each IPU; by default all on one under
+    ``single`` and with batch serialization.
+
+    None after noting, in Graphcore's words where it has any, why a mapping does not fit.
+    """
+    stages, before = len(planned), len(findings)
+    single = scenario.pipeline.schedule == "single"
+    together = single or scenario.pipeline.batch_serialization_iterations > 1
+    mapping = scenario.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
+    with findings.at(MAPPING):
+        check_mapping(len(mapping), stages)
+    if len(findings) > before:
+        return None
+    for place, (stage, ipus) in enumerate(zip(planned, mapping, strict=True)):
+        with findings.at((*MAPPING, place) if findings.is_set(MAPPING) else MAPPING):
+            _check_place(stage, ipus)
+    flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
+    sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
+    cycles = scenario.pipeline.cycles
+    if cycles is not None and len(cycles) != len(flat) and len(findings) == before:
+        text = f"expected the cycles of {len(flat)} stages, got those of {len(cycles)}"
+        findings.add(("pipeline", "cycles"), text)
+    if len(findings) > before:
+        return None
+    return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
+
+
+def _check_place(stage: PlannedStage, ipus: int | tuple[int, ...]) -> None:
+    """Refuse ``ipus`` that cannot be those of ``stage``; raises ProgramError."""
+    listed = len(ipus) if isinstance(ipus, tuple) else None
+    if (parts := max(len(stage.concurrent), stage.functions)) > 1 or stage.concurrent:
+        check_concurrent(parts, listed)
+    elif isinstance(ipus, tuple):
+        layer = stage.layers[0].spec if len(stage.layers) == 1 else None
+        if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:
+            raise ProgramError(
+                f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
+            )
+        check_concurrent(len(layer.branches), listed)  # type: ignore[attr-defined]

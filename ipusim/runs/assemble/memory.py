@@ -1,0 +1,126 @@
+"""Whether a Job's program fits its machine, and which option to change where it does not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipusim.analysis.fit import Fit, fit, remote_verdict
+from ipusim.errors import OutOfMemoryError
+from ipusim.hardware.system import System
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import Holder
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.runs.job import Job
+from ipusim.runs.problems import KeyPath, Problem, RequestError
+from ipusim.runs.request.schema import Options
+
+_MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
+_MORE_STAGES: Final = "cut the model into more stages on more IPUs"
+
+
+class RequestMemoryError(RequestError, OutOfMemoryError):
+    """A request whose program needs more memory than there is; the problem is of what makes it too large.
+
+    Attributes:
+        job: what does not fit.
+    """
+
+    def __init__(self, problem: Problem, job: Job) -> None:
+        """Keep the one problem and the Job."""
+        super().__init__([problem])
+        self.job = job
+
+
+def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
+    """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    held = footprint(plan, program, options.code_bytes)
+    return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
+
+
+def _mode(options: Options, system: System) -> str:
+    return options.memory or ("off" if system.free else "error")
+
+
+def check_memory(job: Job) -> None:
+    """Refuse a program that does not fit the memory of its IPUs, or the Streaming Memory beside them.
+
+    Raises RequestMemoryError with the option to change first, and a remedy, unless a report is asked for.
+    """
+    if _mode(job.request.options, job.system) != "error":
+        return
+    found = job.memory
+    if found.too_large:
+        path, remedy = _remedy(job, found)
+        _refuse(job, path, f"{found.verdict()} {remedy}")
+    if text := remote_verdict(found.footprint, job.system):
+        remedy = "Offload less, or cut the model into more stages on more machines."
+        _refuse(job, ("system", "streaming_memory", "capacity"), f"{text} {remedy}")
+
+
+def _refuse(job: Job, path: KeyPath, text: str) -> None:
+    raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same."), job)
+
+
+def _remedy(job: Job, found: Fit) -> tuple[KeyPath, str]:
+    """Return what makes the largest holder of the fullest IPU smaller: the value to change first, and a sentence."""
+    shape = job.program.shape
+    if feed := _feed(job, found):
+        return _feed_remedy(job, feed)
+    if found.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
+        grouped = found.plan.schedule == "grouped"
+        shallower = ", take the schedule interleaved, whose FIFOs are half as deep" if grouped else ""
+        return ("pipeline", "allow_recompute"), f"Set allow_recompute{shallower}, or make micro_batch_size smaller."
+    if found.largest == Holder.LIVE and found.too_large[0].op is None:  # what a weight update has loaded
+        return _elsewhere(job, Holder.PARAMETERS)
+    return _elsewhere(job, found.largest)
+
+
+def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
+    """Return the remedy for holders that more stages on more IPUs would spread as well."""
+    match holder:
+        case Holder.FIFOS | Holder.LIVE | Holder.COPIES:
+            return _MICRO_BATCH, f"Make micro_batch_size smaller, or {_MORE_STAGES}."
+        case Holder.CODE:
+            return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
+        case Holder.STATE:
+            key, where = "pipeline.offload_weight_update_variables", ""
+            if job.system.streaming is None:
+                key, where = "system.enable_remote_buffers", ", where the machine has it"
+            return tuple(key.split(".")), (
+                f"Keep the optimizer's state in Streaming Memory with {key}{where}, or {_MORE_STAGES}."
+            )
+        case _:
+            return ("pipeline", "device_mapping"), (
+                "Cut the model into more stages on more IPUs, or move layers to an IPU with room."
+            )
+
+
+def _feed(job: Job, found: Fit) -> str | None:
+    """Return the queue whose element is what does not fit, if it is: in its buffer, or kept as the first stage's input.
+
+    More stages do not help there: the element comes to one IPU, or leaves it, in any case.
+    """
+    program, worst = job.program, found.too_large[0]
+    mapping = program.shape.mapping
+    if found.largest == Holder.STREAMS:
+        sizes = {
+            "infeed": program.infeed.element_bytes if mapping[0] == worst.ipu else 0,
+            "outfeed": program.outfeed.element_bytes if mapping[-1] == worst.ipu else 0,
+        }
+        return max(sizes, key=lambda name: sizes[name])
+    here = [stage for stage in found.footprint.stages if stage.ipu == worst.ipu]
+    first = found.footprint.stages[0]
+    if found.largest == Holder.FIFOS and program.shape.recomputes(0) and first in here:
+        return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in here) else None
+    return None
+
+
+def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
+    path: KeyPath = (feed, "element_bytes")
+    if job.request.is_set(path):
+        return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
+    return _MICRO_BATCH, (
+        f"Make micro_batch_size smaller, or the samples: a whole element of the {feed} lies on this IPU, however many "
+        "stages there are."
+    )

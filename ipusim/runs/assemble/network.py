@@ -1,0 +1,105 @@
+"""From the layers of a scenario to a Network whose shapes fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ipusim.errors import ModelError
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.near_names import did_you_mean
+from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
+from ipusim.runs.assemble.stages import PlacedLayer
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.layer_spec import PythonSpec
+
+
+def is_loss(layer: PlacedLayer) -> bool:
+    """Whether the layer is a loss."""
+    spec = layer.spec
+    return spec.loss if isinstance(spec, PythonSpec) else spec.row.is_loss
+
+
+def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path, findings: Findings) -> Network | None:
+    """Return the network on samples of ``dataset``; None after noting why there is none.
+
+    ``base`` is the folder that file names are relative to. Layers behind one that does not fit are not tried.
+    """
+    before = len(findings)
+    last = layers[-1] if is_loss(layers[-1]) else None
+    body = layers[:-1] if last else layers
+    if last and not body:
+        findings.add(last.path, "expected a layer before the loss, got the loss alone")
+    for layer in filter(is_loss, body):
+        findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
+    shape = dataset.sample_shape
+    tokens = dataset.x.dtype.kind in "iu"
+    named: list[NamedLayer[Layer]] = []
+    shapes: dict[str, Shape] = {}
+    for layer in body:
+        if len(findings) > before:
+            return None
+        with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
+            if (built := build_layer(layer.spec, layer.path, base, findings)) is not None and _adds(
+                built, layer, shape, shapes, findings
+            ):
+                tokens = _check_tokens(built, tokens, dataset)
+                shape = shapes[layer.spec.name] = built.output_shape(shape)
+                named.append(NamedLayer(layer.spec.name, built))
+    loss = None
+    if last and len(findings) == before:
+        with findings.at(last.path, f"{last.spec.name} does not fit the labels of {dataset.name}: "):
+            if (built_loss := _loss(last, dataset, base, findings)) is not None:
+                built_loss.check_labels(shape, dataset.y)
+                loss = NamedLayer(last.spec.name, built_loss)
+    return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
+
+
+def _adds(layer: Layer, placed: PlacedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings) -> bool:
+    """Tell whether a sum with an earlier layer can be made, and note why it cannot; true of any other layer."""
+    if not isinstance(layer, Add):
+        return True
+    path = (*placed.path, "from")
+    if layer.source not in shapes:
+        near = did_you_mean(layer.source, list(shapes))
+        text = f"expected an earlier layer, got {layer.source!r}{near} (these are {', '.join(shapes) or 'none'})"
+        findings.add(path, text)
+    elif shapes[layer.source] != shape:
+        text = f"expected a layer whose output has the shape {list(shape)}, got that of {layer.source} with "
+        findings.add(path, f"{text}{list(shapes[layer.source])}")
+    else:
+        return True
+    return False
+
+
+def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
+    """Return whether whole numbers come out of ``layer``; ``tokens`` is whether they go in.
+
+    Raises ModelError unless an embedding, and nothing else, takes them.
+    """
+    if isinstance(layer, TakesTokens):
+        if not tokens:
+            raise ModelError("an embedding needs whole numbers, such as those of data of type synthetic_tokens")
+        layer.check_ids(dataset.x)
+        return False
+    if tokens and not isinstance(layer, View):
+        raise ModelError(f"the whole numbers of {dataset.name} need an embedding first")
+    return tokens
+
+
+def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
+    spec = layer.spec
+    if not isinstance(spec, PythonSpec):
+        loss: Loss | None = build(spec, layer.path, base, findings)
+        return loss
+    from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+
+    arguments = python_arguments(spec, layer.path, base, findings)
+    labels = dataset.y
+    with findings.at(layer.path):
+        if arguments is not None:
+            return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
+    return None

@@ -1,0 +1,62 @@
+"""From the options of stages in a scenario to those of the model."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from ipusim.hardware.generations import IpuSpec
+from ipusim.model.profile import StageProfile
+from ipusim.model.stages.stage_options import StageOptions, with_options
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_stage_options
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.schema import Options, PoplarOptionsSpec, StageOptionsSpec
+
+_LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
+_KEYS: Final[tuple[KeyPath, ...]] = (
+    *(("pipeline", name) for name in (*_LISTS, "weight_update_poplar_options")),
+    ("system", "matmuls"),
+    ("system", "convolutions"),
+)
+
+
+def check_options(scenario: Options, stages: int, counted: bool, findings: Findings) -> None:
+    """Note a list of options that is not as long as the list of stages, and options of cycles that are given."""
+    if not counted:
+        for path in filter(findings.is_set, _KEYS):
+            text = "expected no options of operations in stages whose cycles are given, got some: leave them out"
+            findings.add(path, text)
+    for name in _LISTS:
+        given = getattr(scenario.pipeline, name)
+        if given is not None:
+            with findings.at(("pipeline", name)):
+                check_stage_options(name, len(given), stages)
+
+
+def apply_options(
+    scenario: Options, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
+) -> tuple[StageProfile, ...]:
+    """Return ``profiles`` with their operations in the parts that options ask for; concurrent stages share theirs."""
+    system, pipeline = scenario.system, scenario.pipeline
+    general = StageOptions(_proportion(system.matmuls.poplar_options), _proportion(system.convolutions.poplar_options))
+    places = [StageOptionsSpec()] * shape.positions
+    forward = pipeline.forward_propagation_stages_poplar_options or places
+    backward = pipeline.backward_propagation_stages_poplar_options or places
+    update = _options(pipeline.weight_update_poplar_options).over(general)
+    return tuple(
+        with_options(
+            profile, _options(forward[place]).over(general), _options(backward[place]).over(general), update, ipu
+        )
+        for profile, place in zip(profiles, shape.position_of, strict=True)
+    )
+
+
+def _options(spec: StageOptionsSpec) -> StageOptions:
+    return StageOptions(_proportion(spec.matmul_options), _proportion(spec.convolution_options))
+
+
+def _proportion(spec: PoplarOptionsSpec) -> Fraction | None:
+    share = spec.availableMemoryProportion
+    return None if share is None else Fraction(str(share))

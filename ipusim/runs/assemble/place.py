@@ -1,0 +1,51 @@
+"""From stages, schedule and mapping to the device and the Plan."""
+
+from __future__ import annotations
+
+from ipusim.hardware.system import System
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
+from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
+from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.system import resolve_plan, resolve_system
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
+
+
+def place(
+    scenario: Options,
+    planned: tuple[PlannedStage, ...] | None,
+    training: bool,
+    overlapped_io: bool,
+    findings: Findings,
+) -> tuple[System | None, Plan | None]:
+    """Return the device and the Plan; each None after noting why."""
+    mapping = resolve_mapping(scenario, planned, findings) if planned else None
+    if mapping is None:
+        return resolve_system(scenario, DeviceMapping((0,)), findings), None
+    pipeline = scenario.pipeline
+    schedule = registry.find(pipeline.schedule)
+    mode = None
+    with findings.at(("pipeline", "recomputation_mode")):
+        mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
+    if mode is None:
+        return resolve_system(scenario, mapping, findings), None
+    again = mode if pipeline.allow_recompute and training else None
+    with findings.at(("pipeline", "allow_recompute")):
+        check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
+    shape = None
+    with findings.at(MAPPING):
+        shape = PlanShape(
+            mapping=mapping.ipus,
+            micro_batches=pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
+            training=training,
+            recompute=again == THEN_BACKPROPAGATE,
+            recompute_inline=again == INTERLEAVED,
+            overlapped_io=overlapped_io,
+            sizes=mapping.sizes,
+            serialization=pipeline.batch_serialization_iterations,
+        )
+    system = resolve_system(scenario, mapping, findings)
+    return system, None if shape is None else resolve_plan(scenario, shape, findings)

@@ -1,0 +1,183 @@
+"""From stages, feed and counts to a PipelineProgram, and to the Workload that it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.model.data.feed import Feed
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
+from ipusim.model.profile import StageProfile, Work
+from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.stages.stage import LayerStage
+from ipusim.model.workload import Workload
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.accumulation import accumulator_dtype
+from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.content import Content
+from ipusim.runs.findings import Findings
+from ipusim.runs.request.fields import Node
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
+from ipusim.runs.request.schema import Options
+
+
+def timed_content(scenario: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
+    """Return what stages known by their cost alone cost."""
+    profiles = timed_profiles(planned, training, scenario.infeed.element_bytes)
+    size = scenario.pipeline.micro_batch_size
+    return Content(profiles, infeed_bytes(scenario, None), sent_outfeed(scenario, ()), size)
+
+
+def timed_profiles(
+    planned: tuple[PlannedStage, ...], training: bool, infeed_bytes: int | None = None
+) -> tuple[StageProfile, ...]:
+    """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
+    profiles: list[StageProfile] = []
+    before = infeed_bytes or 0
+    for stage in planned:
+        profiles += [_timed_profile(spec, training, before) for spec in stage.costs]
+        before = sum(spec.output_bytes for spec in stage.costs)
+    return tuple(profiles)
+
+
+def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StageProfile:
+    """Return the profile of one stage; ``before`` are the bytes that come to it."""
+    accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
+    return StageProfile(
+        name=spec.name,
+        forward=spec.forward,
+        backward=spec.backward if training else 0,
+        update=spec.update if training else 0,
+        output_bytes=spec.output_bytes,
+        gradient_bytes=spec.gradient_bytes if training else 0,
+        parameter_bytes=spec.parameter_bytes,
+        state_bytes=spec.state_bytes if training else 0,
+        accumulator_bytes=accumulators if training else 0,
+        input_bytes=before if spec.input_bytes is None else spec.input_bytes,
+        stash_bytes=spec.stash_bytes if training else 0,
+    )
+
+
+def counted_profiles(
+    scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
+) -> tuple[StageProfile, ...]:
+    """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
+    batch, itemsize = scenario.pipeline.micro_batch_size, np.dtype(scenario.precision).itemsize
+    optimizer = _optimizer(scenario) if training else None
+    dtype_of = accumulator_dtype(scenario)
+    profiles = []
+
+    def held(name: str) -> int:
+        return dtype_of(name).itemsize
+
+    for stage in stages:
+        with findings.at(("model",)):
+            profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
+    if len(profiles) == len(stages):
+        sent, elements = _outfeed(scenario, stages), stages[-1].result_elements(batch)
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)
+    if scenario.pipeline.cycles is None:
+        return tuple(profiles)
+    return tuple(
+        replace(
+            profile,
+            forward=cycles.forward,
+            backward=cycles.backward if training else 0,
+            update=cycles.update if training else 0,
+        )
+        for profile, cycles in zip(profiles, scenario.pipeline.cycles, strict=False)
+    )
+
+
+def build_program(scenario: Options, name: str, content: Content, shape: PlanShape) -> PipelineProgram:
+    """Return the program; with synthetic data its feeds carry no bytes."""
+    pipeline, outfeed, in_bytes = scenario.pipeline, content.outfeed, content.infeed_bytes
+    if scenario.use_synthetic_data:
+        outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
+    return PipelineProgram(
+        stages=content.profiles,
+        shape=shape,
+        schedule=pipeline.schedule,
+        repeat_count=pipeline.repeat_count,
+        reduction=pipeline.reduction_method,
+        infeed=Infeed(in_bytes, scenario.infeed.prefetch_depth),
+        outfeed=outfeed,
+        micro_batch_size=content.micro_batch_size,
+        sync_replicas_independently=scenario.system.sync_replicas_independently,
+        name=name,
+    )
+
+
+def infeed_bytes(scenario: Options, feed: Feed | None) -> int:
+    """Return the bytes of an element of the infeed: as given, else those of the data; 0 without data."""
+    given = scenario.infeed.element_bytes
+    return given if given is not None else feed.element_bytes if feed else 0
+
+
+def sent_outfeed(scenario: Options, stages: tuple[LayerStage, ...], *, asked: bool = True) -> Outfeed:
+    """Return which results are sent, how, and their bytes: as ``asked`` for, else those of the last of ``stages``.
+
+    Without stages they are 0.
+    """
+    sent = _outfeed(scenario, stages)
+    if asked and scenario.outfeed.element_bytes is not None:
+        return replace(sent, element_bytes=scenario.outfeed.element_bytes)
+    elements = stages[-1].result_elements(scenario.pipeline.micro_batch_size) if stages else (0,)
+    itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
+    return replace(sent, element_bytes=sum(elements[place] for place in sent.kept) * itemsize)
+
+
+def _outfeed(scenario: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
+    """Return which results are sent and how; their bytes are not known here."""
+    pipeline, spec = scenario.pipeline, scenario.outfeed
+    if pipeline.outfeed_mask is not None:
+        names: tuple[str, ...] = ("predictions", "loss")
+    else:
+        names = ("outputs",) if stages and stages[-1].loss is None else ("loss",)
+    return Outfeed(
+        0,
+        spec.mode,
+        spec.buffer_depth,
+        accumulate=pipeline.accumulate_outfeed,
+        names=names,
+        mask=pipeline.outfeed_mask or (),
+        accumulate_dtype=pipeline.accumulate_outfeed_dtype or "",
+    )
+
+
+def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: int) -> StageProfile:
+    """Return the last stage's profile with the sum of its results: read the sum and them, and write the sum."""
+    if not sent.accumulate or isinstance(profile.forward, int):
+        return profile
+    held = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
+    work = Work(flops=elements, sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
+    return replace(profile, forward=(*profile.forward, work))
+
+
+def _optimizer(scenario: Options) -> Optimizer | None:
+    spec = scenario.optimizer
+    if spec is None:
+        return None
+    gradient_map = None if spec.map_gradient is None else GradientMap(**dict(spec.map_gradient))
+    keys = type(spec).model_fields.keys() - {"type", "map_gradient"}
+    made_by: dict[type[Node], type[Any]] = {SgdSpec: SGD, MomentumSpec: Momentum, AdamSpec: Adam, LambSpec: LAMB}
+    optimizer: Optimizer = made_by[type(spec)](**{key: getattr(spec, key) for key in keys}, gradient_map=gradient_map)
+    return optimizer
+
+
+def build_workload(scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
+    """Return the arithmetic of a program that computes."""
+    return Workload(
+        stages=stages,
+        feed=feed,
+        optimizer=_optimizer(scenario) if training else None,
+        reduction=scenario.pipeline.reduction_method,
+        dtype=np.dtype(scenario.precision),
+        seed=scenario.seed,
+        accumulation_dtype=accumulator_dtype(scenario),
+    )

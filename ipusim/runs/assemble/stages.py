@@ -1,0 +1,163 @@
+"""How a scenario cuts its model into stages: by splits, by lists of layers, by functions, or by costs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipusim.near_names import did_you_mean
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.functions import Functions
+from ipusim.runs.request.layer_spec import LayerSpec, PythonSpec
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True)
+class PlacedLayer:
+    """A layer of the scenario and where it is written."""
+
+    path: KeyPath
+    spec: LayerSpec
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage as the scenario has it: its layers, or its cost alone (then it has no layers).
+
+    Of several stages that run at the same time, ``concurrent`` are the costs, and ``functions`` is the number where
+    they are functions.
+    """
+
+    name: str
+    layers: tuple[PlacedLayer, ...] = ()
+    timed: TimedStageSpec | None = None
+    concurrent: tuple[TimedStageSpec, ...] = ()
+    functions: int = 0
+
+    @property
+    def costs(self) -> tuple[TimedStageSpec, ...]:
+        """The stage's cost, or those of all that run at the same time; none where it has layers."""
+        return (self.timed,) if self.timed else self.concurrent
+
+
+def function_stages(functions: Functions) -> tuple[PlannedStage, ...]:
+    """Return the stages of a request whose stages are functions."""
+    return tuple(
+        PlannedStage(name, functions=parts) for name, parts in zip(functions.names, functions.parts, strict=True)
+    )
+
+
+def plan_stages(scenario: Options, findings: Findings) -> tuple[PlannedStage, ...] | None:
+    """Return the stages in order; None after noting why there are none."""
+    before = len(findings)
+    _check_model(scenario, findings)
+    layers = _model_layers(scenario)
+    pipeline = scenario.pipeline
+    if pipeline.stages is None:
+        if scenario.model is None:
+            findings.add(("pipeline", "stages"), "expected a model, or stages known by their cost, got neither")
+        stages = _by_splits(layers, pipeline.splits or (), findings)
+    elif pipeline.splits is not None:
+        findings.add(("pipeline", "splits"), "expected splits or stages, got both: leave one out")
+        stages = []
+    else:
+        stages = list(_by_lists(scenario, layers, findings))
+        _check_kinds(stages, findings)
+    _check_names([_names(stage) for stage in stages], findings)
+    if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
+        text = "expected no cycles beside stages that give their own, got both: leave this key out"
+        findings.add(("pipeline", "cycles"), text)
+    return None if len(findings) > before else tuple(stages)
+
+
+def _model_layers(scenario: Options) -> list[PlacedLayer]:
+    specs = scenario.model.layers if scenario.model else ()
+    return [PlacedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
+
+
+def _check_model(scenario: Options, findings: Findings) -> None:
+    """Refuse two layers of one name."""
+    seen: set[str] = set()
+    for layer in _model_layers(scenario):
+        if layer.spec.name in seen:
+            text = f"expected a name that no other layer has, got {layer.spec.name!r} again"
+            findings.add((*layer.path, "name"), text)
+        seen.add(layer.spec.name)
+
+
+def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Findings) -> list[PlannedStage]:
+    """Cut before each layer that ``splits`` names."""
+    names = [layer.spec.name for layer in layers]
+    cuts = [0]
+    for index, split in enumerate(splits):
+        path = ("pipeline", "splits", index)
+        if split not in names:
+            near = did_you_mean(split, names)
+            findings.add(path, f"expected the name of a layer, got {split!r}{near} (the layers are {', '.join(names)})")
+        elif names.index(split) == 0:
+            text = f"expected a layer after the first, got {split!r}, which would leave the first stage empty"
+            findings.add(path, text)
+        elif names.index(split) <= cuts[-1]:
+            order = f"list splits once each, in the order of the layers, {', '.join(names)}"
+            findings.add(path, f"expected a layer after {names[cuts[-1]]!r}, got {split!r}: {order}")
+        else:
+            cuts.append(names.index(split))
+    ends = [*cuts[1:], len(layers)]
+    return [
+        PlannedStage(f"stage{index}", tuple(layers[start:end]))
+        for index, (start, end) in enumerate(zip(cuts, ends, strict=True))
+    ]
+
+
+def _by_lists(scenario: Options, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
+    """Yield the stages as listed; all layers must come once, in the order of the model."""
+    names = [layer.spec.name for layer in layers]
+    place = 0
+    for index, spec in enumerate(scenario.pipeline.stages or ()):
+        path: KeyPath = ("pipeline", "stages", index)
+        if isinstance(spec, TimedStageSpec):
+            yield PlannedStage(spec.name, timed=spec)
+        elif isinstance(spec, PythonSpec):
+            yield PlannedStage(spec.name, (PlacedLayer(path, spec),))
+        elif (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
+            yield PlannedStage(f"stage{index}", concurrent=tuple(costs))
+        else:
+            start = place
+            for item, name in enumerate(map(str, spec)):
+                right = names[place] if place < len(names) else None
+                if name == right:
+                    place += 1
+                    continue
+                near = did_you_mean(name, names) if name not in names else ""
+                wanted = f"the layer {right!r}" if right else "no more layers"
+                order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
+                findings.add((*path, item), f"expected {wanted}, got {name!r}{near}{order}")
+                place = names.index(name) + 1 if name in names else place + 1
+            yield PlannedStage(f"stage{index}", tuple(layers[start:place]))
+    if place < len(names):
+        text = f"expected all layers of the model in stages, got none with {', '.join(names[place:])}"
+        findings.add(("pipeline", "stages"), text)
+
+
+def _check_kinds(stages: list[PlannedStage], findings: Findings) -> None:
+    """Refuse stages that compute beside stages that only take time."""
+    timed = [index for index, stage in enumerate(stages) if stage.costs]
+    if 0 < len(timed) < len(stages):
+        text = "expected a stage that computes, as the others do, got one known by its cost alone"
+        findings.add(("pipeline", "stages", timed[0]), text)
+
+
+def _names(stage: PlannedStage) -> tuple[str, ...]:
+    return tuple(cost.name for cost in stage.concurrent) or (stage.name,)
+
+
+def _check_names(names: list[tuple[str, ...]], findings: Findings) -> None:
+    seen: set[str] = set()
+    for index, own in enumerate(names):
+        for number, name in enumerate(own):
+            if name in seen:
+                text = f"expected a name that no other stage has, got {name!r} again"
+                findings.add(("pipeline", "stages", index, *([number] if len(own) > 1 else []), "name"), text)
+            seen.add(name)

@@ -1,0 +1,209 @@
+"""From the system section of a scenario, its device mapping and schedule to a System and a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
+from ipusim.hardware.build import build_system
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.rates import RATES
+from ipusim.hardware.system import System
+from ipusim.pipeline.io_tiles import IoTiles
+from ipusim.pipeline.offload import (
+    Offload,
+    check_accumulation_buffers,
+    check_activations,
+    check_weight_sharding,
+    check_weight_update_variables,
+    resolve_offload,
+    resolve_sharding,
+)
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import nearest_counts
+from ipusim.runs.assemble.limits import check_passes
+from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath, one_of
+from ipusim.runs.request.rates_spec import rates_of
+from ipusim.runs.request.schema import Options, StreamingMemorySpec, SystemSpec
+from ipusim.schedules import registry
+from ipusim.units import format_numbers
+
+_NANOSECONDS = 10**9
+
+
+def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings) -> System | None:
+    """Return the device that the program runs on; None after noting why there is none."""
+    spec, mapping = scenario.system, devices.ipus
+    ipus = spec.auto_select_ipus
+    if ipus is None and spec.select_ipus is None:
+        ipus = 1 << max(mapping).bit_length()
+    asked: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
+    if not findings.is_set(asked):
+        asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
+
+    rates = rates_of(scenario.rates)
+
+    def build(stages: tuple[int, ...]) -> System:
+        return build_system(
+            spec.name,
+            mapping=stages,
+            ipus=ipus,
+            select=spec.select_ipus,
+            selection_order=spec.selection_order,
+            devices=devices.devices,
+            pipelined=registry.find(scenario.pipeline.schedule).pipelined,
+            clock_hz=spec.clock,
+            overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
+            rates=rates,
+            host_rates=_host_rates(scenario),
+            remote_buffers=spec.enable_remote_buffers,
+            streaming=_streaming(spec.streaming_memory),
+            io_tiles=spec.io_tiles.num_io_tiles,
+        )
+
+    of_links = (("rates", rate.name) for rate in RATES if rate.part == "links")
+    costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"), *of_links)
+    if spec.name == "free" and any(findings.is_set(path) for path in costs):
+        for path in filter(findings.is_set, costs):
+            findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
+        return None
+    if not (_check_streaming(spec, findings) and _check_overhead(findings)):
+        return None
+    count = 0
+    with findings.at(asked):
+        count = build((0,)).count
+    if not count:
+        return None
+    outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
+    if not outside:
+        with findings.at(("system",)):
+            return build(mapping)
+        return None
+    if findings.is_set(MAPPING):
+        for stage in outside:
+            text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
+            findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; take a larger device, or another IPU")
+    else:
+        needed = 1 << max(mapping).bit_length()
+        text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
+        findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
+    return None
+
+
+def resolve_io_tiles(scenario: Options, findings: Findings) -> IoTiles | None:
+    """Return what the scenario asks of I/O tiles; None after noting why it cannot."""
+    spec = scenario.system.io_tiles
+    with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
+        return IoTiles(spec.num_io_tiles, spec.place_ops_on_io_tiles, Fraction(str(spec.available_memory_proportion)))
+    return None
+
+
+def resolve_offloads(
+    scenario: Options, system: System, training: bool, stage: str, findings: Findings
+) -> Offload | None:
+    """Return what lies in Streaming Memory and what replicas share; None after noting why it cannot.
+
+    ``stage`` is the name of one that has weights, for messages.
+    """
+    pipeline, before = scenario.pipeline, len(findings)
+    there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
+    with findings.at(("pipeline", "offload_activations")):
+        check_activations(pipeline.offload_activations, remote_memory=there, serialized=serialized)
+    # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
+    state = pipeline.offload_weight_update_variables if training else False
+    sums = pipeline.offload_gradient_accumulation_buffers if training else False
+    in_parts = pipeline.replicated_optimizer_state_sharding and training
+    with findings.at(("pipeline", "offload_weight_update_variables")):
+        check_weight_update_variables(state, remote_memory=there)
+    with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
+        check_accumulation_buffers(sums, remote_memory=there)
+    with findings.at(("pipeline", "replicated_weight_sharding")):
+        check_weight_sharding(
+            pipeline.replicated_weight_sharding, pipeline.offload_weights, remote_memory=there, stage=stage
+        )
+    if len(findings) > before:
+        return None
+    least = scenario.system.minimum_remote_tensor_size
+    offload = resolve_offload(
+        state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
+    )
+    with findings.at(("pipeline", "replicated_optimizer_state_sharding")):
+        return resolve_sharding(
+            offload,
+            in_parts,
+            pipeline.replicated_weight_sharding,
+            pipeline.offload_weights,
+            replicas=system.replicas,
+            remote_memory=there,
+            serialized=serialized,
+            stage=stage,
+        )
+    return None
+
+
+def _check_overhead(findings: Findings) -> bool:
+    """Refuse the fixed cost of a copy between IPUs under two names at once."""
+    before = len(findings)
+    for name in ("pair_overhead", "beyond_pair_overhead"):
+        if findings.is_set(("system", "overhead")) and findings.is_set(("rates", name)):
+            findings.add(("rates", name), "expected it or system.overhead, which says both overheads, got both")
+    return len(findings) == before
+
+
+def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:
+    """Refuse remote buffers where there is no Streaming Memory, and its figures where it is not used."""
+    before = len(findings)
+    if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
+        having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
+        text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
+        findings.add(("system", "enable_remote_buffers"), text)
+    if findings.is_set(("system", "streaming_memory")) and not spec.enable_remote_buffers:
+        text = "expected enable_remote_buffers: true beside figures of the Streaming Memory, got them alone"
+        findings.add(("system", "streaming_memory"), text)
+    return len(findings) == before
+
+
+def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
+    given = {
+        "bytes_per_s": spec.bandwidth,
+        "ipu_bytes_per_s": spec.ipu_bandwidth,
+        "capacity_bytes": spec.capacity,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _host_rates(scenario: Options) -> Mapping[str, Fraction]:
+    return {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
+
+
+def resolve_plan(scenario: Options, shape: PlanShape, findings: Findings) -> Plan | None:
+    """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
+    if not check_passes(scenario, shape, findings):
+        return None
+    schedule = registry.find(scenario.pipeline.schedule)
+    if schedule.name == "sharded" and shape.stages < 2:
+        text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
+        findings.add(("pipeline", "schedule"), text)
+        return None
+    try:
+        return schedule.plan(shape)
+    except CountError as error:
+        overlap = len(schedule.offsets(shape))
+        counts = one_of([str(count) for count in nearest_counts(shape.micro_batches, overlap, shape.overlapped_io)])
+        text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
+        findings.add(("pipeline", "gradient_accumulation_count"), text)
+    except UnsupportedProgramError as error:
+        by_schedule = shape.overlapped_io or (shape.serialization > 1 and schedule.name != "sequential")
+        place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
+        findings.add(place, str(error))
+    except ProgramError as error:
+        remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
+        place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
+        findings.add(place, str(error) + remedy)
+    except PlanError as error:  # of a schedule of one's own
+        findings.add(("pipeline", "schedule"), str(error))
+    return None

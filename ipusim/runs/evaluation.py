@@ -1,0 +1,33 @@
+"""Evaluation on held-out samples, between steps and after the last: a hook of a run."""
+
+from __future__ import annotations
+
+from ipusim.model.evaluate import Evaluation, evaluate
+from ipusim.model.functions.users_code import Failing
+from ipusim.runs.content import HeldOut
+from ipusim.runs.session import Session
+
+
+class Evaluations:
+    """Evaluates as often as a request asks for; ``found`` has a step and its evaluation each time."""
+
+    def __init__(self, held_out: HeldOut) -> None:
+        """Begin without any."""
+        self.found: list[tuple[int, Evaluation]] = []
+        self._held_out = held_out
+
+    def before(self, session: Session, execution: int) -> None:
+        """Evaluate at the beginning of every so many steps, but not before the first."""
+        step, within = divmod(execution, session.job.program.repeat_count)
+        every = self._held_out.every
+        if every and step and not within and not step % every:
+            self._evaluate(session, step)
+
+    def after(self, session: Session) -> None:
+        """Evaluate what has been learnt."""
+        self._evaluate(session, session.job.steps)
+
+    def _evaluate(self, session: Session, step: int) -> None:
+        with Failing(f"the evaluation after step {step - 1} failed"):  # on other samples a user's function may
+            found = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
+        self.found.append((step, found))

@@ -1,0 +1,57 @@
+"""A Job: all that a request stands for, laid out, checked and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ipusim.analysis.fit import Fit
+from ipusim.hardware.system import System
+from ipusim.model.workload import Workload
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
+from ipusim.runs.content import HeldOut
+from ipusim.runs.request.request import Request
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A program, what it runs on, in which order, and what it computes.
+
+    Attributes:
+        request: what was asked for.
+        system: the device.
+        program: the pipeline.
+        plan: the order of its operations, which keeps every rule.
+        costs: what everything of it takes on the device.
+        memory: what the IPUs hold, against what they have.
+        steps: session runs, each of ``program.repeat_count`` executions.
+        notes: warnings, in Graphcore's words, about options without an effect.
+        workload: the arithmetic of a replica, by its number; None when only time is simulated.
+        held_out: evaluation; None without held-out samples or a loss.
+        constant_loss: loss of the best predictor that ignores its input, on the training data;
+            None without arithmetic, or when the loss does not say.
+    """
+
+    request: Request
+    system: System
+    program: PipelineProgram
+    plan: Plan
+    costs: Costs
+    memory: Fit
+    steps: int
+    notes: tuple[str, ...] = ()
+    workload: Callable[[int], Workload] | None = None
+    held_out: HeldOut | None = None
+    constant_loss: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Names the run's folder."""
+        return self.program.name
+
+    @property
+    def executions(self) -> int:
+        """Executions of the pipeline in the whole run."""
+        return self.steps * self.program.repeat_count

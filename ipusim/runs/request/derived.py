@@ -1,0 +1,80 @@
+"""Keys of a scenario that are made of a dataclass's fields: pydantic's reading of their annotations."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import Field, Strict, create_model
+
+from ipusim.model.layers.keys import Called, EarlierLayer, OneOf
+from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.table import Key, Row
+from ipusim.runs.request.fields import Choice, Name, Node, expects
+
+
+def spec_of(row: Row, base: type[Node], inner: Any = None) -> type[Any]:
+    """Return the class of the keys of ``row``: those of ``base``, the ones it shares with others, type, its own.
+
+    ``inner`` is the kind of a layer within the layer.
+    """
+    shared = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
+    own = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
+    kind: Any = Literal[row.kind]
+    fields: dict[str, Any] = {**shared, "type": (kind, ...), **own}
+    name = "".join(part.title() for part in row.kind.split("_"))
+    return create_model(
+        f"{name}Spec", __base__=base, __doc__=row.doc, __module__=__name__, __cls_kwargs__={"title": row.kind}, **fields
+    )
+
+
+def _field(key: Key, inner: Any) -> tuple[Any, Any]:
+    default = ... if key.default is MISSING else key.default
+    alias = key.name if key.name != key.argument else None
+    return _read_as(key.hint, inner), Field(default=default, alias=alias, description=key.doc)
+
+
+def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each kind of annotation
+    """Return the annotation that pydantic reads a field of ``hint`` by."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is EarlierLayer:
+        return Name
+    if origin is Annotated:
+        return Annotated[_read_as(args[0], inner), *map(_mark, args[1:])]
+    if origin is Literal:
+        return Annotated[hint, Choice(args)]
+    if origin in (Union, UnionType):
+        return reduce(or_, (_read_as(each, inner) for each in args))
+    if origin is NamedLayer:
+        return inner
+    if origin is tuple and args[-1] is not ...:
+        return _as_many(args)
+    if origin is tuple:
+        return _list_of(_read_as(args[0], inner))
+    return hint
+
+
+def _mark(mark: Any) -> Any:
+    """Return a mark of an annotation as one that pydantic knows."""
+    if isinstance(mark, OneOf):
+        return Choice(mark.names)
+    return Field(title=mark.name) if isinstance(mark, Called) else mark
+
+
+def _as_many(items: tuple[Any, ...]) -> Any:
+    """Return the annotation of a list of two whole numbers with the same bounds, which are told together."""
+    (each,) = set(items)
+    _, *bounds = get_args(each)
+    least = next(bound.ge for bound in bounds if isinstance(bound, Ge))
+    most = next(bound.le for bound in bounds if isinstance(bound, Le))
+    text = f"two whole numbers from {least} to {most}, such as [3, 3]"
+    size = len(items)
+    return Annotated[_list_of(each), Field(min_length=size, max_length=size, json_schema_extra=expects(text))]
+
+
+def _list_of(each: Any) -> Any:
+    return Annotated[tuple.__class_getitem__((each, ...)), Strict(False)]

@@ -1,0 +1,222 @@
+"""The kinds of field that a scenario is made of: bounded numbers, quantities with units, names, choices.
+
+Each kind says in its JSON Schema what it expects (``errorMessage``, which editors show), and the
+messages of :mod:`ipusim.runs.request.messages` use the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationInfo,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from ipusim.errors import QuantityError
+from ipusim.hardware.rounding import duration_cycles
+from ipusim.runs.problems import one_of
+from ipusim.units import UNITS, parse_quantity
+
+#: The word for null where a key takes it, in a JSON Schema.
+NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
+
+
+#: What the context of a validation holds: the clock that makes cycles of times, in hertz.
+CLOCK_HZ: Final = "clock_hz"
+#: Cycles as a text.
+_CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
+
+
+class Node(BaseModel):
+    """A mapping of a scenario: no unknown keys, no conversion between kinds of value, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def kind_of(value: object) -> str | None:
+    """Return the tag of the kind of thing that ``value`` is: ``python``, or its ``type``; None when it has neither.
+
+    Tags stand in angle brackets, as no key does, so that they can be told from the
+    keys in the paths of validation errors. Within them is the kind's title.
+    """
+    if isinstance(value, Node):
+        return f"<{value.model_config['title']}>"
+    if not isinstance(value, dict):
+        return None
+    if "python" in value:
+        return "<python>"
+    kind = value.get("type")
+    return f"<{kind}>" if isinstance(kind, str) else None
+
+
+def expects(text: str) -> dict[str, Any]:
+    """Return the part of a JSON Schema that says what is expected, as words that follow "expected"."""
+    return {"errorMessage": text}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Annotation of a field that takes a number in a base unit or a text with a unit.
+
+    Attributes:
+        kind: a key of :data:`ipusim.units.UNITS`.
+        least, most: bounds in the base unit, both allowed.
+        span: the bounds for people.
+        whole: whether the value must be a whole number, read as int; else it is read as Fraction.
+    """
+
+    kind: str
+    least: int | Fraction
+    most: int | Fraction
+    span: str
+    whole: bool = True
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe both spellings."""
+        _, example = UNITS[self.kind]
+        number = {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
+        expected = f"{self.kind} from {self.span}, as a number or with a unit such as {example}"
+        return {"anyOf": [number, {"type": "string"}], "examples": [example], **expects(expected)}
+
+    def read(self, value: object) -> int | Fraction:
+        """Return the value in the base unit; raises PydanticCustomError for anything else."""
+        if isinstance(value, int | Fraction) and not isinstance(value, bool):
+            exact = Fraction(value)
+        elif isinstance(value, float) and isfinite(value):
+            exact = Fraction(str(value))  # as written: 0.1 is a tenth
+        elif isinstance(value, str):
+            try:
+                exact = parse_quantity(value, self.kind)
+            except QuantityError as error:
+                raise PydanticCustomError("told", "{text}", {"text": str(error)}) from None
+        else:
+            raise PydanticCustomError("unexpected", "no quantity")
+        if not self.least <= exact <= self.most:
+            raise PydanticCustomError("unexpected", "out of bounds")
+        if self.whole and exact.denominator != 1:
+            text = f"expected a whole number of {self.kind}, got {value!r}"
+            raise PydanticCustomError("told", "{text}", {"text": text})
+        return int(exact) if self.whole else exact
+
+
+@dataclass(frozen=True)
+class CycleCount:
+    """Annotation of a field that takes cycles of the tile clock, or a time, which the system's clock makes cycles of.
+
+    Attributes:
+        most: the most cycles; the least are 0.
+    """
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        return core_schema.with_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe both spellings."""
+        number = {"type": "integer", "minimum": 0, "maximum": self.most}
+        expected = f"cycles from 0 to {self.most}, or a time such as 1.2 ms"
+        return {"anyOf": [number, {"type": "string"}], "examples": [1200, "1.2 ms"], **expects(expected)}
+
+    def _read(self, value: object, info: ValidationInfo) -> int:
+        cycles = Quantity("cycles", 0, self.most, f"0 to {self.most}")
+        if not isinstance(value, str) or _CYCLES_ALONE.fullmatch(value):
+            return int(cycles.read(value))
+        clock_hz = (info.context or {}).get(CLOCK_HZ)
+        if clock_hz is None:
+            raise PydanticCustomError("unexpected", "a time without a clock")
+        try:
+            seconds = parse_quantity(value, "seconds")
+        except QuantityError:
+            raise PydanticCustomError("unexpected", "neither cycles nor a time") from None
+        if seconds < 0:
+            raise PydanticCustomError("unexpected", "out of bounds")
+        return int(cycles.read(duration_cycles(seconds * 10**9, clock_hz)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Annotation of a text that is one of a few names, in any case (Graphcore's ``Grouped`` is ``grouped``).
+
+    Attributes:
+        names: the names, or a function that gives them (for registries that may grow).
+    """
+
+    names: tuple[str, ...] | Callable[[], Iterable[str]]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Allow the usual cases, and offer the names as they are."""
+        names = self._names()
+        spelt = dict.fromkeys([*names, *(case(name) for name in names for case in _CASES)])
+        return {"type": "string", "enum": [*spelt], **expects(one_of(names)), "x-names": [*names]}
+
+    def _names(self) -> tuple[str, ...]:
+        return self.names if isinstance(self.names, tuple) else tuple(self.names())
+
+    def _read(self, value: object) -> str:
+        for name in self._names():
+            if isinstance(value, str) and value.lower() == name.lower():
+                return name
+        raise PydanticCustomError("unexpected", "none of the names")
+
+
+_CASES = (str.lower, str.capitalize, str.upper)
+
+
+#: Bytes, such as ``4 KiB``.
+Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
+#: A clock, such as ``1.325 GHz``.
+Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
+#: A rate, such as ``64 GB/s``.
+BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14, "1 MB/s to 100 TB/s", whole=False)]
+#: A duration, such as ``3.7 us``.
+Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
+#: A duration in cycles of the tile clock, or a time. At most about a minute, so that the longest run fits 64 bits.
+Cycles = Annotated[int, CycleCount(10**11)]
+#: The name of a layer or stage, which ``--set`` can use as an index.
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$",
+        json_schema_extra=expects("a name of at most 64 letters, digits, _ and -, the first one a letter or _"),
+    ),
+]
+#: A file, relative to the scenario's folder.
+FileName = Annotated[
+    str, Field(pattern=r"^[^\x00]{1,1024}$", json_schema_extra=expects("the name of a file, relative to the scenario"))
+]
+#: A Python function of one's own.
+PythonName = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00:]{1,1024}\.py:[A-Za-z_][A-Za-z0-9_]{0,255}$",
+        json_schema_extra=expects("a Python function as file.py:function, the file relative to the scenario"),
+    ),
+]
+#: The size of one axis of an array.
+Axis = Annotated[int, Field(ge=1, le=65_536)]
+#: The shape of an array.
+Shape = Annotated[tuple[Axis, ...], Strict(False), Field(max_length=4)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]

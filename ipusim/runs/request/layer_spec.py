@@ -1,0 +1,95 @@
+"""The layers that a scenario can name, told apart by ``type`` or ``python``: one class of keys for each.
+
+Those with a type are made of the table of layers (:mod:`ipusim.model.layers.table`), whose names are Keras'.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ipusim.model.layers.table import Row, rows
+from ipusim.runs.request.derived import spec_of
+from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
+
+
+class BuiltSpec(Node):
+    """A layer or loss of the table.
+
+    Attributes:
+        row: its row.
+    """
+
+    row: ClassVar[Row]
+
+    name: Name = Field(description="the layer's name, for splits, weights and charts")
+
+
+class CyclesSpec(Node, title="cycles"):
+    """What the passes of a stage cost, as measured or assumed, instead of the cost model's figures."""
+
+    forward: Cycles = Field(description="cycles of the tile clock, or time, of the forward pass of one micro-batch")
+    backward: Cycles = Field(
+        default=0, description="cycles of the tile clock, or time, of the backward pass of one micro-batch"
+    )
+
+
+def _cost_kind(value: object) -> str:
+    return "<cycles>" if isinstance(value, dict | Node) else "<counted>"
+
+
+#: The cost of a Python function: counted from its operations, or given.
+Cost = Annotated[
+    Annotated[Literal["counted"], Choice(("counted",)), Field(title="counted"), Tag("<counted>")]
+    | Annotated[CyclesSpec, Tag("<cycles>")],
+    Discriminator(_cost_kind),
+]
+
+
+class PythonSpec(Node, title="python"):
+    """A layer, or a whole stage, that is a Python function of arrays; ``autograd`` differentiates it."""
+
+    name: Name = Field(description="the layer's or stage's name, for splits, weights and charts")
+    python: PythonName = Field(description="the function: file.py:function, the file relative to the scenario's folder")
+    parameters: dict[Name, Shape] = Field(
+        default={}, max_length=64, description="shape of each trainable parameter by name"
+    )
+    fill: dict[Name, float] = Field(
+        default={},
+        max_length=64,
+        description="constant that a parameter starts with; default: Glorot uniform, or zero for one axis",
+    )
+    loss: bool = Field(
+        default=False, description="whether it is the loss, a function of outputs and labels that ends the model"
+    )
+    cost: Cost = Field(default="counted", description="cycles of the passes, or counted from the function's operations")
+
+
+def _spec_of(row: Row, inner: Any = None) -> type[BuiltSpec]:
+    spec: type[BuiltSpec] = spec_of(row, BuiltSpec, inner)
+    spec.row = row
+    return spec
+
+
+def _any_of(specs: list[type[BuiltSpec]]) -> Any:
+    """Return the annotation of any of these layers, or of a function as a layer."""
+    tagged = [Annotated[spec, Tag(f"<{kind}>")] for spec in specs for kind in (spec.row.kind,)]
+    return Annotated[
+        reduce(or_, [*tagged, Annotated[PythonSpec, Tag("<python>")]]),
+        Discriminator(kind_of),
+        Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}")),
+    ]
+
+
+_WITHIN: Final = [_spec_of(row) for row in rows() if row.within]
+if TYPE_CHECKING:
+    InnerLayerSpec = BuiltSpec | PythonSpec
+    LayerSpec = BuiltSpec | PythonSpec
+else:
+    #: A layer that may stand within another one.
+    InnerLayerSpec = _any_of(_WITHIN)
+    #: One layer of a model: any of these, and those that only stand in a model itself.
+    LayerSpec = _any_of([*_WITHIN, *(_spec_of(row, InnerLayerSpec) for row in rows() if not row.within)])

@@ -1,0 +1,138 @@
+"""From pydantic's findings to Problems in plain words.
+
+What a key expects is read from the JSON Schema of a scenario, the same that
+editors use, so that messages, editors and validation cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic_core import ErrorDetails
+
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, Problem, one_of, show
+from ipusim.runs.request.fields import NONE
+
+#: A node of a JSON Schema.
+JsonNode = dict[str, Any]
+#: What pydantic puts at the end of a path to say that the key of a mapping is wrong, not its value.
+_KEY: Final = "[key]"
+
+
+def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:
+    """Return a Problem for each of pydantic's errors; ``schema`` is the JSON Schema of a request."""
+    return [_problem(error, schema) for error in errors if not _is_echo(error)]
+
+
+def _is_echo(error: ErrorDetails) -> bool:
+    """Whether a list is called too short only because items of it are wrong, which is reported anyway."""
+    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
+
+
+def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
+    path: KeyPath = tuple(step for step in error["loc"] if not _is_tag(step) and step != _KEY)
+    node, parent = _walk(schema, error["loc"])
+    got, of_key = error["input"], False
+    if error["type"] == "told":
+        return Problem(path, error["msg"])
+    if error["type"] == "missing":
+        text = f"expected {describe(node, schema)}, got nothing"
+        return Problem(path, f"{text} ({node['description']})" if "description" in node else text)
+    if error["type"] == "extra_forbidden":
+        got, names, of_key = path[-1], list(parent.get("properties", ())), True
+        expected = f"one of the keys {', '.join(names)}"
+    elif error["loc"][-1:] == (_KEY,):
+        got, names, of_key = path[-1], [], True
+        expected = describe(node, schema)
+    elif error["type"].startswith("union_tag") and isinstance(got, dict):
+        path, got, names = (*path, "type"), got.get("type"), _kinds(node, schema)
+        expected = one_of(names)
+    else:
+        names, expected = node.get("x-names", []), describe(node, schema)
+    return Problem(path, f"expected {expected}, got {show(got)}{did_you_mean(got, names)}", of_key)
+
+
+def _is_tag(step: str | int) -> bool:
+    return isinstance(step, str) and step.startswith("<") and step.endswith(">")
+
+
+def _walk(schema: JsonNode, steps: Iterable[str | int]) -> tuple[JsonNode, JsonNode]:
+    """Return the node of ``schema`` that ``steps`` lead to, and the one before it.
+
+    A tag as a step chooses among the kinds of a union: the one of that title.
+    """
+    node, parent = schema, schema
+    for step in steps:
+        here = _resolve(node, schema)
+        if _is_tag(step) and "oneOf" in here:
+            title = str(step)[1:-1]
+            node = next(
+                kind
+                for kind in _branches(here, schema)
+                if title == kind.get("title") or title in kind.get("x-names", ())
+            )
+        elif step == _KEY:
+            node = parent.get("propertyNames", {})
+        elif isinstance(step, int):
+            node, parent = here.get("items", {}), here
+        else:
+            (any_key,) = here.get("patternProperties", {"": {}}).values()
+            node, parent = here.get("properties", {}).get(step, any_key), here
+    return _resolve(node, schema), _resolve(parent, schema)
+
+
+def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
+    """Follow references and leave null out of a choice; what stands beside a reference goes over it."""
+    if "$ref" in node:
+        target = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        return _resolve(target, schema) | beside
+    options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
+    if len(options) == 1:
+        beside = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return _resolve(options[0], schema) | beside
+    return node
+
+
+def _branches(node: JsonNode, schema: JsonNode) -> list[JsonNode]:
+    return [_resolve(branch, schema) for branch in node["oneOf"]]
+
+
+def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
+    """Return the values that ``type`` can take in a union of mappings."""
+    types = [branch.get("properties", {}).get("type", {}) for branch in _branches(node, schema)]
+    return [kind["const"] for kind in types if "const" in kind]
+
+
+def describe(node: JsonNode, schema: JsonNode) -> str:
+    """Return what a node of the JSON Schema expects, as words that follow "expected"."""
+    node = _resolve(node, schema)
+    words = node.get("errorMessage") or node.get("const") or _BY_TYPE.get(node.get("type", ""))
+    if words:
+        return f"{words}{_span(node)}"
+    if "oneOf" in node:
+        return one_of([describe(branch, schema) for branch in _branches(node, schema)])
+    if node.get("type") == "array":
+        return f"a list of {_length(node)}items, each {describe(node['items'], schema)}"
+    keys = ", ".join(node.get("properties", ()))
+    return f"a mapping with keys out of {keys}" if keys else "a mapping"
+
+
+_BY_TYPE: Final = {"integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false"}
+
+
+def _length(node: JsonNode) -> str:
+    least, most = node.get("minItems", 0), node.get("maxItems")
+    return "" if most is None else f"{least} to {most} "
+
+
+def _span(node: JsonNode) -> str:
+    least, most, above, below = (
+        int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+        for bound in map(node.get, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+    )
+    low = f" from {least}" if least is not None else f" above {above}" if above is not None else ""
+    high = f" to {most}" if most is not None else f" below {below}" if below is not None else ""
+    return low + (f" and{high}" if below is not None and low else high)

@@ -1,0 +1,71 @@
+"""The part of a scenario that says what is executed: the model, stages of one's own, stages known by their cost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Discriminator, Field, Strict, Tag
+
+from ipusim.runs.request.fields import Bytes, Cycles, Name, Node, expects
+from ipusim.runs.request.layer_spec import CyclesSpec, LayerSpec, PythonSpec
+
+
+class ModelSpec(Node, title="model"):
+    """The model: named layers in order, the loss last."""
+
+    layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
+        min_length=1, max_length=1024, description="the layers in order; a loss, if any, is the last"
+    )
+
+
+class StageCyclesSpec(CyclesSpec, title="stage cycles"):
+    """What the passes and the weight update of a stage cost."""
+
+    update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
+
+
+class TimedStageSpec(StageCyclesSpec, title="timed"):
+    """A stage known by its cost alone: it takes time and moves bytes, and computes nothing."""
+
+    name: Name = Field(description="the stage's name in charts")
+    output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch that leave for the next stage")
+    gradient_bytes: Bytes = Field(default=0, description="bytes of the gradient of the stage's input, which go back")
+    parameter_bytes: Bytes = Field(default=0, description="bytes of the stage's weights")
+    state_bytes: Bytes = Field(default=0, description="bytes of the optimizer's state")
+    accumulator_bytes: Bytes | None = Field(
+        default=None, description="bytes of the gradient accumulators; default: those of the weights, in training"
+    )
+    input_bytes: Bytes | None = Field(
+        default=None, description="bytes of the stage's input; default: those of the output, or infeed, before it"
+    )
+    stash_bytes: Bytes = Field(
+        default=0, description="bytes that the forward pass of one micro-batch keeps for its backward pass"
+    )
+
+
+def _stage_kind(value: object) -> str | None:
+    if isinstance(value, list | tuple):
+        return "<concurrent>" if any(isinstance(item, dict | Node) for item in value) else "<layers>"
+    if isinstance(value, dict | Node):
+        return (
+            "<python>"
+            if isinstance(value, PythonSpec) or (isinstance(value, dict) and "python" in value)
+            else "<timed>"
+        )
+    return None
+
+
+#: One stage: names of layers, a Python function, or a cost alone; or several of these that run at the same time.
+StageSpec = Annotated[
+    Annotated[tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=1024), Tag("<layers>")]
+    | Annotated[
+        tuple[TimedStageSpec, ...],
+        Strict(False),
+        Field(title="concurrent", min_length=1, max_length=16),
+        Tag("<concurrent>"),
+    ]
+    | Annotated[PythonSpec, Tag("<python>")]
+    | Annotated[TimedStageSpec, Tag("<timed>")],
+    Discriminator(_stage_kind),
+    Field(json_schema_extra=expects("a list of layer names, or a mapping with a name, and python or forward")),
+]

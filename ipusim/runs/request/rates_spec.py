@@ -1,0 +1,58 @@
+"""The part of a scenario that names rates: its keys, bounds and words are those of the table of rates."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field, create_model
+
+from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rate, Rates
+from ipusim.runs.request.fields import Node, Quantity
+
+_NANOSECONDS: Final = 10**9
+
+
+def _kind(rate: Rate) -> Any:
+    """Return the type of a rate's key: a quantity where its unit is one, else a number."""
+    span = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
+    match rate.unit:
+        case "ns":
+            least, most = rate.least / _NANOSECONDS, rate.most / _NANOSECONDS
+            return Annotated[Fraction, Quantity("seconds", least, most, span, whole=False)]
+        case "bytes/s":
+            return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, span, whole=False)]
+        case "links":
+            return Annotated[int, Field(ge=int(rate.least), le=int(rate.most))]
+    return Annotated[float, Field(ge=float(rate.least), le=float(rate.most))]
+
+
+def _description(rate: Rate) -> str:
+    plausible = f", plausible {rate.plausible_text()}" if rate.plausible else ""
+    return f"{rate.meaning}; default: {rate.show(rate.default)}{plausible}"
+
+
+if TYPE_CHECKING:
+
+    class RatesSpec(Node):
+        """Rates instead of the defaults; a key for each of :data:`ipusim.hardware.rates.RATES`."""
+
+else:
+    RatesSpec = create_model(
+        "RatesSpec",
+        __base__=Node,
+        __doc__="Rates instead of the defaults.",
+        **{rate.name: (_kind(rate) | None, Field(default=None, description=_description(rate))) for rate in RATES},
+    )
+    RatesSpec.model_config["title"] = "rates"
+
+
+def rates_of(spec: RatesSpec) -> Rates:
+    """Return the rates that a scenario asks for."""
+    found = {}
+    for rate in RATES:
+        value = getattr(spec, rate.name)
+        if value is not None:
+            exact = Fraction(str(value))  # as written: 0.1 is a tenth
+            found[rate.attribute] = exact * _NANOSECONDS if rate.unit == "ns" else exact
+    return DEFAULT_RATES.with_values(**found)

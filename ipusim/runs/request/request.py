@@ -1,0 +1,135 @@
+"""All that was asked for: every option by its one name, nothing resolved, and no word of who asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ipusim.hardware.machines import find_machine
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, Problem, RequestError, show
+from ipusim.runs.request.fields import CLOCK_HZ
+from ipusim.runs.request.functions import Functions
+from ipusim.runs.request.messages import problems_of
+from ipusim.runs.request.schema import Options, SystemSpec, json_schema
+from ipusim.schedules import registry
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a front door asks for.
+
+    Attributes:
+        options: every option, with its default where it was not given.
+        name: names the run and its folder.
+        description: a sentence about it.
+        folder: names of files in the options are relative to it.
+        functions: the stages where they are Python functions that were tried already; None where the options say
+            what the stages are.
+    """
+
+    options: Options
+    name: str = "pipeline"
+    description: str = ""
+    folder: Path = Path()
+    functions: Functions | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], *, name: str = "", description: str = "", folder: Path | str = "."
+    ) -> Request:
+        """Return the Request of options as a scenario has them, by its keys.
+
+        ``name`` is taken where the options have none. Raises RequestError with every problem of keys and values.
+        """
+        found = validate(data)
+        return cls(found, found.name or name or cls.name, description, Path(folder))
+
+    def is_set(self, path: KeyPath) -> bool:
+        """Whether the option at ``path`` was given."""
+        here: Any = self.options
+        for step in path:
+            if isinstance(here, BaseModel):
+                if step not in here.model_fields_set:
+                    return False
+                here = getattr(here, str(step))
+            elif isinstance(here, Mapping):
+                if step not in here:
+                    return False
+                here = here[step]
+            elif isinstance(here, tuple) and isinstance(step, int) and step < len(here):
+                here = here[step]
+            else:
+                return False
+        return True
+
+    def replace(self, changes: Mapping[str, Any]) -> Request:
+        """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
+
+        An item of a list goes by its number. Raises RequestError for names and values that are not options.
+        """
+        data: dict[str, Any] = _plain(self.options.model_dump(exclude_unset=True))
+        for name, value in changes.items():
+            _put(data, name, value)
+        return replace(self, options=validate(data))
+
+
+def validate(data: Mapping[str, Any]) -> Options:
+    """Return options from plain data. Raises RequestError with every problem of its keys and values."""
+    try:
+        return Options.model_validate(dict(data), context={CLOCK_HZ: _clock_hz(data)})
+    except ValidationError as error:
+        raise RequestError(problems_of(error.errors(include_url=False), _schema_with(registry.names()))) from None
+
+
+def _clock_hz(data: Mapping[str, Any]) -> int:
+    """Return the tile clock of the system of some options; any clock for a system that is no good, which is refused."""
+    try:
+        system = SystemSpec.model_validate(data.get("system"))
+    except ValidationError:
+        return 10**9
+    return system.clock or find_machine(system.name).ipu.clock_hz
+
+
+@cache
+def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - they are what may change in it
+    """Return the JSON Schema, made once for each set of registered schedules: it takes 0.1 s."""
+    return json_schema()
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy with lists in place of tuples, as options are given."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _put(data: dict[str, Any], name: str, value: Any) -> None:
+    """Put ``value`` where a dotted name leads to; mappings missing on the way are made."""
+    *before, last = name.split(".")
+    here: Any = data
+    path: KeyPath = ()
+    for step in before:
+        path = (*path, step)
+        here = _at(here, step, path) if isinstance(here, list) else here.setdefault(step, {})
+        if not isinstance(here, dict | list):
+            raise RequestError([Problem(path, f"expected a mapping or a list here, got {show(here)}")])
+    if isinstance(here, list):
+        _at(here, last, (*path, last))
+        here[int(last)] = value
+    else:
+        here[last] = value
+
+
+def _at(items: Any, step: str, path: KeyPath) -> Any:
+    if step.isdecimal() and int(step) < len(items):
+        return items[int(step)]
+    numbers = [str(number) for number in range(len(items))]
+    raise RequestError(
+        [Problem(path, f"expected the number of an item below {len(items)}, got {step}{did_you_mean(step, numbers)}")]
+    )
