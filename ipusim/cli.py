@@ -124,11 +124,12 @@ def run(
         typer.echo("Memory: the scenario does not say what its stages hold.\n")
     if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
         _print_table(learned)
-    if result.orders[0].routes:
-        _print_table(tables.order_table(result.orders))
-        _print_table(tables.route_table(result.orders))
-    typer.echo(tables.order_words(job.system, result.orders))
-    for note in result.notes:
+    orders = result.summary.selection_orders
+    if orders[0].routes:
+        _print_table(tables.order_table(orders))
+        _print_table(tables.route_table(orders))
+    typer.echo(tables.order_words(result.job.system, orders))
+    for note in result.summary.notes:
         typer.echo(note)
     typer.echo(f"{folder}: {', '.join(files)}")
     if missing:

@@ -45,7 +45,7 @@ def orders() -> str:
     """Compare the selection orders of a 16-IPU pipeline."""
     result = execute(load_job(SCENARIOS / "selection_orders.yaml"))
     text = "# Selection orders\n\nWhat the merged copies of a 16-stage pipeline on a C2 server take under each order.\n"
-    return f"{text}\n{markdown(order_table(result.orders))}"
+    return f"{text}\n{markdown(order_table(result.summary.selection_orders))}"
 
 
 def options() -> str:

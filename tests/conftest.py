@@ -15,7 +15,8 @@ from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
 from ipusim.scenario import load_job
 from ipusim.schedules import registry
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline, TimelineInfo
 
 # The same examples in every run, and no judgement of how long one takes: machines are shared.
 settings.register_profile("ipusim", deadline=None, derandomize=True)
@@ -58,7 +59,7 @@ def lay_out_timeline(
 
     def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
         if length:
-            replica = NONE if ipu == NONE and kind != SpanKind.HOST else 0
+            replica = NONE if ipu in (NONE, ALL_IPUS) and kind != SpanKind.HOST else 0
             spans.append((start, start + length, int(kind), ipu, stage, batch, step, run, link, size, NONE, replica))
         return start + length
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from ipusim.analysis.executions import Execution
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kinds import PASSES
+from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ class Bubble:
 def bubble(timeline: Timeline, execution: Execution) -> Bubble:
     """Return the bubble of one execution of the pipeline by every definition."""
     holders = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
-    compute = cycles_by_kind(timeline, execution)[holders, : SpanKind.RECOMPUTE + 1].sum(axis=1)
+    compute = cycles_by_kind(timeline, execution)[holders][:, PASSES].sum(axis=1)
     available = len(holders) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
-    rows = (timeline.execution == execution.index) & (timeline.kind <= SpanKind.RECOMPUTE)
+    rows = (timeline.execution == execution.index) & np.isin(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]
     first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)
     last = np.zeros(len(timeline.info.ipus), dtype=np.int64)

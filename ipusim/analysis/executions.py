@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import TimelineError
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kind_row import Part
+from ipusim.timeline.kinds import IPU_KINDS, kinds_with
+from ipusim.timeline.timeline import Timeline
 
-#: Kinds on tracks of their own, beside those of the IPUs: they run ahead of and behind the pipeline.
-OFF_IPU: Final = (SpanKind.LINK, SpanKind.HOST)
 #: Kinds of the weight update: the sum over replicas is its first part.
-UPDATE_KINDS: Final = (SpanKind.ALL_REDUCE, SpanKind.WEIGHT_UPDATE)
+UPDATE_KINDS: Final = kinds_with(lambda row: row.part is Part.UPDATE)
 #: Kinds that are no part of the pipeline proper: its update, and waiting, which something else always ends.
-_AFTER_PIPELINE: Final = (*UPDATE_KINDS, SpanKind.SYNC_WAIT, SpanKind.HOST_WAIT, SpanKind.OVERLAPPED_WAIT)
+_AFTER_PIPELINE: Final = kinds_with(lambda row: row.part is not Part.PIPELINE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Execution:
 
 def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
     """Return which rows lie on the IPUs' own tracks, as a mask of shape (spans,)."""
-    return ~np.isin(timeline.kind, OFF_IPU)
+    return np.isin(timeline.kind, IPU_KINDS)
 
 
 def executions(timeline: Timeline) -> tuple[Execution, ...]:

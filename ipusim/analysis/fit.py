@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
-from ipusim.pipeline.footprint import Footprint, Holder
+from ipusim.pipeline.footprint import Footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, peaks
 from ipusim.pipeline.plan import Plan
 from ipusim.units import format_bytes

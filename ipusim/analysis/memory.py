@@ -9,11 +9,10 @@ import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import Timeline
 
 Column = npt.NDArray[np.int64]
-
-_PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
 def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica: int) -> MemoryCurve:
     ipu = replica * timeline.info.shards + each.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
-    rows = np.flatnonzero((timeline.ipu == ipu) & np.isin(timeline.kind, _PASSES))
+    rows = np.flatnonzero((timeline.ipu == ipu) & np.isin(timeline.kind, PASSES))
     live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], timeline.kind[rows])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     alive, fifos = live.from_zero(), held.from_zero()
@@ -86,7 +85,7 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
 
     With recomputation they end when the pass runs again.
     """
-    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, _PASSES) & (timeline.replica == 0))
+    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, PASSES) & (timeline.replica == 0))
     return int(stage_levels(footprint.stages[stage], timeline.kind[rows]).kept.during.max(initial=0))
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import Execution, executions, find_execution, on_ipus
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kinds import kinds_with
+from ipusim.timeline.timeline import Timeline
 
 RAMP_UP: Final = "ramp-up"
 MAIN: Final = "main"
@@ -24,6 +25,9 @@ RAMP_DOWN: Final = "ramp-down"
 WEIGHT_UPDATE: Final = "weight update"
 #: Every phase, in the order of an execution.
 PHASES: Final = (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)
+
+#: Kinds that fill the slots of a time-step.
+_SLOT_KINDS: Final = kinds_with(lambda row: row.fills_slot)
 
 Column = npt.NDArray[np.int64]
 
@@ -86,7 +90,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     # Concurrent stages fill one slot together.
     positions = np.asarray(timeline.info.position_of)
     first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last place is that of no stage
-    slots = (timeline.kind[rows] <= SpanKind.BACKWARD) & first_part[timeline.stage[rows]]
+    slots = np.isin(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
         time_step=key % width,

@@ -1,139 +1,187 @@
-"""The Summary: every number about a run in one frozen value that turns into JSON."""
+"""The Summary: every number and name about a run, memory, routes and learning included, in one frozen value."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ipusim.analysis.bubble import Bubble, bubble
-from ipusim.analysis.executions import executions, find_execution
-from ipusim.analysis.phases import Phase, execution_phases
-from ipusim.analysis.throughput import Throughput, throughput
-from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
+from ipusim.analysis.effects import effects
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.learning import Learning
+from ipusim.analysis.memory_summary import MemorySummary, memory_summary
+from ipusim.analysis.orders import OrderReport
+from ipusim.analysis.plain import plain
+from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.hardware.system import System
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
 from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a run did. Cycles are integers of the tile clock; seconds are cycles / clock.
+class SumOfGradients:
+    """How the replicas sum up their gradients before a weight update; ``bytes`` are those of one replica."""
 
-    Attributes:
-        name, system, schedule, selection_order, clock_hz, training, executions: of the run.
-        stages, mapping, ipus: stage names, the logical IPU of each, and the physical IPU of each logical one.
-        replicas: of the pipeline; mapping is the first one's.
-        count, micro_batch_size, overlap, time_steps: of one execution.
-        execution: the one that makespan, phases, IPUs and bubble are given for.
-        makespan_cycles: that execution's pipeline without its weight update.
-        weight_update_cycles: its weight update.
-        execution_cycles: both together.
-        fastest_execution_cycles, slowest_execution_cycles: of all executions of the run.
-        phases: of that execution; they tile it.
-        pipeline_use: cycles of every IPU in that execution's pipeline without its weight update.
-        run_use: cycles of every IPU over the whole run.
-        bubble: of that execution, by every definition.
-        throughput: of the whole run.
-    """
+    algorithm: str
+    bytes: int
+    rounds: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class StageCycles:
+    """Cycles of one stage's passes; its backward pass takes none where nothing is trained."""
 
     name: str
-    system: str
-    schedule: str
-    selection_order: str
-    clock_hz: int
-    training: bool
-    executions: int
-    stages: tuple[str, ...]
-    mapping: tuple[int, ...]
-    ipus: tuple[int, ...]
-    replicas: int
-    count: int
-    micro_batch_size: int
-    overlap: int
-    time_steps: int
-    execution: int
-    makespan_cycles: int
-    weight_update_cycles: int
-    execution_cycles: int
-    fastest_execution_cycles: int
-    slowest_execution_cycles: int
-    phases: tuple[Phase, ...]
-    pipeline_use: tuple[IpuUse, ...]
-    run_use: tuple[IpuUse, ...]
-    bubble: Bubble
-    throughput: Throughput
+    forward_cycles: int
+    backward_cycles: int
 
-    @property
-    def utilisation(self) -> float:
-        """Arithmetic / (IPUs x makespan) over the IPUs that hold a stage, in one execution's pipeline."""
-        holders = [use for use in self.pipeline_use if use.holds_stage]
-        return ratio(sum(use.compute_cycles for use in holders), len(holders) * self.makespan_cycles)
 
-    @property
-    def idle_ipus(self) -> tuple[int, ...]:
-        """Logical IPUs of the device that hold no stage."""
-        return tuple(use.ipu for use in self.pipeline_use if not use.holds_stage)
+@dataclass(frozen=True)
+class EvaluationSummary:
+    """An evaluation on held-out data behind that many steps; the loss is None where it is no finite number."""
 
-    def seconds(self, cycles: int) -> float:
-        """Return cycles of this run's clock as seconds."""
-        return cycles / self.clock_hz
+    steps: int
+    loss: float | None
+    accuracy: float | None
+    samples: int
+
+
+@dataclass(frozen=True)
+class LearningSummary:
+    """What the arithmetic gave, in numbers; losses are None where they are no finite numbers.
+
+    Attributes:
+        mean_loss_by_step: of each step whose losses reached the host.
+        constant_predictor_loss: of the best predictor that ignores its input; None where that is not known.
+        evaluations: on held-out data, in order.
+    """
+
+    mean_loss_by_step: tuple[float | None, ...]
+    constant_predictor_loss: float | None
+    evaluations: tuple[EvaluationSummary, ...]
+
+
+@dataclass(frozen=True)
+class Summary(RunTimes):
+    """What a run did: the times of its Timeline, and all else that ``summary.json`` says.
+
+    Attributes:
+        description: of what was asked for.
+        ipu: name of the IPU's generation.
+        notes: warnings, such as about options without an effect.
+        options: name and effect of every option that changes how the pipeline runs.
+        steps: session runs, each of ``repeat_count`` executions.
+        repeat_count: executions of a step.
+        reduction_method: of the gradients of an execution, and of those of the replicas.
+        selection_order_reason: why the IPUs stand in the order that they do.
+        selection_orders: what each order makes of the copies.
+        gradient_sum: of the replicas; None of one, and where there is nothing to sum up.
+        stage_cycles: of each stage.
+        memory: what the IPUs hold.
+        learning: what the arithmetic gave; None where only time is simulated.
+    """
+
+    description: str
+    ipu: str
+    notes: tuple[str, ...]
+    options: Mapping[str, str]
+    steps: int
+    repeat_count: int
+    reduction_method: str
+    selection_order_reason: str
+    selection_orders: tuple[OrderReport, ...]
+    gradient_sum: SumOfGradients | None
+    stage_cycles: tuple[StageCycles, ...]
+    memory: MemorySummary
+    learning: LearningSummary | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON, in a fixed order, with seconds beside cycles."""
-        data = asdict(self)
-        data["phases"] = [self._phase(phase) for phase in self.phases]
-        data["pipeline_use"] = [self._use(use, self.makespan_cycles) for use in self.pipeline_use]
-        data["run_use"] = [self._use(use, self.throughput.run_cycles) for use in self.run_use]
-        timed: dict[str, Any] = {}
-        for key, value in data.items():
-            timed[key] = list(value) if isinstance(value, tuple) else value
-            if key.endswith("_cycles"):
-                timed[key.removesuffix("_cycles") + "_s"] = self.seconds(value)
-        timed["utilisation"] = self.utilisation
-        timed["idle_ipus"] = list(self.idle_ipus)
-        timed["throughput"]["run_s"] = self.seconds(self.throughput.run_cycles)
-        return timed
-
-    def _phase(self, phase: Phase) -> dict[str, Any]:
-        return {**asdict(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
-
-    def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
-        data: dict[str, Any] = {**asdict(use), "stages": list(use.stages)}
-        data["compute_cycles"] = use.compute_cycles
-        data["utilisation"] = ratio(use.compute_cycles, window_cycles)
-        return data
+        """Return everything as plain data for ``summary.json``, in a fixed order."""
+        return {
+            "description": self.description,
+            **self.times_dict(),
+            "ipu": self.ipu,
+            "notes": list(self.notes),
+            "options": dict(self.options),
+            "steps": self.steps,
+            "repeat_count": self.repeat_count,
+            "reduction_method": self.reduction_method,
+            "selection_order_reason": self.selection_order_reason,
+            "selection_orders": [report.to_dict() for report in self.selection_orders],
+            "gradient_sum": plain(self.gradient_sum),
+            "stage_cycles": plain(self.stage_cycles),
+            "memory": plain(self.memory),
+            "learning": plain(self.learning),
+        }
 
 
-def summarise(timeline: Timeline, execution: int = 0) -> Summary:
-    """Return the Summary of a run, with the makespan, phases and bubble of one of its executions.
+def summarise(
+    timeline: Timeline,
+    *,
+    program: PipelineProgram,
+    system: System,
+    costs: Costs,
+    fit: Fit,
+    orders: Sequence[OrderReport],
+    learning: Learning | None = None,
+    description: str = "",
+    notes: Sequence[str] = (),
+    steps: int = 1,
+) -> Summary:
+    """Return the Summary of a run of ``program`` on ``system``, with the times of its first execution.
 
-    Raises TimelineError for an execution that the Timeline does not hold.
+    ``costs`` are what it was priced at, ``fit`` is what it holds, ``orders`` are what each selection order makes of
+    its copies, ``learning`` is what its arithmetic gave, if there was any; the rest is as it was asked for. Raises
+    TimelineError for a Timeline without an execution.
     """
-    info, chosen = timeline.info, find_execution(timeline, execution)
-    steps = [each.execution_cycles for each in executions(timeline)]
+    times = run_times(timeline)
     return Summary(
-        name=info.name,
-        system=info.system,
-        schedule=info.schedule,
-        selection_order=info.selection_order,
-        clock_hz=info.clock_hz,
-        training=info.training,
-        executions=info.executions,
-        stages=info.stages,
-        mapping=info.mapping,
-        ipus=info.ipus,
-        replicas=info.replicas,
-        count=info.count,
-        micro_batch_size=info.micro_batch_size,
-        overlap=info.overlap,
-        time_steps=info.time_steps,
-        execution=execution,
-        makespan_cycles=chosen.makespan_cycles,
-        weight_update_cycles=chosen.update_cycles,
-        execution_cycles=chosen.execution_cycles,
-        fastest_execution_cycles=min(steps),
-        slowest_execution_cycles=max(steps),
-        phases=execution_phases(timeline, execution),
-        pipeline_use=ipu_uses(timeline, chosen),
-        run_use=ipu_uses(timeline),
-        bubble=bubble(timeline, chosen),
-        throughput=throughput(timeline),
+        **vars(times),
+        description=description,
+        ipu=system.ipu.name,
+        notes=tuple(notes),
+        options=effects(program, system),
+        steps=steps,
+        repeat_count=program.repeat_count,
+        reduction_method=program.reduction,
+        selection_order_reason=system.order_reason,
+        selection_orders=tuple(orders),
+        gradient_sum=_gradient_sum(costs),
+        stage_cycles=tuple(
+            StageCycles(
+                name=name,
+                forward_cycles=costs.passes[Pass.FORWARD, stage],
+                backward_cycles=costs.passes[Pass.BACKWARD, stage] if times.training else 0,
+            )
+            for stage, name in enumerate(times.stages)
+        ),
+        memory=memory_summary(fit, timeline),
+        learning=_learning(learning) if learning else None,
     )
+
+
+def _gradient_sum(costs: Costs) -> SumOfGradients | None:
+    if costs.gradient_sum is None:
+        return None
+    found = costs.gradient_sum
+    return SumOfGradients(found.algorithm, found.bytes, len(found.cost.rounds), found.cost.total_cycles)
+
+
+def _learning(learning: Learning) -> LearningSummary:
+    return LearningSummary(
+        mean_loss_by_step=tuple(map(_finite, learning.mean_loss_by_step.values())),
+        constant_predictor_loss=learning.constant_loss,
+        evaluations=tuple(
+            EvaluationSummary(steps, _finite(found.loss), found.accuracy, found.samples)
+            for steps, found in learning.evaluations
+        ),
+    )
+
+
+def _finite(number: float) -> float | None:
+    """Return the number, or None where JSON has no word for it: a training that diverged."""
+    return number if math.isfinite(number) else None

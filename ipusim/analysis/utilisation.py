@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import UPDATE_KINDS, Execution, on_ipus
-from ipusim.timeline.timeline import ALL_IPUS, SpanKind, Timeline
+from ipusim.timeline.kinds import USES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Table = npt.NDArray[np.int64]
 
@@ -18,30 +20,19 @@ class IpuUse:
     """Cycles of one IPU by what it does; what is left of the makespan is waiting without a span.
 
     ``stages`` are the computational stages that it holds, none for an IPU that is idle by placement.
-    ``overlapped_io_cycles`` are those of host copies on its I/O tiles, beside all others.
+    ``cycles`` are by the name of the use, every one of :data:`ipusim.timeline.kinds.USES`; those of
+    ``overlapped_io``, of host copies on its I/O tiles, lie beside all others.
     """
 
     ipu: int
     physical_ipu: int
     stages: tuple[int, ...]
-    forward_cycles: int
-    backward_cycles: int
-    recompute_cycles: int
-    weight_update_cycles: int
-    sync_cycles: int
-    exchange_cycles: int
-    host_transfer_cycles: int
-    host_wait_cycles: int
-    sync_wait_cycles: int
-    all_reduce_cycles: int
-    remote_cycles: int
-    overlapped_io_cycles: int
-    all_gather_cycles: int
+    cycles: Mapping[str, int]
 
     @property
     def compute_cycles(self) -> int:
         """A stage's own arithmetic: forward, backward, recomputation and weight update."""
-        return self.forward_cycles + self.backward_cycles + self.recompute_cycles + self.weight_update_cycles
+        return sum(self.cycles[use.name] for use in USES if use.computes)
 
     @property
     def holds_stage(self) -> bool:
@@ -87,19 +78,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             ipu=ipu,
             physical_ipu=info.ipus[ipu],
             stages=stages.get(ipu, ()),
-            forward_cycles=row[SpanKind.FORWARD],
-            backward_cycles=row[SpanKind.BACKWARD],
-            recompute_cycles=row[SpanKind.RECOMPUTE],
-            weight_update_cycles=row[SpanKind.WEIGHT_UPDATE],
-            sync_cycles=row[SpanKind.SYNC],
-            exchange_cycles=row[SpanKind.EXCHANGE],
-            host_transfer_cycles=row[SpanKind.INFEED] + row[SpanKind.OUTFEED],
-            host_wait_cycles=row[SpanKind.HOST_WAIT],
-            sync_wait_cycles=row[SpanKind.SYNC_WAIT],
-            all_reduce_cycles=row[SpanKind.ALL_REDUCE],
-            remote_cycles=row[SpanKind.REMOTE_LOAD] + row[SpanKind.REMOTE_STORE],
-            overlapped_io_cycles=row[SpanKind.OVERLAPPED_INFEED] + row[SpanKind.OVERLAPPED_OUTFEED],
-            all_gather_cycles=row[SpanKind.ALL_GATHER],
+            cycles={use.name: sum(row[kind] for kind in SpanKind if kind.row.use == use) for use in USES},
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
 from ipusim.errors import DeviceError, QuantityError
+from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class HostSpec:
         """
         for name in bytes_per_s:
             if name not in RATES:
-                close = get_close_matches(name, RATES, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
+                hint = did_you_mean(name, RATES)
                 raise DeviceError(f"unknown host rate {name!r}: expected one of {', '.join(RATES)}{hint}")
         chosen = dict.fromkeys(bytes_per_s, "chosen by the user")
         rates = {name: Fraction(rate) for name, rate in bytes_per_s.items()}

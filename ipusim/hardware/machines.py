@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
+from ipusim.near_names import did_you_mean
 
 Connection = Literal["PCIe", "Fabric", "Model"]
 
@@ -107,6 +107,5 @@ def find_machine(name: str) -> Machine:
     """Return the machine of that name. Raises DeviceError with the known names when there is none."""
     if name in MACHINES:
         return MACHINES[name]
-    close = get_close_matches(name.lower(), MACHINES, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, MACHINES, quoted=True)
     raise DeviceError(f"unknown system {name!r}: expected one of {', '.join(MACHINES)}{hint}")

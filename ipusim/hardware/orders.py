@@ -7,11 +7,11 @@ Graphcore's TensorFlow compiler does (poplar_compiler.cc).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.pods import POD_IPUS
+from ipusim.near_names import did_you_mean
 
 
 def _zigzag(index: int, count: int) -> int:  # noqa: ARG001
@@ -90,6 +90,4 @@ def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tu
 
 
 def _unknown_order(order: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(order.upper(), known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"unknown selection order {order!r}: expected one of {', '.join(known)}{hint}"
+    return f"unknown selection order {order!r}: expected one of {', '.join(known)}{did_you_mean(order, known)}"

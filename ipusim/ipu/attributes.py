@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
 from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.near_names import nearest
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Category:
         """
         if name.startswith("__"):  # asked for by Python itself, also before there are any fields
             raise AttributeError(name)
-        near = get_close_matches(name, self._fields)
-        hint = f"Did you mean '{self._path}{near[0]}'?" if near else ""
+        near = nearest(name, self._fields)
+        hint = f"Did you mean '{self._path}{near}'?" if near else ""
         raise ConfigAttributeError(f"'{name}' is not a valid attribute of this config. {hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:

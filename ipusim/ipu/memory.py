@@ -7,7 +7,7 @@ from typing import Final
 from ipusim.analysis.fit import Fit, remote_verdict
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.system import System
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 
 _STAGES: Final = "the model into more computational_stages on more IPUs"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ipusim.analysis.summary import Summary, summarise
+from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
@@ -120,9 +120,9 @@ class Pipeline:
         return self._timeline
 
     @property
-    def summary(self) -> Summary:
-        """The Summary of the last run."""
-        return summarise(self.timeline)
+    def summary(self) -> RunTimes:
+        """The times of the last run."""
+        return run_times(self.timeline)
 
     @property
     def variables(self) -> dict[str, Array]:

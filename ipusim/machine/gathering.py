@@ -8,8 +8,8 @@ from typing import Any
 import simpy
 
 from ipusim.pricing.costs import Gather
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import SpanKind
 
 Process = Generator[simpy.Event, Any, None]
 

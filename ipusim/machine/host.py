@@ -8,8 +8,9 @@ from typing import Any
 
 import simpy
 
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind
+from ipusim.timeline.timeline import NONE
 
 Process = Generator[simpy.Event, Any, None]
 

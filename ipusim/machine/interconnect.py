@@ -9,8 +9,9 @@ import simpy
 
 from ipusim.machine.executor import Executor
 from ipusim.pricing.costs import StepCopy
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -20,8 +20,9 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import OutfeedElements
 from ipusim.pricing.costs import Costs, Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind
+from ipusim.timeline.timeline import NONE
 
 Process = Generator[simpy.Event, Any, None]
 

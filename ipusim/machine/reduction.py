@@ -9,8 +9,9 @@ import simpy
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.pricing.costs import GradientSum
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -12,8 +12,8 @@ import simpy
 from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.pricing.costs import Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import SpanKind
 
 Transfer = Generator[simpy.Event, Any, int]
 Process = Generator[simpy.Event, Any, None]

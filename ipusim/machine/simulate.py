@@ -19,8 +19,9 @@ from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs, HostCosts, Stream
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]

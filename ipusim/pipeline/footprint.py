@@ -24,24 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.holders import RESIDENT, Holder
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PipelineProgram
-
-
-class Holder(StrEnum):
-    """What memory is held for; the last is not resident."""
-
-    PARAMETERS = "parameters"
-    STATE = "optimizer state"
-    ACCUMULATORS = "gradient accumulators"
-    FIFOS = "FIFO buffers"
-    COPIES = "inter-IPU copy buffers"
-    STREAMS = "host stream buffers"
-    CODE = "code and vertices"
-    LIVE = "live tensors"
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ class IpuFootprint:
 
     Attributes:
         ipu: logical IPU.
-        resident: bytes of each holder but LIVE, in the order of Holder; 0 included.
+        resident: bytes of each holder of RESIDENT, in its order; 0 included.
         remote_bytes: what it keeps in Streaming Memory beside that.
     """
 
@@ -118,8 +105,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
     stages = tuple(_stage(plan, program, stage) for stage in range(plan.shape.stages))
     ipus = []
     for ipu in plan.ipus:
-        held = dict.fromkeys(Holder, 0)
-        del held[Holder.LIVE]
+        held: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
         held[Holder.CODE] = code_bytes
         for stage, profile in enumerate(program.stages):
             if stages[stage].ipu == ipu:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.pipeline.footprint import Footprint, Holder, IpuFootprint, StageFootprint
+from ipusim.pipeline.footprint import Footprint, IpuFootprint, StageFootprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 

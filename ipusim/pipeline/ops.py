@@ -14,9 +14,13 @@ class Pass(IntEnum):
     BACKWARD = 1
     RECOMPUTE = 2
 
+    @property
+    def letter(self) -> str:
+        """The first letter of its name, as in ``F1.3``."""
+        return self.name[0]
 
-_LETTERS: Final = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.RECOMPUTE: "R"}
-_PASSES: Final = {letter: kind for kind, letter in _LETTERS.items()}
+
+_PASSES: Final = {kind.letter: kind for kind in Pass}
 _TEXT: Final = re.compile(r"([FBR])(\d+)\.(\d+)")
 
 
@@ -29,7 +33,7 @@ class Op(NamedTuple):
 
     def __str__(self) -> str:
         """Return the grid notation, ``F1.3`` for the forward of stage 1 on micro-batch 3."""
-        return f"{_LETTERS[self.kind]}{self.stage}.{self.micro_batch}"
+        return f"{self.kind.letter}{self.stage}.{self.micro_batch}"
 
     @classmethod
     def parse(cls, text: str) -> Op:

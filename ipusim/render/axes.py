@@ -10,6 +10,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ipusim.render.style import LINE, TEXT_SIZE
 from ipusim.render.window import Window
 
+#: One unit for a whole axis, named once below it: matplotlib's EngFormatter would give each tick one of its own, as in
+#: 800 µs, 1 ms, 1.2 ms, and has no words for cycles.
 _CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, "thousand cycles"), (1, "cycles"))
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 #: Inches of axis to a tick, so that tick labels keep their distance.

@@ -16,14 +16,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.render.style import ALWAYS_SHOWN, LOOK_OF_KIND, LOOKS
+from ipusim.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.render.window import Window
-from ipusim.timeline.timeline import IO_TILE_KINDS, NONE, Timeline
+from ipusim.timeline.kinds import IO_TILE_KINDS, LOOKS
+from ipusim.timeline.timeline import NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_LOOKS: Final = np.array(LOOK_OF_KIND, dtype=np.int64)
 #: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
 _IO_TILES_TOP: Final = 0.24
 _ABOVE_IO_TILES: Final = 0.30
@@ -62,7 +62,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
 
     Where any IPU of the run copies on I/O tiles, these have the lower part of each row, the passes the upper.
     """
-    look = _LOOKS[timeline.kind]
+    look = LOOK_OF_KIND[timeline.kind]
     rows = np.flatnonzero(
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )

@@ -13,33 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.render.trace_clock import to_microseconds
-from ipusim.render.trace_content import NAMING, Band, Slices, TraceContent
+from ipusim.render.trace_content import Band, Slices, TraceContent
 from ipusim.render.trace_counters import Counter
-from ipusim.timeline.timeline import NONE, SpanKind
+from ipusim.timeline.kinds import by_number
+from ipusim.timeline.timeline import NONE
 
-#: Colours by chrome://tracing's own names: it would give every ``F0.1`` a colour of its own (Perfetto leaves
-#: the numbers out when it picks one, and this key unread).
-_COLOURS: Final[dict[int, str]] = {
-    SpanKind.FORWARD: "thread_state_runnable",
-    SpanKind.BACKWARD: "thread_state_iowait",
-    SpanKind.RECOMPUTE: "yellow",
-    SpanKind.WEIGHT_UPDATE: "rail_response",
-    SpanKind.SYNC: "grey",
-    SpanKind.EXCHANGE: "thread_state_running",
-    SpanKind.LINK: "thread_state_running",
-    SpanKind.INFEED: "black",
-    SpanKind.OUTFEED: "black",
-    SpanKind.HOST_WAIT: "terrible",
-    SpanKind.SYNC_WAIT: "white",
-    SpanKind.HOST: "black",
-    SpanKind.ALL_REDUCE: "rail_load",
-    SpanKind.REMOTE_LOAD: "olive",
-    SpanKind.REMOTE_STORE: "olive",
-    SpanKind.OVERLAPPED_INFEED: "black",
-    SpanKind.OVERLAPPED_OUTFEED: "black",
-    SpanKind.OVERLAPPED_WAIT: "terrible",
-    SpanKind.ALL_GATHER: "rail_load",
-}
 #: Of the numbers of threads: a thread that has its process's number would be shown as a main thread.
 _FIRST_THREAD: Final = 1001
 
@@ -128,7 +106,7 @@ def _counter(content: TraceContent, counter: Counter) -> list[str]:
 
 def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
     # The json module takes several times as long; only the names of stages hold anything to escape.
-    looks = {kind: f'"cname":"{_COLOURS[kind]}","cat":"{NAMING[kind].category}"' for kind in NAMING}
+    looks = by_number(lambda row: f'"cname":"{row.colour}","cat":"{row.category}"').tolist()
     where = [f'"pid":{_pid(content, number)},"tid":{_tid(number)}' for number in range(len(content.tracks.all))]
     stages = [
         f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(content.timeline.info.stages)

@@ -13,7 +13,8 @@ from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, span_bo
 from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Timeline
 
 #: Every span has its own box up to this many boxes, and while time-steps are on average this wide, in pixels.
 _MOST_BOXES: Final = 12_000

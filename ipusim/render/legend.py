@@ -1,4 +1,8 @@
-"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap."""
+"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap.
+
+matplotlib's own legend stands in columns of one width, of which it has to be told how many: with names as
+different in length as these it takes more lines, and it has no samples that are filled in part.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from ipusim.looks import Look
 from ipusim.render.boxes import has_io_tiles
 from ipusim.render.content import Content
 from ipusim.render.lettering import even_lines, text_width
-from ipusim.render.style import DASHES, LINE, LOOKS, TEXT_SIZE, Look
+from ipusim.render.style import DASHES, LINE, TEXT_SIZE
+from ipusim.timeline.kinds import LOOKS
 
 #: Inches: of a sample, between it and its name, and to the next sample.
 _SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18

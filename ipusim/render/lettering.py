@@ -86,7 +86,8 @@ def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: 
     if room < 0:
         return None
     # Less the widths before it, each label is a point; points only have to keep their order (isotonic
-    # regression by pooling adjacent violators), and clipping that solution gives the bounded one.
+    # regression by pooling adjacent violators), and clipping that solution gives the bounded one. SciPy's
+    # is the same, but to import scipy.optimize takes 0.13 s, in most runs, and these lines take microseconds.
     before = [0.0, *accumulate(widths)][: len(widths)]
     pools: list[tuple[float, int]] = []  # mean of the points pooled, and their number
     for centre, width, offset in zip(centres, widths, before, strict=True):

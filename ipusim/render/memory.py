@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,9 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment
+from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
@@ -21,13 +22,14 @@ from ipusim.render.execution_trace import default_title
 from ipusim.render.figures import own_settings
 from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
-from ipusim.render.memory_layers import IpuLayers, Layer, ipu_layers
+from ipusim.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.render.panel import names_width, row_names, stage_names
 from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
+#: Powers of 1024, which matplotlib's EngFormatter does not have.
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 #: The limit is drawn when the fullest IPU reaches this part of it.
 _WITHIN_REACH: Final = 0.5
@@ -146,12 +148,12 @@ def _entries(rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, limi
     pixels = tall * DPI
     seen = [
         layer
-        for layer in Layer
+        for layer in LAYERS
         if any(
             max(row.peak[layer], row.heights[layer].max()) * pixels >= top for row, top in zip(rows, tops, strict=True)
         )
     ]
-    entries = [Entry(layer.value.name, layer.value) for layer in seen]
+    entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:
         entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
     if any(row.shows_peak for row in rows):
@@ -163,9 +165,9 @@ def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale
     left, right = row.edges[0], row.edges[-1]
     axes.plot([left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
     foot = np.zeros(len(row.edges) - 1)
-    for layer, heights in row.heights.items():
+    for look, heights in row.heights.items():
         if heights.any():
-            look, head = layer.value, foot + heights
+            head = foot + heights
             low, high = (scale.at(np.append(level, level[-1])) for level in (foot, head))
             fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
             axes.fill_between(row.edges, low, high, hatch=look.hatch or None, zorder=2, **fill)
@@ -183,9 +185,8 @@ def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale:
     thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
     axes.plot([0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
     at = 0
-    for layer, size in row.peak.items():
+    for look, size in row.peak.items():
         if size:
-            look = layer.value
             box = (at, middle - thick / 2), size, thick
             axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
             axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
@@ -224,10 +225,9 @@ def _ticks(top_bytes: float, most: float) -> list[float]:
     """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
     unit = _unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit
-    magnitude = 10.0 ** math.floor(math.log10(room))
-    steps = [factor * magnitude for factor in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)]
-    step = next(step for step in steps if int(room / step) <= max(most, 1))
-    return [number * step * unit for number in range(1, int(room / step) + 1)]
+    places = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
+    found = [tick * unit for tick in places if 0 < tick <= room]
+    return found if len(found) <= max(most, 1) else []
 
 
 def _unit(size: float) -> tuple[int, str]:

@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.memory import MemoryCurve
-from ipusim.pipeline.footprint import Holder
+from ipusim.looks import Look
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak
-from ipusim.render.style import Look
 from ipusim.render.window import Window
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-class Layer(Enum):
-    """The layers from the bottom up: what never changes first. Hues are as in :mod:`ipusim.render.style`."""
-
-    PARAMETERS = Look("parameters", (), "#00507d", "#ffffff")
-    STATE = Look("optimizer state", (), "#009e73", "#ffffff", "....")
-    ACCUMULATORS = Look("gradient accumulators", (), "#cc79a7", "#ffffff", "\\\\\\\\")
-    CODE = Look("code and vertices", (), "#e3e3e3", "#777777", "xxxx")
-    COPIES = Look("inter-IPU copy buffers", (), "#8c8c8c", "#000000")
-    STREAMS = Look("host stream buffers", (), "#3d4459", "#ffffff")
-    FIFO_HELD = Look("FIFO buffers: held", (), "#56b4e9", "#000000")
-    FIFO_EMPTY = Look("FIFO buffers: empty", (), "#e3f3fc", "#56b4e9", "////")
-    LIVE = Look("live tensors", (), "#e69f00", "#000000")
-
-
-_HOLDERS = {
-    Layer.PARAMETERS: Holder.PARAMETERS,
-    Layer.STATE: Holder.STATE,
-    Layer.ACCUMULATORS: Holder.ACCUMULATORS,
-    Layer.CODE: Holder.CODE,
-    Layer.COPIES: Holder.COPIES,
-    Layer.STREAMS: Holder.STREAMS,
-}
+#: Holders from the bottom up.
+_STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
 
 
 @dataclass(frozen=True)
@@ -49,15 +29,15 @@ class IpuLayers:
     Attributes:
         ipu: logical IPU.
         edges: cycles, one more than there are heights; height i holds from edge i to the next.
-        heights: bytes of each layer, shape (steps,).
+        heights: bytes of each layer, from the bottom up, shape (steps,).
         peak: bytes of each layer at the IPU's peak.
         peak_cycle: the cycle in which it is reached.
     """
 
     ipu: int
     edges: Floats
-    heights: dict[Layer, Integers]
-    peak: dict[Layer, int]
+    heights: dict[Look, Integers]
+    peak: dict[Look, int]
     peak_cycle: int
 
     @property
@@ -78,16 +58,21 @@ def ipu_layers(curve: MemoryCurve, peak: Peak, peak_cycle: int, window: Window, 
     contents in its time.
     """
     held = dict(peak.holders)
-    resident = {layer: held[holder] for layer, holder in _HOLDERS.items()}
     edges, live, full = _steps(curve, window, most_steps)
-    heights = {layer: np.full(len(live), size) for layer, size in resident.items()}
-    heights |= {Layer.FIFO_HELD: full, Layer.FIFO_EMPTY: held[Holder.FIFOS] - full, Layer.LIVE: live}
-    at_peak = resident | {
-        Layer.FIFO_HELD: peak.fifo_bytes,
-        Layer.FIFO_EMPTY: held[Holder.FIFOS] - peak.fifo_bytes,
-        Layer.LIVE: held[Holder.LIVE],
-    }
-    return IpuLayers(curve.ipu, edges, heights, at_peak, peak_cycle)
+    heights = _layers({holder: np.full(len(live), size) for holder, size in held.items()} | {Holder.LIVE: live}, full)
+    at_peak = _layers({holder: np.array(size) for holder, size in held.items()}, np.array(peak.fifo_bytes))
+    return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
+
+
+def _layers(held: dict[Holder, Integers], full: Integers) -> dict[Look, Integers]:
+    """Return the bytes of each layer, from those of each holder and what the FIFOs' buffers really hold."""
+    found = {}
+    for holder in _STACKED:
+        if holder.empty is None:
+            found[holder.look] = held[holder]
+        else:
+            found |= {holder.look: full, holder.empty: held[holder] - full}
+    return found
 
 
 def _steps(curve: MemoryCurve, window: Window, most_steps: int) -> tuple[Floats, Integers, Integers]:

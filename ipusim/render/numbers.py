@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ipusim.render.boxes import Boxes, Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import text_width
-from ipusim.render.style import LOOKS, NUMBER_SIZES, NUMBERED
+from ipusim.render.style import NUMBER_SIZES, NUMBERED
+from ipusim.timeline.kinds import LOOKS
 from ipusim.timeline.timeline import Timeline
 
 #: Points of a box's width that a number leaves free: one that lies level, and one that stands upright.

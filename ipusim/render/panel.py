@@ -15,7 +15,8 @@ from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import cut, text_width
 from ipusim.render.numbers import numbers, several_stages_to_an_ipu, words
-from ipusim.render.style import DASHES, FAINT_TEXT, LINE, LOOKS, NUMBERED, STAGE_SIZE, TEXT_SIZE
+from ipusim.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
+from ipusim.timeline.kinds import LOOKS
 from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]

@@ -20,8 +20,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from ipusim.render.packets import filled
-from ipusim.render.trace_content import ABOUT, NAMING, Band, Slices, TraceContent
+from ipusim.render.trace_content import ABOUT, Band, Slices, TraceContent
 from ipusim.render.trace_tracks import Track
+from ipusim.timeline.kinds import SpanKind, by_number
 from ipusim.timeline.timeline import NONE
 
 Integers = npt.NDArray[np.int64]
@@ -35,8 +36,8 @@ _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
 _TEXTS: Final = ("stage_name", "sends", "receives")
 #: Names that packets refer to by number, which is their place here and 1 more: 0 is no name.
 _ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
-_CATEGORIES: Final = (*dict.fromkeys(naming.category for naming in NAMING.values()), "execution", "phase")
-_CATEGORY_OF: Final = np.array([_CATEGORIES.index(NAMING[kind].category) + 1 for kind in sorted(NAMING)])
+_CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
+_CATEGORY_OF: Final = by_number(lambda row: _CATEGORIES.index(row.category) + 1)
 
 
 def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:

@@ -9,8 +9,9 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from ipusim.analysis.summary import Summary
+from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
+from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
 
 #: Characters between two columns of a drawn table, and on both of its sides together.
@@ -91,7 +92,7 @@ def _drawn(widths: Collection[int]) -> int:
     return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES
 
 
-def summary_table(summary: Summary) -> Table:
+def summary_table(summary: RunTimes) -> Table:
     """Return the main numbers of a run: what, and how much."""
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
@@ -123,25 +124,20 @@ def summary_table(summary: Summary) -> Table:
     return Table(summary.name, ("", ""), tuple(rows))
 
 
-def _replicas(summary: Summary) -> str:
+def _replicas(summary: RunTimes) -> str:
     """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
-    cycles = summary.run_use[0].all_reduce_cycles // summary.executions
+    cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
-def ipu_table(summary: Summary) -> Table:
+def ipu_table(summary: RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
-    header: tuple[str, ...] = ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
-    beside = any(use.overlapped_io_cycles for use in summary.pipeline_use)
-    if beside:
-        header += ("I/O tiles",)
-    gathers = any(use.all_gather_cycles for use in summary.pipeline_use)
-    if gathers:
-        header += ("all-gather",)
-    streams = any(use.remote_cycles for use in summary.pipeline_use)
-    if streams:
-        header += ("Streaming Memory",)
+    columns = [
+        use
+        for use in sorted(USES, key=lambda use: use.place)
+        if use.column and (use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
+    ]
 
     def part(cycles: int) -> str:
         return _percent(ratio(cycles, summary.makespan_cycles))
@@ -151,25 +147,18 @@ def ipu_table(summary: Summary) -> Table:
             str(use.ipu) if use.ipu == use.physical_ipu else f"{use.ipu} (on {use.physical_ipu})",
             ", ".join(summary.stages[stage] for stage in use.stages) or "none",
             part(use.compute_cycles),
-            part(use.exchange_cycles),
-            part(use.sync_cycles),
-            part(use.host_transfer_cycles),
-            part(use.host_wait_cycles),
-            part(use.sync_wait_cycles),
-            *((part(use.overlapped_io_cycles),) if beside else ()),
-            *((part(use.all_gather_cycles),) if gathers else ()),
-            *((part(use.remote_cycles),) if streams else ()),
+            *(part(use.cycles[column.name]) for column in columns),
         )
 
     return Table(
         "Time of each IPU",
-        header,
+        ("IPU", "stages", "compute", *(column.column for column in columns)),
         tuple(row(use) for use in summary.pipeline_use),
     )
 
 
 def comparison_table(
-    summaries: Sequence[Summary], refused: Sequence[str] = (), too_large: Collection[str] = ()
+    summaries: Sequence[RunTimes], refused: Sequence[str] = (), too_large: Collection[str] = ()
 ) -> Table:
     """Return a row for each run, and one for each ``refused`` schedule; those in ``too_large`` do not fit."""
     against = f"against {summaries[0].schedule}" if summaries else "against"
@@ -191,7 +180,7 @@ def comparison_table(
     return Table("Schedules on the same work", header, tuple(rows))
 
 
-def _time(summary: Summary, cycles: int) -> str:
+def _time(summary: RunTimes, cycles: int) -> str:
     return f"{cycles:,} cycles, {_seconds(summary.seconds(cycles))}"
 
 

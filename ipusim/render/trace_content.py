@@ -22,57 +22,18 @@ from ipusim.render.trace_counters import Counter, counters
 from ipusim.render.trace_flows import Flows, flows
 from ipusim.render.trace_tensors import Route, Tensors
 from ipusim.render.trace_tracks import Tracks, tracks
-from ipusim.timeline.timeline import ALL_IPUS, IO_TILE_KINDS, NONE, SpanKind, Timeline
+from ipusim.timeline.kinds import IO_TILE_KINDS, IPU_KINDS, PASSES, SpanKind, by_number, kinds_with
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 
 #: Spans whose slices are made at a time: memory is bounded by it, however long the run.
 _SPANS: Final = 8192
-_LAST_PASS: Final = int(SpanKind.RECOMPUTE)
-_HOST_COPIES: Final = (
-    SpanKind.INFEED,
-    SpanKind.OUTFEED,
-    SpanKind.OVERLAPPED_INFEED,
-    SpanKind.OVERLAPPED_OUTFEED,
-)
-
-
-class Naming(NamedTuple):
-    """How slices of one kind of span are named.
-
-    Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name.
-    """
-
-    name: str
-    category: str
-
-
-#: Perfetto colours a slice by its name without digits. These names give passes hues far from each other and from
-#: what stands beside them on a track; ``F1.3`` and ``B1.3`` by themselves would both be pink.
-NAMING: Final[dict[int, Naming]] = {
-    SpanKind.FORWARD: Naming("F→", "pass"),
-    SpanKind.BACKWARD: Naming("B←", "pass"),
-    SpanKind.RECOMPUTE: Naming("R→", "pass"),
-    SpanKind.WEIGHT_UPDATE: Naming("weight update", "weight update"),
-    SpanKind.SYNC: Naming("sync", "sync"),
-    SpanKind.EXCHANGE: Naming("inter-IPU copy", "copy"),
-    SpanKind.LINK: Naming("carry", "copy"),
-    SpanKind.INFEED: Naming("infeed", "host"),
-    SpanKind.OUTFEED: Naming("outfeed", "host"),
-    SpanKind.HOST_WAIT: Naming("wait for host", "wait"),
-    SpanKind.SYNC_WAIT: Naming("wait for sync", "wait"),
-    SpanKind.HOST: Naming("host", "host"),
-    SpanKind.ALL_REDUCE: Naming("all-reduce of gradients", "collective"),
-    SpanKind.REMOTE_LOAD: Naming("load from Streaming Memory", "Streaming Memory"),
-    SpanKind.REMOTE_STORE: Naming("store to Streaming Memory", "Streaming Memory"),
-    SpanKind.OVERLAPPED_INFEED: Naming("infeed", "host"),
-    SpanKind.OVERLAPPED_OUTFEED: Naming("outfeed", "host"),
-    SpanKind.OVERLAPPED_WAIT: Naming("wait for host", "wait"),
-    SpanKind.ALL_GATHER: Naming("all-gather of shards", "collective"),
-}
 #: What is told of every execution.
 ABOUT: Final = ("cycles", "system", "schedule", "selection_order", "clock_hz")
-_PLAIN: Final = np.array([NAMING[kind].name for kind in SpanKind], dtype=object)
+_PLAIN: Final = by_number(lambda row: row.name, object)
+#: Kinds whose slices have their micro-batch behind the name.
+_NUMBERED: Final = kinds_with(lambda row: row.numbered)
 #: What a sum over replicas carries over the links.
 _SUMMED: Final = "gradients of all micro-batches"
 
@@ -178,13 +139,13 @@ class TraceContent:
 
     def slices(self) -> Iterator[Slices]:
         """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
-        kept = (self.timeline.end > self.timeline.start) | (self.timeline.kind <= _LAST_PASS)
+        kept = (self.timeline.end > self.timeline.start) | np.isin(self.timeline.kind, PASSES)
         for first in range(0, len(self.timeline), _SPANS):
             yield self._slices(first + np.flatnonzero(kept[first : first + _SPANS]))
 
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
-        off_ipu = np.isin(timeline.kind[rows], (SpanKind.LINK, SpanKind.HOST))
+        off_ipu = ~np.isin(timeline.kind[rows], IPU_KINDS)
         row, place = timeline.on_each_ipu(rows[~off_ipu])
         on = np.where(np.isin(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[place], self.tracks.ipu[place])
         beside = rows[off_ipu]
@@ -234,16 +195,19 @@ class TraceContent:
         return sides
 
     def _names(self, row: Integers) -> list[str]:
-        """Return the name of each slice: a pass and a host copy with their numbers, a link by what it carries."""
+        """Return the name of each slice: a pass and a host copy with their numbers, a link by what it carries.
+
+        Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name.
+        """
         timeline, kind = self.timeline, self.timeline.kind[row]
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
         names: list[str] = _PLAIN[kind].tolist()
-        passes = np.flatnonzero(kind <= _LAST_PASS)
+        passes = np.flatnonzero(np.isin(kind, PASSES))
         for index, of, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
             names[index] = f"{names[index][:1]}{of}.{number}{names[index][1:]}"
-        copies = np.flatnonzero(np.isin(kind, _HOST_COPIES) & (micro_batch != NONE))
+        copies = np.flatnonzero(np.isin(kind, _NUMBERED) & (micro_batch != NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
             names[index] += f" {number}"
         links = np.flatnonzero(kind == SpanKind.LINK)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.render.trace_clock import to_nanoseconds
-from ipusim.timeline.timeline import COMPUTE_KINDS, SpanKind, Timeline
+from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SpanKind
+from ipusim.timeline.timeline import Timeline
 
 Integers = npt.NDArray[np.int64]
 
@@ -60,7 +61,7 @@ def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integ
 
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return when the first pass of each micro-batch starts, and when its last ends."""
-    rows = timeline.rows(SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
+    rows = timeline.rows(*PASSES)
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]
     # Rows are sorted by start, so a micro-batch's first row is its earliest.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.timeline import SpanKind, Timeline
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Timeline
 
 Rows = npt.NDArray[np.int64]
 

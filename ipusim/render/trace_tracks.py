@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.timeline import IO_TILE_KINDS, NONE, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.kinds import IO_TILE_KINDS, SpanKind
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
 

@@ -33,6 +33,17 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )
-    return Run(
-        job, timeline, summarise(timeline), order_reports(job.plan, job.program, job.system, job.costs), learning
+    orders = order_reports(job.plan, job.program, job.system, job.costs)
+    summary = summarise(
+        timeline,
+        program=job.program,
+        system=job.system,
+        costs=job.costs,
+        fit=job.memory,
+        orders=orders,
+        learning=learning,
+        description=job.request.description,
+        notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
+        steps=job.steps,
     )
+    return Run(job, timeline, summary, learning)

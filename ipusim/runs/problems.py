@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 
 from ipusim.errors import IpusimError
@@ -82,12 +81,3 @@ def one_of(names: Iterable[str]) -> str:
     """Return names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
     *rest, last = names
     return f"{', '.join(rest)} or {last}" if rest else last
-
-
-def did_you_mean(wrong: object, names: Sequence[str]) -> str:
-    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
-    if not isinstance(wrong, str):
-        return ""
-    folded = {name.lower(): name for name in names}
-    near = get_close_matches(wrong.lower(), folded, n=1)
-    return f"; did you mean {folded[near[0]]}?" if near else ""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.learning import Learning
-from ipusim.analysis.orders import OrderReport
 from ipusim.analysis.summary import Summary
 from ipusim.runs.job import Job
 from ipusim.timeline.timeline import Timeline
@@ -19,19 +18,12 @@ class Run:
     job: Job
     timeline: Timeline
     summary: Summary
-    orders: tuple[OrderReport, ...]
     learning: Learning | None
 
     @property
     def memory(self) -> Fit:
         """What the IPUs hold, against what they have."""
         return self.job.memory
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Warnings: about options without an effect, and about a training that never gave a number."""
-        warning = self.learning.warning if self.learning else ""
-        return (*self.job.notes, *([warning] if warning else []))
 
     @property
     def describes_memory(self) -> bool:

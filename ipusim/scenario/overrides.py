@@ -7,7 +7,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from ipusim.runs.problems import KeyPath, did_you_mean, dotted, show
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, dotted, show
 from ipusim.scenario.problems import Place, Problem, ScenarioError
 from ipusim.scenario.source import Located, Source
 from ipusim.units import format_numbers

@@ -13,7 +13,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from ipusim.runs.problems import KeyPath, did_you_mean, dotted, show
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, dotted, show
 from ipusim.scenario.problems import Place, Problem, ScenarioError
 
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.

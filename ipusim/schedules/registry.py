@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from ipusim.errors import PlanError, ProgramError, ProgramTypeError
+from ipusim.near_names import did_you_mean
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import (
@@ -131,7 +131,6 @@ def find(name: str) -> Schedule:
     """Return the schedule of that name, in any case; raises ProgramError naming those that exist."""
     found = _SCHEDULES.get(name.lower())
     if found is None:
-        near = difflib.get_close_matches(name.lower(), _SCHEDULES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, _SCHEDULES, quoted=True)
         raise ProgramError(f"expected a schedule out of {', '.join(_SCHEDULES)}, got {name!r}{hint}")
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -14,10 +13,10 @@ import numpy.typing as npt
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import memory_curves
+from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OutputError
-from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
@@ -30,8 +29,6 @@ from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import show
 from ipusim.runs.run import Run
 from ipusim.study.compare import Row
-from ipusim.study.effects import effects
-from ipusim.study.memory import fullest_dict, memory_dict
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
@@ -56,69 +53,6 @@ _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], ob
     "chrome": ("trace.json.gz", write_chrome_trace),
 }
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
-
-
-def summary_dict(result: Run) -> dict[str, Any]:
-    """Return everything about a run that is a number or a name, as plain data for ``summary.json``."""
-    job, learning = result.job, result.learning
-    data: dict[str, Any] = {"description": job.request.description, **result.summary.to_dict()}
-    data["ipu"] = job.system.ipu.name
-    data["notes"] = list(result.notes)
-    data["options"] = effects(job.program, job.system)
-    data["steps"] = job.steps
-    data["repeat_count"] = job.program.repeat_count
-    data["reduction_method"] = job.program.reduction
-    data["selection_order_reason"] = job.system.order_reason
-    data["selection_orders"] = [report.to_dict() for report in result.orders]
-    data["gradient_sum"] = _gradient_sum(result)
-    data["stage_cycles"] = [
-        {"name": name, **costs} for name, costs in zip(result.timeline.info.stages, _stage_cycles(result), strict=True)
-    ]
-    data["memory"] = memory_dict(result.memory, result.timeline)
-    data["learning"] = _learning_dict(learning) if learning else None
-    return data
-
-
-def _gradient_sum(result: Run) -> dict[str, Any] | None:
-    """Return how the replicas sum up their gradients; None for one replica."""
-    total = result.job.costs.gradient_sum
-    if total is None:
-        return None
-    return {
-        "algorithm": total.algorithm,
-        "bytes": total.bytes,
-        "rounds": len(total.cost.rounds),
-        "cycles": total.cost.total_cycles,
-    }
-
-
-def _stage_cycles(result: Run) -> list[dict[str, int]]:
-    """Return cycles of each stage's forward and backward pass."""
-    passes = result.job.costs.passes
-    training = result.job.plan.shape.training
-    return [
-        {
-            "forward_cycles": passes[Pass.FORWARD, stage],
-            "backward_cycles": passes[Pass.BACKWARD, stage] if training else 0,
-        }
-        for stage in range(result.job.plan.shape.stages)
-    ]
-
-
-def _learning_dict(learning: Learning) -> dict[str, Any]:
-    return {
-        "mean_loss_by_step": [_finite(loss) for loss in learning.mean_loss_by_step.values()],
-        "constant_predictor_loss": learning.constant_loss,
-        "evaluations": [
-            {"steps": step, "loss": _finite(found.loss), "accuracy": found.accuracy, "samples": found.samples}
-            for step, found in learning.evaluations
-        ],
-    }
-
-
-def _finite(number: float) -> float | None:
-    """Return the number, or None where JSON has no word for it: a training that diverged."""
-    return number if math.isfinite(number) else None
 
 
 def losses_csv(learning: Learning) -> bytes:
@@ -222,7 +156,7 @@ def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dic
     exists where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
-    files = {"summary.json": json_bytes(summary_dict(result))}
+    files = {"summary.json": json_bytes(result.summary.to_dict())}
     if learning is not None:
         if learning.losses:
             files["losses.csv"] = losses_csv(learning)
@@ -261,7 +195,7 @@ def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
         {
             "schedule": row.schedule,
             "refusal": row.refusal or None,
-            "summary": row.result.summary.to_dict() if row.result else None,
+            "summary": row.result.summary.times_dict() if row.result else None,
             "memory": fullest_dict(row.memory) if row.memory else None,
         }
         for row in rows

@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ipusim.analysis.effects import effects
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import moment
 from ipusim.analysis.orders import OrderReport, faster_order
 from ipusim.hardware.system import System
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.render.tables import Table
 from ipusim.study.compare import Row
-from ipusim.study.effects import effects
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
-#: What holds memory, in one word.
-_HOLDERS: Final = {
-    Holder.PARAMETERS: "parameters",
-    Holder.STATE: "optimizer",
-    Holder.ACCUMULATORS: "gradients",
-    Holder.FIFOS: "FIFOs",
-    Holder.COPIES: "copies",
-    Holder.STREAMS: "streams",
-    Holder.CODE: "code",
-    Holder.LIVE: "live",
-}
 #: Routes that a table of copies lists before it says how many more there are.
 _MOST_ROUTES: Final = 40
 
@@ -79,11 +68,11 @@ def memory_table(fit: Fit, timeline: Timeline) -> Table:
 
 def holder_table(fit: Fit) -> Table:
     """Return what holds each IPU's memory at its peak; holders that no IPU has are left out."""
-    holders = [holder for holder in _HOLDERS if any(dict(peak.holders)[holder] for peak in fit.peaks)]
+    holders = [holder for holder in Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
     )
-    return Table("What holds it", ("IPU", *(_HOLDERS[holder] for holder in holders)), rows)
+    return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
 
 
 def schedule_memory_table(rows: Sequence[Row]) -> Table:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.timeline import NONE, Span, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
 
 #: Integers of one span in the log: description, step, start, end, cause.
 _WIDTH: Final = 5

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import MISSING, asdict, dataclass, fields
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, get_type_hints
 
@@ -15,15 +14,15 @@ import numpy.typing as npt
 
 from ipusim.errors import FileError, TimelineError
 from ipusim.files import open_file, read_arrays
+from ipusim.timeline.kinds import IPU_KINDS, SpanKind
 
 Column = npt.NDArray[np.int64]
 
-#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy): those of
-#: its replica, or of all replicas where that is NONE.
-ALL_IPUS: Final = -1
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
-
+#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy): those of
+#: its replica, or of all replicas where that is NONE. A file has NONE there, as its kind tells: it lies on IPUs.
+ALL_IPUS: Final = -2
 
 #: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
 #: most IPUs, stages, links or letters of a name: bounds on what a file may say.
@@ -34,55 +33,11 @@ _LONGEST: Final = 4096
 _SHOWN: Final = 60
 
 
-class SpanKind(IntEnum):
-    """What an IPU, a link direction or the host does during a span."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    RECOMPUTE = 2
-    WEIGHT_UPDATE = 3
-    #: All IPUs meet before a merged inter-IPU copy: sync, overhead and hop latency.
-    SYNC = 4
-    #: The merged inter-IPU copy itself, from its first byte to the last link's last byte.
-    EXCHANGE = 5
-    #: One link direction carries its share of a merged copy (on a link's track, not an IPU's).
-    LINK = 6
-    #: Host to IPU copy, on the IPU that holds the first stage.
-    INFEED = 7
-    #: IPU to host copy, on the IPU that holds the last stage.
-    OUTFEED = 8
-    #: An IPU waits because the host is behind (infeed empty, or outfeed full).
-    HOST_WAIT = 9
-    #: An IPU has finished its part of a time-step and waits for slower ones.
-    SYNC_WAIT = 10
-    #: The host prepares one infeed element or takes one outfeed element (on the host's track).
-    HOST = 11
-    #: All replicas sum up their gradients before the weight update: sync, overhead, and every round of the collectives.
-    ALL_REDUCE = 12
-    #: An IPU loads from the Streaming Memory beside it.
-    REMOTE_LOAD = 13
-    #: An IPU stores to the Streaming Memory beside it.
-    REMOTE_STORE = 14
-    #: Host to IPU copy on the I/O tiles, beside the passes of the same IPU; the same from IPU to host; and
-    #: a wait of the I/O tiles because the host is behind.
-    OVERLAPPED_INFEED = 15
-    OVERLAPPED_OUTFEED = 16
-    OVERLAPPED_WAIT = 17
-    #: An IPU and its likes in the other replicas put together what each stores a part of: sync and every round.
-    ALL_GATHER = 18
-
-
-#: Kinds on the I/O tiles of an IPU, which work beside its other tiles.
-IO_TILE_KINDS: Final = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED, SpanKind.OVERLAPPED_WAIT)
-#: Kinds that are a stage's own arithmetic.
-COMPUTE_KINDS: Final = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE, SpanKind.WEIGHT_UPDATE)
-
-
 class Span(NamedTuple):
     """One row of a Timeline. Times are cycles of the tile clock; ``cause`` is a row number.
 
     ``cause`` is the span whose end released this one, or NONE for the first. ``ipu`` is the
-    logical IPU of the device, ALL_IPUS for all at once, and NONE (the same value) on link and
+    logical IPU of the device, ALL_IPUS for all at once, and NONE on link and
     host tracks, where ``link`` says which track it is: an index into ``info.links`` for LINK
     spans, and for HOST spans 0 for the infeed and 1 for the outfeed. ``replica`` is NONE for
     what all replicas do together, and on link tracks.
@@ -241,6 +196,7 @@ class Timeline:
         """Write the Timeline as an npz archive; equal Timelines give equal bytes."""
         header = np.frombuffer(json.dumps(asdict(self.info), ensure_ascii=False).encode(), dtype=np.uint8)
         columns: dict[str, Any] = {name: np.ascontiguousarray(getattr(self, name)) for name in Span._fields}
+        columns["ipu"] = np.where(self.ipu == ALL_IPUS, NONE, self.ipu)
         np.savez_compressed(file, info=header, **columns)
 
     @classmethod
@@ -252,14 +208,17 @@ class Timeline:
         try:
             with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
                 arrays = read_arrays(opened, ("info", *Span._fields))
-            timeline = cls(_read_info(arrays["info"]), _read_columns(arrays))
-            timeline._check_ranges()
+            found = cls(_read_info(arrays["info"]), _read_columns(arrays))
+            found._check_ranges()
         except FileError as error:
             name = file if isinstance(file, Path) else getattr(file, "name", "the file")
             raise TimelineError(
                 f"{name}: expected a Timeline as ipusim saves it, found something else: {error}"
             ) from error
-        return timeline
+        shared = (found.ipu == NONE) & np.isin(found.kind, IPU_KINDS)
+        table = found._table.copy(order="F")
+        table[shared, Span._fields.index("ipu")] = ALL_IPUS
+        return cls(found.info, table)
 
     def _check_ranges(self) -> None:
         """Refuse what no run records, which a reader would stumble over; raises FileError."""

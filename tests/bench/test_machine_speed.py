@@ -15,7 +15,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.price import price
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run
 
 IPUS, COUNT = 64, 1024

@@ -14,7 +14,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import COMPUTE_KINDS
+from ipusim.timeline.kinds import COMPUTE_KINDS
 from tests.price_and_run import price_and_run
 
 

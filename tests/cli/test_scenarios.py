@@ -17,7 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -167,7 +167,7 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
     sizes = [profile.output_bytes for profile in program.stages[:-1]]
     assert len(set(sizes)) > 3, "boundaries are meant to be unequal"
     right, longest = copy_cycles(order, sizes, system.clock_hz)
-    report = next(report for report in result.orders if report.order == order)
+    report = next(report for report in result.summary.selection_orders if report.order == order)
     assert report.used
     assert report.copy_cycles == right
     assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
@@ -179,7 +179,7 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
 
 
 def test_the_selection_orders_differ_in_time():
-    reports = run("selection_orders").orders
+    reports = run("selection_orders").summary.selection_orders
     assert len({report.copy_cycles for report in reports}) == 3
     assert [report.order for report in reports if report.used] == ["SNAKE"]
 
@@ -212,7 +212,7 @@ def test_bert_large_takes_the_published_time_for_a_micro_batch():
     summary = result.summary
     main = next(phase for phase in summary.phases if phase.name == "main")
     per_step = main.cycles / (main.last_time_step - main.first_time_step + 1) / summary.clock_hz
-    copy = result.orders[0].copy_cycles / summary.clock_hz
+    copy = result.summary.selection_orders[0].copy_cycles / summary.clock_hz
     assert per_step - copy == pytest.approx(5.19e-3, rel=1e-3)
     assert summary.replicas == 4
     assert summary.throughput.samples_per_s == pytest.approx(6044, rel=0.05)

@@ -10,15 +10,15 @@ import pytest
 
 from ipusim.errors import RemoteMemoryError
 from ipusim.pipeline.check import violations
-from ipusim.pipeline.footprint import Holder
 from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 LAYERS = """
 system: {name: m2000}

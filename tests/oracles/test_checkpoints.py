@@ -14,7 +14,7 @@ from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",

@@ -13,7 +13,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
 ALL = ". F1.0 . F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 F1.4 B1.3 F1.5 B1.4 . B1.5 . . ."
@@ -138,7 +138,7 @@ def test_every_part_gets_the_whole_input_and_its_part_of_the_gradient(load):
     text = TIMED.replace("free", "m2000")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
     result = execute(experiment)
-    used = next(report for report in result.orders if report.used)
+    used = next(report for report in result.summary.selection_orders if report.used)
     found = {(route.source, route.target): route.bytes for route in used.routes}
     assert found == {
         (0, 1): 1000,

@@ -10,7 +10,7 @@ import pytest
 from ipusim.errors import OutOfMemoryError
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """
@@ -74,9 +74,9 @@ def test_it_is_faster_than_feeds_between_the_passes(load):
     hidden, shown = (execute(load(TIMED, *changes)) for changes in ((), OFF))
     assert hidden.summary.makespan_cycles < shown.summary.makespan_cycles
     use = hidden.summary.pipeline_use
-    assert [each.overlapped_io_cycles for each in use] == [32_000, 16_000]
-    assert [each.host_transfer_cycles for each in use] == [0, 0]
-    assert [each.host_transfer_cycles for each in shown.summary.pipeline_use] == [32_000, 16_000]
+    assert [each.cycles["overlapped_io"] for each in use] == [32_000, 16_000]
+    assert [each.cycles["host_transfer"] for each in use] == [0, 0]
+    assert [each.cycles["host_transfer"] for each in shown.summary.pipeline_use] == [32_000, 16_000]
 
 
 def test_fewer_tiles_compute_and_hold_memory(load):

@@ -13,12 +13,11 @@ import simpy
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.machine.remote import RemoteMemory
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.report import summary_dict
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
@@ -80,7 +79,7 @@ def test_only_the_weight_update_becomes_longer(load):
     assert off.summary.makespan_cycles == on.summary.makespan_cycles
     assert off.summary.weight_update_cycles == 70
     assert not len(off.timeline.rows(SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
-    assert on.summary.run_use[0].remote_cycles == sum(
+    assert on.summary.run_use[0].cycles["remote"] == sum(
         end - start
         for kind in (SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE)
         for start, end, _ in spans(on.timeline, kind, 0)
@@ -104,7 +103,7 @@ def test_accumulators_come_and_go_with_every_backward_pass(load):
     assert [(end - moving, end) for _, end, _ in loads[:4]] == [(start - moving, start) for start, _, _ in backward]
     assert [(start, end) for start, end, _ in stores] == [(end, end + moving) for _, end, _ in backward]
     assert [size for *_, size in loads] == [3_000_000] * 5  # the weight update reads them too
-    assert result.summary.pipeline_use[0].remote_cycles == 8 * moving
+    assert result.summary.pipeline_use[0].cycles["remote"] == 8 * moving
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
@@ -152,7 +151,7 @@ def test_small_tensors_stay(load):
 
 def test_memory_over_time_holds_the_state_during_the_update_only(load):
     result = execute(load(TIMED))
-    told = summary_dict(result)["memory"]["ipus"][0]
+    told = result.summary.to_dict()["memory"]["ipus"][0]
     assert (told["peak_pass"], told["remote_bytes"]) == ("weight update", 6_000_000)
     assert told["peak_bytes"] == 2 * 3_000_000 + 6_000_000
     start = spans(result.timeline, SpanKind.REMOTE_LOAD, 0)[0][0]

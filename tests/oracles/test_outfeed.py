@@ -13,7 +13,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.study.report import picture_window, run_files
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIO = """
 system: {name: m2000}
@@ -108,9 +108,9 @@ def test_the_sum_goes_out_with_the_weight_update_and_not_before(load):
     for row in timeline.rows(SpanKind.OUTFEED):
         assert timeline.time_step[row] == timeline.info.time_steps
         assert timeline.start[row] == ends[int(timeline.execution[row]), 1]
-    assert summed.summary.pipeline_use[1].host_transfer_cycles == 0
+    assert summed.summary.pipeline_use[1].cycles["host_transfer"] == 0
     transfer = math.ceil(8 / float(summed.job.system.host.outfeed_bytes_per_s) * 1.325e9)
-    assert plain.summary.pipeline_use[1].host_transfer_cycles == 8 * transfer
+    assert plain.summary.pipeline_use[1].cycles["host_transfer"] == 8 * transfer
 
 
 def test_inference_sends_its_sum_in_the_last_time_step(load):

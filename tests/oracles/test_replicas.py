@@ -21,8 +21,9 @@ from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.report import losses_csv, summary_dict
-from ipusim.timeline.timeline import ALL_IPUS, NONE, SpanKind, Timeline
+from ipusim.study.report import losses_csv
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.price_and_run import price_and_run
 
 SCENARIO = """
@@ -130,7 +131,7 @@ def test_the_sum_takes_its_closed_form(load):
     assert len(rows) == experiment.executions
     assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}
     assert set(timeline.bytes[rows].tolist()) == {8 * sum(stages)}
-    told = summary_dict(result)["gradient_sum"]
+    told = result.summary.to_dict()["gradient_sum"]
     assert told["cycles"] == sync + overhead + 2 * one_round
     assert (told["rounds"], told["bytes"]) == (2, 8 * sum(stages))
 
@@ -190,7 +191,7 @@ def test_summary_counts_all_replicas(load):
     assert summary.idle_ipus == ()
     reduced = result.timeline.rows(SpanKind.ALL_REDUCE)
     cycles = int((result.timeline.end - result.timeline.start)[reduced].sum())
-    assert {use.all_reduce_cycles for use in summary.run_use} == {cycles}
+    assert {use.cycles["all_reduce"] for use in summary.run_use} == {cycles}
     first = int((result.timeline.end - result.timeline.start)[reduced[0]])
     assert summary.weight_update_cycles > first
     header, row, *_ = losses_csv(result.learning).decode().splitlines()

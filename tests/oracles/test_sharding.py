@@ -12,11 +12,11 @@ from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import collective_cost
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
-from ipusim.pipeline.footprint import Holder
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}

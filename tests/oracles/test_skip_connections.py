@@ -11,11 +11,11 @@ import pytest
 
 from ipusim.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.layers.add import Add
-from ipusim.model.layers.layers import Dense
+from ipusim.model.layers import Dense
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.stages.build_stages import Returning
-from ipusim.pipeline.footprint import Holder
+from ipusim.model.stages.skips import Add
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
 from ipusim.runs.execute import execute

@@ -11,7 +11,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SRAM = 1472 * 624 * 1024
 SCENARIO = """

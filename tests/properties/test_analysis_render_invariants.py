@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ipusim.analysis.executions import executions
 from ipusim.analysis.phases import PHASES, phases
-from ipusim.analysis.summary import summarise
+from ipusim.analysis.run_times import run_times
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.render.lettering import spread
@@ -67,7 +67,7 @@ def test_phases_tile_every_execution(lock_step, chosen):
 @settings(max_examples=60, deadline=None)
 @given(arguments())
 def test_bubbles_agree_with_each_other(lock_step, chosen):
-    found = summarise(lock_step(**chosen))
+    found = run_times(lock_step(**chosen))
     bubble, stages = found.bubble, len(chosen["mapping"])
     assert 0 <= bubble.span_idle_fraction <= bubble.idle_fraction + 1e-12
     assert bubble.idle_fraction < 1

@@ -17,7 +17,7 @@ from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run
 
 SIZES = (

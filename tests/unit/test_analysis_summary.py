@@ -1,18 +1,24 @@
 import json
+from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from ipusim.analysis.executions import find_execution
-from ipusim.analysis.summary import summarise
+from ipusim.analysis.run_times import run_times
 from ipusim.analysis.utilisation import ipu_uses
+from ipusim.render.window import execution_window
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.report import run_files
 
 FREE = {"sync": 0, "exchange": 0}
 
 
 @pytest.mark.parametrize(("stages", "count"), [(2, 4), (2, 16), (4, 8), (4, 16), (3, 6)])
 def test_bubble_of_grouped_with_free_copies(lock_step, stages, count):
-    found = summarise(lock_step("grouped", mapping=tuple(range(stages)), count=count, **FREE))
+    found = run_times(lock_step("grouped", mapping=tuple(range(stages)), count=count, **FREE))
     expected = Fraction(stages - 1, count + stages - 1)
     assert found.bubble.idle_fraction == pytest.approx(float(expected), rel=1e-15)
     assert found.makespan_cycles == (count + stages - 1) * 300
@@ -23,7 +29,7 @@ def test_bubble_of_grouped_with_free_copies(lock_step, stages, count):
 def test_bubble_definitions_differ_where_they_should(lock_step):
     # Two IPUs, G = 4, f = 1, b = 2 (hundreds): makespan 15, arithmetic 12 on each; IPU 0 is busy from 0 to 15
     # with the last backward, IPU 1 from 1 to 13.
-    found = summarise(lock_step("grouped", mapping=(0, 1), count=4, **FREE)).bubble
+    found = run_times(lock_step("grouped", mapping=(0, 1), count=4, **FREE)).bubble
     assert (found.ideal_cycles, found.idle_cycles, found.rank_cost_cycles) == (1200, 600, 1500)
     assert found.idle_fraction == 600 / 3000
     assert found.overhead == 300 / 1200
@@ -32,7 +38,7 @@ def test_bubble_definitions_differ_where_they_should(lock_step):
 
 
 def test_unequal_stages_are_measured_against_the_busiest(lock_step):
-    found = summarise(lock_step("sequential", mapping=(0, 1), count=2, forward=(100, 300), backward=(50, 450), **FREE))
+    found = run_times(lock_step("sequential", mapping=(0, 1), count=2, forward=(100, 300), backward=(50, 450), **FREE))
     assert found.makespan_cycles == 2 * 900
     assert found.bubble.ideal_cycles == 2 * 750
     assert found.bubble.overhead == 300 / 1500
@@ -41,7 +47,7 @@ def test_unequal_stages_are_measured_against_the_busiest(lock_step):
 
 def test_the_idle_ipu_stands_apart(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, ipus=(0, 1, 2, 3), **FREE)
-    found = summarise(timeline)
+    found = run_times(timeline)
     assert found.idle_ipus == (3,)
     assert found.bubble.idle_fraction == pytest.approx(2 / 8)
     assert found.pipeline_use[3].compute_cycles == 0
@@ -51,18 +57,18 @@ def test_cycles_of_each_ipu_add_up_to_the_makespan(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=8, infeed=30, host_wait=7, outfeed=12, executions=2)
     chosen = find_execution(timeline, 1)
     for use in ipu_uses(timeline, chosen):
-        parts = use.compute_cycles + use.sync_cycles + use.exchange_cycles
-        parts += use.host_transfer_cycles + use.host_wait_cycles + use.sync_wait_cycles
+        parts = use.compute_cycles + use.cycles["sync"] + use.cycles["exchange"]
+        parts += use.cycles["host_transfer"] + use.cycles["host_wait"] + use.cycles["sync_wait"]
         assert parts == chosen.makespan_cycles
     first = ipu_uses(timeline)[0]
-    assert (first.sync_cycles, first.exchange_cycles) == (2 * 16 * 10, 2 * 16 * 20)
-    assert (first.host_transfer_cycles, first.host_wait_cycles) == (2 * 8 * 30, 2 * 8 * 7)
-    assert first.weight_update_cycles == 300
+    assert (first.cycles["sync"], first.cycles["exchange"]) == (2 * 16 * 10, 2 * 16 * 20)
+    assert (first.cycles["host_transfer"], first.cycles["host_wait"]) == (2 * 8 * 30, 2 * 8 * 7)
+    assert first.cycles["weight_update"] == 300
 
 
 def test_throughput_counts_the_weight_update(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=4, executions=5, **FREE, clock_hz=1_000_000)
-    rates = summarise(timeline).throughput
+    rates = run_times(timeline).throughput
     assert rates.run_cycles == 5 * (1500 + 150)
     assert rates.effective_batch_size == 64
     assert rates.samples == 320
@@ -72,8 +78,8 @@ def test_throughput_counts_the_weight_update(lock_step):
 
 
 def test_to_dict_is_json_with_seconds_beside_cycles(lock_step):
-    found = summarise(lock_step("interleaved", mapping=(0, 1), count=4, clock_hz=1_000_000))
-    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    found = run_times(lock_step("interleaved", mapping=(0, 1), count=4, clock_hz=1_000_000))
+    data = json.loads(json.dumps(found.times_dict(), allow_nan=False))
     assert data["makespan_s"] == pytest.approx(data["makespan_cycles"] * 1e-6)
     assert data["phases"][0]["name"] == "ramp-up"
     assert sum(phase["cycles"] for phase in data["phases"]) == data["execution_cycles"]
@@ -86,7 +92,20 @@ def test_to_dict_is_json_with_seconds_beside_cycles(lock_step):
 
 def test_a_pipeline_that_takes_no_time(lock_step):
     timeline = lock_step("sequential", mapping=(0, 1), count=2, forward=0, backward=0, **FREE)
-    found = summarise(timeline)
+    found = run_times(timeline)
     assert found.makespan_cycles == 0
     assert found.bubble.idle_fraction == 0.0
     assert found.weight_update_cycles == 150
+
+
+def test_the_summary_is_frozen_comparable_and_all_of_the_file():
+    path = Path(__file__).parents[2] / "scenarios" / "data_parallel_4x4.yaml"
+    one, other = (execute(load_job(path, ("steps=1",))) for _ in range(2))
+    assert one.summary == other.summary
+    with pytest.raises(FrozenInstanceError):
+        one.summary.steps = 2
+    shown = execution_window(one.timeline)
+    assert json.loads(run_files(one, shown)["summary.json"]) == one.summary.to_dict()
+    names = {field.name for field in fields(one.summary)}
+    assert names <= one.summary.to_dict().keys()
+    assert one.summary.gradient_sum.cycles * one.summary.executions == one.summary.run_use[0].cycles["all_reduce"]

@@ -18,7 +18,8 @@ from ipusim.model.profile import StageProfile, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import ALL_IPUS, COMPUTE_KINDS, NONE, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
 from tests.price_and_run import price_and_run
 
 
@@ -311,7 +312,7 @@ def test_compute_is_recorded_once_for_every_operation_and_execution():
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, recompute=True)
     plan = find("grouped").plan(shape)
     timeline = run(shape, "grouped", "m2000", repeat_count=2)
-    rows = timeline.rows(*COMPUTE_KINDS[:3])
+    rows = timeline.rows(*PASSES)
     assert len(rows) == 2 * len(plan.table)
     found = {
         (
@@ -347,7 +348,7 @@ def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape
     plain = run(PlanShape(mapping=(0, 1, 2), micro_batches=count), name, forward=forward, backward=backward)
     again = run(PlanShape(mapping=(0, 1, 2), micro_batches=count, **shape), name, forward=forward, backward=backward)
     busy = [
-        int((timeline.end - timeline.start)[np.isin(timeline.kind, COMPUTE_KINDS[:3]) & (timeline.ipu == ipu)].sum())
+        int((timeline.end - timeline.start)[np.isin(timeline.kind, PASSES) & (timeline.ipu == ipu)].sum())
         for timeline in (plain, again)
         for ipu in range(stages)
     ]

@@ -9,16 +9,17 @@ import pytest
 
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.analysis.memory_summary import memory_summary
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.memory import memory_dict
 from ipusim.study.tables import holder_table, memory_table
 from tests.price_and_run import price_and_run
 
@@ -190,11 +191,11 @@ def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
         assert str(caught.value).startswith(f"{SCENARIO}:")
         assert str(caught.value).endswith(f": {MESSAGE}")
     result = execute(load_job(SCENARIO))
-    told = memory_dict(result.memory, result.timeline)
-    assert told["fits"] is False
-    assert [ipu["excess_bytes"] for ipu in told["ipus"]] == [175 * 2**20, 0, 0, 0]
-    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told['verdict']}")
-    assert [stage["most_micro_batches_kept"] for stage in told["stages"]] == [7, 5, 3, 1]
+    told = memory_summary(result.memory, result.timeline)
+    assert told.fits is False
+    assert [ipu.excess_bytes for ipu in told.ipus] == [175 * 2**20, 0, 0, 0]
+    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told.verdict}")
+    assert [stage.most_micro_batches_kept for stage in told.stages] == [7, 5, 3, 1]
     table = memory_table(result.memory, result.timeline)
     assert table.header == ("IPU", "peak", "of 897 MiB", "too much by", "pass", "cycle")
     holders = holder_table(result.memory)

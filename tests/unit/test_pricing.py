@@ -10,7 +10,6 @@ import pytest
 from ipusim.pricing import collectives, copies, price
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-from ipusim.study.report import summary_dict
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -43,7 +42,7 @@ def calls(monkeypatch):
 def test_a_run_is_priced_once(calls, independent):
     changes = ("steps=1", "numerics=off", f"system.sync_replicas_independently={independent}")
     experiment = load_job(SCENARIOS / "data_parallel_4x4.yaml", changes)
-    summary = summary_dict(execute(experiment))
+    summary = execute(experiment).summary.to_dict()
     assert summary["gradient_sum"]["cycles"] == experiment.costs.gradient_sum.cost.total_cycles
     once = dict.fromkeys(("price", "gradient_sum", "weight_gathers", "update_gathers"), 1)
     # Beside the copies of the run those of the two selection orders that it does not use.

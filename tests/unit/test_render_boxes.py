@@ -7,8 +7,8 @@ from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.errors import OutputError
 from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.render.content import content
-from ipusim.render.style import LOOKS
 from ipusim.render.window import Window, execution_window, phase_window, run_end, window
+from ipusim.timeline.kinds import LOOKS, SpanKind
 
 
 def areas(boxes, ipus):
@@ -20,7 +20,9 @@ def areas(boxes, ipus):
 
 def by_look(timeline):
     table = cycles_by_kind(timeline)
-    return np.stack([table[:, list(look.kinds)].sum(axis=1) for look in LOOKS], axis=1)
+    return np.stack(
+        [table[:, [kind for kind in SpanKind if kind.row.look == look]].sum(axis=1) for look in LOOKS], axis=1
+    )
 
 
 def test_every_span_on_an_ipu_has_its_box(lock_step):

@@ -15,10 +15,11 @@ from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import LAYERS, Holder
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
-from ipusim.render.memory_layers import Layer, ipu_layers
+from ipusim.render.memory_layers import ipu_layers
 from ipusim.render.window import Window, phase_window, window
 from ipusim.schedules.registry import find
 
@@ -134,7 +135,7 @@ def test_layers_add_up_to_what_is_allocated(lock_step, most_steps):
     for shown in (whole, phase_window(timeline, "main", 1), Window(whole.end // 3, whole.end // 2)):
         for curve, peak in zip(memory_curves(timeline, found.footprint), found.peaks, strict=True):
             row = ipu_layers(curve, peak, moment(timeline, peak), shown, most_steps)
-            assert list(row.heights) == list(Layer) == list(row.peak)
+            assert list(row.heights) == list(LAYERS) == list(row.peak)
             assert row.peak_bytes == peak.bytes
             assert row.edges[0] == shown.start
             assert row.edges[-1] == shown.end
@@ -147,7 +148,7 @@ def test_layers_add_up_to_what_is_allocated(lock_step, most_steps):
                 changes = [start, *curve.time[(curve.time > start) & (curve.time < end)]]
                 entries = np.searchsorted(curve.time, changes, side="right") - 1
                 assert total[index] == curve.allocated_bytes[entries].max()
-                assert row.heights[Layer.FIFO_HELD][index] == curve.fifo_bytes[entries].max()
+                assert row.heights[Holder.FIFOS.look][index] == curve.fifo_bytes[entries].max()
 
 
 @pytest.mark.parametrize("name", ["4 IPUs", "16 IPUs"])
@@ -158,7 +159,7 @@ def test_equal_charts_are_equal_bytes_under_any_settings(lock_step, name):
 
 
 def test_no_two_layers_look_alike():
-    faces = [layer.value.face for layer in Layer]
+    faces = [layer.face for layer in LAYERS]
     assert len(set(faces)) == len(faces)
 
     def lightness(face):
@@ -166,7 +167,7 @@ def test_no_two_layers_look_alike():
         return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
 
     # Neighbours in a stack differ in grey print, or one of the two is hatched.
-    for one, other in itertools.pairwise(layer.value for layer in Layer):
+    for one, other in itertools.pairwise(LAYERS):
         assert abs(lightness(one.face) - lightness(other.face)) > 0.1 or one.hatch != other.hatch
 
 

@@ -15,11 +15,11 @@ from ipusim.render.boxes import span_boxes
 from ipusim.render.content import content
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.narrow import legible_boxes
-from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND, LOOKS
+from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
 from ipusim.render.window import window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import LOOKS, SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -13,7 +13,7 @@ from ipusim.render.execution_trace import execution_trace
 from ipusim.render.window import Window, execution_window, phase_window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)

@@ -11,15 +11,15 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import phases
-from ipusim.analysis.summary import summarise
+from ipusim.analysis.run_times import run_times
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.packets import filled
 from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.trace_content import NAMING, TraceContent
+from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.report import trace_file
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import SpanKind
 
 HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
 
@@ -107,19 +107,19 @@ def test_slices_carry_their_exact_cycles(timeline, trace):
 
 
 def test_slices_add_up_to_the_summary(timeline, trace):
-    for use in summarise(timeline).run_use:
+    for use in run_times(timeline).run_use:
         busy = Counter()
         for each in on_ipu(trace, use.ipu):
             busy[re.sub(r" ?[\d.]+", "", each.name)] += each.args["end_cycles"] - each.args["start_cycles"]
-        assert busy["F→"] == use.forward_cycles
-        assert busy["B←"] == use.backward_cycles
-        assert busy["R→"] == use.recompute_cycles
-        assert busy["weight update"] == use.weight_update_cycles
-        assert busy["sync"] == use.sync_cycles
-        assert busy["inter-IPU copy"] == use.exchange_cycles
-        assert busy["infeed"] + busy["outfeed"] == use.host_transfer_cycles
-        assert busy["wait for host"] == use.host_wait_cycles
-        assert busy["wait for sync"] == use.sync_wait_cycles
+        assert busy["F→"] == use.cycles["forward"]
+        assert busy["B←"] == use.cycles["backward"]
+        assert busy["R→"] == use.cycles["recompute"]
+        assert busy["weight update"] == use.cycles["weight_update"]
+        assert busy["sync"] == use.cycles["sync"]
+        assert busy["inter-IPU copy"] == use.cycles["exchange"]
+        assert busy["infeed"] + busy["outfeed"] == use.cycles["host_transfer"]
+        assert busy["wait for host"] == use.cycles["host_wait"]
+        assert busy["wait for sync"] == use.cycles["sync_wait"]
 
 
 def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace):
@@ -205,9 +205,9 @@ def hue(name):
 
 def test_perfetto_draws_passes_in_colours_far_apart():
     assert (hue("F1.3"), hue("B1.3")) == (356, 336)  # the letters alone are both pink
-    passes = (NAMING[kind].name for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE))
+    passes = (kind.row.name for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE))
     names = [f"{letter}1.3{arrow}" for letter, arrow in passes]
-    for one, other in combinations([*names, NAMING[SpanKind.SYNC_WAIT].name], 2):
+    for one, other in combinations([*names, SpanKind.SYNC_WAIT.row.name], 2):
         distance = abs(hue(one) - hue(other))
         assert min(distance, 360 - distance) >= 45, (one, other)
 

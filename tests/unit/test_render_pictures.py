@@ -14,17 +14,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.pipeline.holders import LAYERS
 from ipusim.render.execution_trace import default_title, execution_trace
 from ipusim.render.legend import legend_lines
 from ipusim.render.lettering import wrap
 from ipusim.render.memory import memory_chart
-from ipusim.render.memory_layers import Layer
-from ipusim.render.style import DPI, LOOK_OF_KIND, LOOKS
+from ipusim.render.style import DPI, LOOK_OF_KIND
 from ipusim.render.window import execution_window, phase_window, window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.report import picture, picture_window
-from ipusim.timeline.timeline import SpanKind
+from ipusim.timeline.kinds import LOOKS, SpanKind
 from reports.gallery import TUTORIAL
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -93,7 +93,7 @@ def test_the_legend_of_a_memory_chart_does_too(name):
     figure = memory(name)
     lines = lines_of_legend(figure)
     listed = {entry for line in lines for entry in line}
-    layers = [layer.value for layer in Layer if layer.value.name in listed]
+    layers = [layer for layer in LAYERS if layer.name in listed]
     seen = colours(figure)
     assert [layer.name for layer in layers if layer.face not in seen] == []
     assert all(len(line) > 1 for line in lines)

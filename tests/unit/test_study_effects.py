@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.analysis.effects import effects
 from ipusim.runs.execute import execute
-from ipusim.study.effects import effects
-from ipusim.study.report import summary_dict
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
@@ -70,7 +69,7 @@ def test_what_is_in_effect(load, changes, right):
 
 def test_the_summary_names_them(load):
     result = execute(load(SCENARIO, "pipeline.allow_recompute=true"))
-    assert summary_dict(result)["options"] == {"recomputation": "RecomputeThenBackpropagate"}
+    assert result.summary.to_dict()["options"] == {"recomputation": "RecomputeThenBackpropagate"}
 
 
 def test_concurrent_stages(load):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ipusim.pipeline.ops import Pass
+from ipusim.timeline.kinds import LOOKS, USES, SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE, Span, SpanKind, Timeline, TimelineInfo
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline, TimelineInfo
 
 INFO = TimelineInfo(
     name="a",
@@ -83,3 +84,25 @@ def test_rows_of_kinds():
 
 def test_passes_have_the_numbers_of_their_spans():
     assert [SpanKind[each.name].value for each in Pass] == [each.value for each in Pass]
+
+
+def test_the_numbers_of_the_kinds_leave_no_gap_and_their_names_are_their_own():
+    assert sorted(SpanKind) == list(range(len(SpanKind)))
+    assert all(kind.row.doc.endswith(".") and kind.row.category and kind.row.colour for kind in SpanKind)
+    assert all((kind.row.look is not None) == kind.row.track.of_ipu for kind in SpanKind)
+    assert len({use.name for use in USES}) == len(USES)
+    assert len({look.name for look in LOOKS}) == len(LOOKS)
+
+
+def test_a_file_has_one_number_for_all_ipus_and_for_none(tmp_path):
+    recorder = Recorder(4)
+    sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS))
+    link = recorder.describe(Description(SpanKind.LINK, link=0))
+    recorder.record(link, 0, 3, 5, recorder.record(sync, 0, 0, 3, NONE))
+    timeline = recorder.timeline(INFO)
+    assert timeline.ipu.tolist() == [ALL_IPUS, NONE]
+    assert ALL_IPUS != NONE
+    timeline.save(tmp_path / "timeline.npz")
+    with np.load(tmp_path / "timeline.npz") as arrays:
+        assert arrays["ipu"].tolist() == [-1, -1]
+    assert Timeline.load(tmp_path / "timeline.npz") == timeline

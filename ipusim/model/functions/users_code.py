@@ -63,7 +63,8 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 class Failing:
     """A block that runs a user's code; whatever it raises becomes a ModelError behind ``what``.
 
-    An interrupt from the keyboard passes.
+    An interrupt from the keyboard passes. A class, as a layer enters the same one at every pass, which one of
+    contextlib's generators cannot do.
     """
 
     __slots__ = ("_what",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import Generic
 from ipusim.errors import ModelError
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape
+from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,5 @@ def split(network: Network, splits: Sequence[str]) -> tuple[tuple[str, ...], ...
 def _position(name: str, names: tuple[str, ...]) -> int:
     if name in names:
         return names.index(name)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, names, quoted=True)
     raise ModelError(f"split at {name!r}: no layer has that name{hint} (the layers are {', '.join(names)})")

@@ -7,7 +7,8 @@ from typing import Final
 from ipusim.analysis.fit import Fit, fit, remote_verdict
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.system import System
-from ipusim.pipeline.footprint import Holder, footprint
+from ipusim.pipeline.footprint import footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.job import Job

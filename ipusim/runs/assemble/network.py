@@ -10,10 +10,10 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.near_names import did_you_mean
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
 from ipusim.runs.assemble.stages import PlacedLayer
 from ipusim.runs.findings import Findings
-from ipusim.runs.problems import did_you_mean
 from ipusim.runs.request.layer_spec import PythonSpec
 
 

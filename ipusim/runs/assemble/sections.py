@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipusim.model.layers.add import Add
+from ipusim.near_names import did_you_mean
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -15,7 +16,7 @@ from ipusim.runs.assemble.network import is_loss
 from ipusim.runs.assemble.options import check_options
 from ipusim.runs.assemble.stages import PlannedStage
 from ipusim.runs.findings import Findings
-from ipusim.runs.problems import KeyPath, did_you_mean
+from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ipusim.near_names import did_you_mean
 from ipusim.runs.findings import Findings
-from ipusim.runs.problems import KeyPath, did_you_mean
+from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.layer_spec import LayerSpec, PythonSpec
 from ipusim.runs.request.model_spec import TimedStageSpec

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.runs.problems import KeyPath, Problem, did_you_mean, one_of, show
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 
 #: A node of a JSON Schema.

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ipusim.hardware.machines import find_machine
-from ipusim.runs.problems import KeyPath, Problem, RequestError, did_you_mean, show
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import KeyPath, Problem, RequestError, show
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of

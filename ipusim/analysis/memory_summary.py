@@ -1,0 +1,103 @@
+"""What a run's memory report says, in one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.pipeline.holders import Holder
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class IpuMemory:
+    """What one IPU that holds a stage holds.
+
+    Attributes:
+        ipu: logical IPU.
+        peak_bytes, peak_cycle, peak_pass: how much most of all, from which cycle of the first execution on, in what.
+        excess_bytes: by how much that is more than its memory; 0 where it fits.
+        resident_bytes: all the time.
+        remote_bytes: in Streaming Memory beside that.
+        fifo_held_bytes: the most that really lies in the FIFOs' buffers.
+        holders: bytes of each holder at the peak.
+    """
+
+    ipu: int
+    peak_bytes: int
+    peak_cycle: int
+    peak_pass: str
+    excess_bytes: int
+    resident_bytes: int
+    remote_bytes: int
+    fifo_held_bytes: int
+    holders: Mapping[Holder, int]
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What one stage keeps of micro-batches: places and bytes of its FIFO, and how many it really keeps at once."""
+
+    name: str
+    fifo_depth: int
+    kept_bytes: int
+    fifo_bytes: int
+    most_micro_batches_kept: int
+
+
+@dataclass(frozen=True)
+class MemorySummary:
+    """What the IPUs hold against what they have; ``sram_bytes`` is None where that is not limited."""
+
+    sram_bytes: int | None
+    fits: bool
+    verdict: str
+    ipus: tuple[IpuMemory, ...]
+    stages: tuple[StageMemory, ...]
+
+
+def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
+    """Return the peak of each IPU with its moment and holders, and the FIFO of each stage."""
+    curves = memory_curves(timeline, fit.footprint)
+    ipus = tuple(
+        IpuMemory(
+            ipu=peak.ipu,
+            peak_bytes=peak.bytes,
+            peak_cycle=moment(timeline, peak),
+            peak_pass=peak.during,
+            excess_bytes=fit.excess_bytes(peak),
+            resident_bytes=curve.resident_bytes,
+            remote_bytes=held.remote_bytes,
+            fifo_held_bytes=int(curve.fifo_bytes.max()),
+            holders=dict(peak.holders),
+        )
+        for peak, curve, held in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
+    )
+    stages = tuple(
+        StageMemory(
+            name=name,
+            fifo_depth=stage.fifo_depth,
+            kept_bytes=stage.kept,
+            fifo_bytes=stage.fifo_bytes,
+            most_micro_batches_kept=kept_micro_batches(timeline, fit.footprint, number),
+        )
+        for number, (name, stage) in enumerate(zip(timeline.info.stages, fit.footprint.stages, strict=True))
+    )
+    return MemorySummary(fit.sram_bytes, not fit.too_large, fit.verdict(), ipus, stages)
+
+
+def fullest_dict(fit: Fit) -> dict[str, Any]:
+    """Return the peak of the fullest IPU, and whether all fit, for ``comparison.json``."""
+    peak = fit.fullest
+    return {
+        "sram_bytes": fit.sram_bytes,
+        "fits": not fit.too_large,
+        "verdict": fit.verdict(),
+        "ipu": peak.ipu,
+        "peak_bytes": peak.bytes,
+        "peak_pass": peak.during,
+        "excess_bytes": fit.excess_bytes(peak),
+    }

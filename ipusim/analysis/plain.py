@@ -1,0 +1,16 @@
+"""Frozen values as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` with dataclasses and mappings as dicts in their own order, and tuples as lists, at any depth."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,141 @@
+"""The times of a run: every number that its Timeline tells, in one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ipusim.analysis.bubble import Bubble, bubble
+from ipusim.analysis.executions import executions, find_execution
+from ipusim.analysis.phases import Phase, execution_phases
+from ipusim.analysis.plain import plain
+from ipusim.analysis.throughput import Throughput, throughput
+from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """What a run did, by its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
+
+    Attributes:
+        name, system, schedule, selection_order, clock_hz, training, executions: of the run.
+        stages, mapping, ipus: stage names, the logical IPU of each, and the physical IPU of each logical one.
+        replicas: of the pipeline; mapping is the first one's.
+        count, micro_batch_size, overlap, time_steps: of one execution.
+        execution: the one that makespan, phases, IPUs and bubble are given for.
+        makespan_cycles: that execution's pipeline without its weight update.
+        weight_update_cycles: its weight update.
+        execution_cycles: both together.
+        fastest_execution_cycles, slowest_execution_cycles: of all executions of the run.
+        phases: of that execution; they tile it.
+        pipeline_use: cycles of every IPU in that execution's pipeline without its weight update.
+        run_use: cycles of every IPU over the whole run.
+        bubble: of that execution, by every definition.
+        throughput: of the whole run.
+    """
+
+    name: str
+    system: str
+    schedule: str
+    selection_order: str
+    clock_hz: int
+    training: bool
+    executions: int
+    stages: tuple[str, ...]
+    mapping: tuple[int, ...]
+    ipus: tuple[int, ...]
+    replicas: int
+    count: int
+    micro_batch_size: int
+    overlap: int
+    time_steps: int
+    execution: int
+    makespan_cycles: int
+    weight_update_cycles: int
+    execution_cycles: int
+    fastest_execution_cycles: int
+    slowest_execution_cycles: int
+    phases: tuple[Phase, ...]
+    pipeline_use: tuple[IpuUse, ...]
+    run_use: tuple[IpuUse, ...]
+    bubble: Bubble
+    throughput: Throughput
+
+    @property
+    def utilisation(self) -> float:
+        """Arithmetic / (IPUs x makespan) over the IPUs that hold a stage, in one execution's pipeline."""
+        holders = [use for use in self.pipeline_use if use.holds_stage]
+        return ratio(sum(use.compute_cycles for use in holders), len(holders) * self.makespan_cycles)
+
+    @property
+    def idle_ipus(self) -> tuple[int, ...]:
+        """Logical IPUs of the device that hold no stage."""
+        return tuple(use.ipu for use in self.pipeline_use if not use.holds_stage)
+
+    def seconds(self, cycles: int) -> float:
+        """Return cycles of this run's clock as seconds."""
+        return cycles / self.clock_hz
+
+    def times_dict(self) -> dict[str, Any]:
+        """Return these times as plain data for JSON, in a fixed order, with seconds beside cycles."""
+        data = {field.name: plain(getattr(self, field.name)) for field in fields(RunTimes)}
+        data["phases"] = [self._phase(phase) for phase in self.phases]
+        data["pipeline_use"] = [self._use(use, self.makespan_cycles) for use in self.pipeline_use]
+        data["run_use"] = [self._use(use, self.throughput.run_cycles) for use in self.run_use]
+        timed: dict[str, Any] = {}
+        for key, value in data.items():
+            timed[key] = value
+            if key.endswith("_cycles"):
+                timed[key.removesuffix("_cycles") + "_s"] = self.seconds(value)
+        timed["utilisation"] = self.utilisation
+        timed["idle_ipus"] = list(self.idle_ipus)
+        timed["throughput"]["run_s"] = self.seconds(self.throughput.run_cycles)
+        return timed
+
+    def _phase(self, phase: Phase) -> dict[str, Any]:
+        return {**plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
+
+    def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
+        data: dict[str, Any] = {"ipu": use.ipu, "physical_ipu": use.physical_ipu, "stages": list(use.stages)}
+        data |= {f"{name}_cycles": cycles for name, cycles in use.cycles.items()}
+        data["compute_cycles"] = use.compute_cycles
+        data["utilisation"] = ratio(use.compute_cycles, window_cycles)
+        return data
+
+
+def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
+    """Return the times of a run, with the makespan, phases and bubble of one of its executions.
+
+    Raises TimelineError for an execution that the Timeline does not hold.
+    """
+    info, chosen = timeline.info, find_execution(timeline, execution)
+    steps = [each.execution_cycles for each in executions(timeline)]
+    return RunTimes(
+        name=info.name,
+        system=info.system,
+        schedule=info.schedule,
+        selection_order=info.selection_order,
+        clock_hz=info.clock_hz,
+        training=info.training,
+        executions=info.executions,
+        stages=info.stages,
+        mapping=info.mapping,
+        ipus=info.ipus,
+        replicas=info.replicas,
+        count=info.count,
+        micro_batch_size=info.micro_batch_size,
+        overlap=info.overlap,
+        time_steps=info.time_steps,
+        execution=execution,
+        makespan_cycles=chosen.makespan_cycles,
+        weight_update_cycles=chosen.update_cycles,
+        execution_cycles=chosen.execution_cycles,
+        fastest_execution_cycles=min(steps),
+        slowest_execution_cycles=max(steps),
+        phases=execution_phases(timeline, execution),
+        pipeline_use=ipu_uses(timeline, chosen),
+        run_use=ipu_uses(timeline),
+        bubble=bubble(timeline, chosen),
+        throughput=throughput(timeline),
+    )

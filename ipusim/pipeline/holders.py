@@ -1,0 +1,66 @@
+"""What holds memory, a row each: all that tables, charts and messages know of a holder.
+
+Whoever adds a holder writes its row here, and yields its bytes in
+:mod:`ipusim.pipeline.footprint`. Rows stand in the order of ``summary.json``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from ipusim.looks import Look
+
+
+class Holder(StrEnum):
+    """What memory is held for, by its name in messages and ``summary.json``; the last is not resident.
+
+    Attributes:
+        short: in one word, above a column of a table.
+        layer: place in the memory chart, from the bottom up: what never changes first.
+        look: in that chart; of FIFOs, what lies in them.
+        empty: the look of room that is held but not used, above the rest; None for those that are always full.
+    """
+
+    short: str
+    layer: int
+    look: Look
+    empty: Look | None
+
+    def __new__(cls, name: str, short: str, layer: int, look: Look, empty: Look | None = None) -> Holder:
+        """Return a member that is ``name``, with its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.short, member.layer, member.look, member.empty = short, layer, look, empty
+        return member
+
+    PARAMETERS = "parameters", "parameters", 0, Look("parameters", "#00507d", "#ffffff")
+    STATE = "optimizer state", "optimizer", 1, Look("optimizer state", "#009e73", "#ffffff", "....")
+    ACCUMULATORS = (
+        "gradient accumulators",
+        "gradients",
+        2,
+        Look("gradient accumulators", "#cc79a7", "#ffffff", "\\\\\\\\"),
+    )
+    FIFOS = (
+        "FIFO buffers",
+        "FIFOs",
+        6,
+        Look("FIFO buffers: held", "#56b4e9", "#000000"),
+        Look("FIFO buffers: empty", "#e3f3fc", "#56b4e9", "////"),
+    )
+    COPIES = "inter-IPU copy buffers", "copies", 4, Look("inter-IPU copy buffers", "#8c8c8c", "#000000")
+    STREAMS = "host stream buffers", "streams", 5, Look("host stream buffers", "#3d4459", "#ffffff")
+    CODE = "code and vertices", "code", 3, Look("code and vertices", "#e3e3e3", "#777777", "xxxx")
+    LIVE = "live tensors", "live", 7, Look("live tensors", "#e69f00", "#000000")
+
+
+#: The holders of which each IPU holds the same all the time.
+RESIDENT: Final[tuple[Holder, ...]] = tuple(holder for holder in Holder if holder is not Holder.LIVE)
+#: The layers of the memory chart, from the bottom up.
+LAYERS: Final = tuple(
+    look
+    for holder in sorted(Holder, key=lambda holder: holder.layer)
+    for look in (holder.look, holder.empty)
+    if look is not None
+)

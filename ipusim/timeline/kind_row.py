@@ -1,0 +1,83 @@
+"""What can be said of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ipusim.looks import Look
+
+
+class Track(Enum):
+    """Where spans lie: on an IPU, on the I/O tiles of one, on a link direction, or on a queue of the host."""
+
+    IPU = "IPU"
+    IO_TILES = "I/O tiles"
+    LINK = "link"
+    HOST = "host"
+
+    @property
+    def of_ipu(self) -> bool:
+        """Whether it is an IPU's; what lies elsewhere runs ahead of the pipeline and behind it."""
+        return self in (Track.IPU, Track.IO_TILES)
+
+
+class Part(Enum):
+    """What of an execution ends when a span ends: its pipeline, its weight update, or neither, as of a wait."""
+
+    PIPELINE = "pipeline"
+    UPDATE = "weight update"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What an IPU's cycles are counted as; kinds may share one.
+
+    Attributes:
+        name: in ``summary.json``, with ``_cycles`` behind it.
+        column: in the table of IPUs; empty without a column of its own.
+        place: of that column, from the left; those of one place stand in the order of their kinds' numbers.
+        always: whether the column is there where no IPU has any such cycles.
+        computes: whether that is a stage's own arithmetic.
+    """
+
+    name: str
+    column: str = ""
+    place: int = 9
+    always: bool = False
+    computes: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a kind.
+
+    Attributes:
+        doc: what happens in such a span.
+        name: of its slices in trace files. Perfetto colours a slice by its name without digits: those of passes
+            have hues far from each other and from what stands beside them on a track; ``F1.3`` and
+            ``B1.3`` by themselves would both be pink.
+        category: of its slices in trace files.
+        colour: by chrome://tracing's own names; it would give every ``F0.1`` a colour of its own (Perfetto leaves the
+            numbers out when it picks one, and this key unread).
+        look: in pictures; None for what lies on no IPU's row.
+        use: what its cycles are counted as; None for what is not counted, as it is no IPU's or lies beside the rest.
+        track: where it lies.
+        part: what of an execution its end ends.
+        numbered: whether a slice's name has the micro-batch behind it.
+        is_pass: whether it is a pass of a stage over a micro-batch; a slice's name begins with the pass's letter.
+        fills_slot: whether it fills a slot of its time-step.
+    """
+
+    doc: str
+    name: str
+    category: str
+    colour: str
+    look: Look | None
+    use: Use | None
+    track: Track = Track.IPU
+    part: Part = Part.PIPELINE
+    numbered: bool = False
+    is_pass: bool = False
+    fills_slot: bool = False

@@ -1,0 +1,290 @@
+"""The kinds of spans, a row each: all that tables, pictures, trace files and analyses know of a kind.
+
+Whoever adds a kind writes its row here, with the next free number, and records
+spans of it. Rows stand in the order of the legend, which is the order from the
+bottom up where boxes are stacked; the numbers are those of saved Timelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.looks import Look
+from ipusim.pipeline.ops import Pass
+from ipusim.timeline.kind_row import Part, Row, Track, Use
+
+_HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
+_HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=True)
+_OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6)
+_REMOTE: Final = Use("remote", "Streaming Memory", 8)
+
+
+class SpanKind(IntEnum):
+    """What an IPU, a link direction or the host does during a span; ``row`` says all about it."""
+
+    row: Row
+
+    def __new__(cls, number: int, row: Row) -> SpanKind:
+        """Return a member that is ``number``, with its row."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.row = row
+        return member
+
+    FORWARD = (
+        Pass.FORWARD,
+        Row(
+            doc="A stage's forward pass over a micro-batch.",
+            name=f"{Pass.FORWARD.letter}→",
+            category="pass",
+            colour="thread_state_runnable",
+            look=Look("forward", "#56b4e9", "#000000", essential=True),
+            use=Use("forward", computes=True),
+            is_pass=True,
+            fills_slot=True,
+        ),
+    )
+    BACKWARD = (
+        Pass.BACKWARD,
+        Row(
+            doc="A stage's backward pass over a micro-batch.",
+            name=f"{Pass.BACKWARD.letter}←",
+            category="pass",
+            colour="thread_state_iowait",
+            look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
+            use=Use("backward", computes=True),
+            is_pass=True,
+            fills_slot=True,
+        ),
+    )
+    RECOMPUTE = (
+        Pass.RECOMPUTE,
+        Row(
+            doc="A stage's forward pass, run again for its backward pass.",
+            name=f"{Pass.RECOMPUTE.letter}→",
+            category="pass",
+            colour="yellow",
+            look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
+            use=Use("recompute", computes=True),
+            is_pass=True,
+        ),
+    )
+    ALL_REDUCE = (
+        12,
+        Row(
+            doc="All replicas sum up their gradients before the weight update: sync, overhead, and every round.",
+            name="all-reduce of gradients",
+            category="collective",
+            colour="rail_load",
+            look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
+            use=Use("all_reduce"),
+            part=Part.UPDATE,
+        ),
+    )
+    ALL_GATHER = (
+        18,
+        Row(
+            doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
+            name="all-gather of shards",
+            category="collective",
+            colour="rail_load",
+            look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
+            use=Use("all_gather", "all-gather", 7),
+        ),
+    )
+    WEIGHT_UPDATE = (
+        3,
+        Row(
+            doc="The stages of an IPU update their weights.",
+            name="weight update",
+            category="weight update",
+            colour="rail_response",
+            look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#ffffff", "update", essential=True),
+            use=Use("weight_update", computes=True),
+            part=Part.UPDATE,
+        ),
+    )
+    INFEED = (
+        7,
+        Row(
+            doc="Host to IPU copy, on the IPU that holds the first stage.",
+            name="infeed",
+            category="host",
+            colour="black",
+            look=_HOST_IO,
+            use=_HOST_TRANSFER,
+            numbered=True,
+        ),
+    )
+    OUTFEED = (
+        8,
+        Row(
+            doc="IPU to host copy, on the IPU that holds the last stage.",
+            name="outfeed",
+            category="host",
+            colour="black",
+            look=_HOST_IO,
+            use=_HOST_TRANSFER,
+            numbered=True,
+        ),
+    )
+    OVERLAPPED_INFEED = (
+        15,
+        Row(
+            doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.",
+            name="infeed",
+            category="host",
+            colour="black",
+            look=_HOST_IO,
+            use=_OVERLAPPED_IO,
+            track=Track.IO_TILES,
+            numbered=True,
+        ),
+    )
+    OVERLAPPED_OUTFEED = (
+        16,
+        Row(
+            doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.",
+            name="outfeed",
+            category="host",
+            colour="black",
+            look=_HOST_IO,
+            use=_OVERLAPPED_IO,
+            track=Track.IO_TILES,
+            numbered=True,
+        ),
+    )
+    REMOTE_LOAD = (
+        13,
+        Row(
+            doc="An IPU loads from the Streaming Memory beside it.",
+            name="load from Streaming Memory",
+            category="Streaming Memory",
+            colour="olive",
+            look=Look("load from Streaming Memory", "#b5893a", "#000000", word="load"),
+            use=_REMOTE,
+        ),
+    )
+    REMOTE_STORE = (
+        14,
+        Row(
+            doc="An IPU stores to the Streaming Memory beside it.",
+            name="store to Streaming Memory",
+            category="Streaming Memory",
+            colour="olive",
+            look=Look("store to Streaming Memory", "#7a5c12", "#ffffff", "//", "#ffffff", "store"),
+            use=_REMOTE,
+        ),
+    )
+    EXCHANGE = (
+        5,
+        Row(
+            doc="The merged inter-IPU copy itself, from its first byte to the last link's last byte.",
+            name="inter-IPU copy",
+            category="copy",
+            colour="thread_state_running",
+            look=Look("exchange", "#00674b", "#ffffff"),
+            use=Use("exchange", "exchange", 1, always=True),
+        ),
+    )
+    SYNC = (
+        4,
+        Row(
+            doc="All IPUs meet before a merged inter-IPU copy: sync, overhead and hop latency.",
+            name="sync",
+            category="sync",
+            colour="grey",
+            look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
+            use=Use("sync", "sync", 2, always=True),
+        ),
+    )
+    HOST_WAIT = (
+        9,
+        Row(
+            doc="An IPU waits because the host is behind (infeed empty, or outfeed full).",
+            name="wait for host",
+            category="wait",
+            colour="terrible",
+            look=_HOST_WAIT,
+            use=Use("host_wait", "host wait", 4, always=True),
+            part=Part.WAIT,
+        ),
+    )
+    OVERLAPPED_WAIT = (
+        17,
+        Row(
+            doc="The I/O tiles of an IPU wait because the host is behind.",
+            name="wait for host",
+            category="wait",
+            colour="terrible",
+            look=_HOST_WAIT,
+            use=None,
+            track=Track.IO_TILES,
+            part=Part.WAIT,
+        ),
+    )
+    SYNC_WAIT = (
+        10,
+        Row(
+            doc="An IPU has finished its part of a time-step and waits for slower ones.",
+            name="wait for sync",
+            category="wait",
+            colour="white",
+            look=Look("sync wait", "#ededed", "#000000"),
+            use=Use("sync_wait", "sync wait", 5, always=True),
+            part=Part.WAIT,
+        ),
+    )
+    LINK = (
+        6,
+        Row(
+            doc="One link direction carries its share of a merged copy.",
+            name="carry",
+            category="copy",
+            colour="thread_state_running",
+            look=None,
+            use=None,
+            track=Track.LINK,
+        ),
+    )
+    HOST = (
+        11,
+        Row(
+            doc="The host prepares one infeed element or takes one outfeed element.",
+            name="host",
+            category="host",
+            colour="black",
+            look=None,
+            use=None,
+            track=Track.HOST,
+        ),
+    )
+
+
+def kinds_with(wanted: Callable[[Row], object]) -> tuple[SpanKind, ...]:
+    """Return the kinds whose row is ``wanted``, in the order of their numbers."""
+    return tuple(kind for kind in sorted(SpanKind) if wanted(kind.row))
+
+
+def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
+    """Return what ``of`` says of each kind's row, shape (kinds,), to be picked by a Timeline's column of kinds."""
+    return np.array([of(kind.row) for kind in sorted(SpanKind)], dtype=dtype)
+
+
+#: Passes of stages over micro-batches.
+PASSES: Final = kinds_with(lambda row: row.is_pass)
+#: Kinds that are a stage's own arithmetic.
+COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)
+#: Kinds on the tracks of IPUs, and those of them on I/O tiles, which work beside an IPU's other tiles.
+IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
+IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
+#: Every use of an IPU's cycles, in the order of ``summary.json``.
+USES: Final = tuple(dict.fromkeys(use for kind in sorted(SpanKind) if (use := kind.row.use) is not None))
+#: Every look, in the order of the legend.
+LOOKS: Final = tuple(dict.fromkeys(look for kind in SpanKind if (look := kind.row.look) is not None))

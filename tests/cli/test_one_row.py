@@ -1,0 +1,116 @@
+"""What a new kind of span and a new holder of memory cost: a row each, and whoever emits them; all else follows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
+#: A colour that nothing else has.
+FACE = "#a8ff04"
+
+KIND = f"""    DRAIN = (
+        19,
+        Row(
+            doc="An IPU pours out.",
+            name="drain to host",
+            category="drain",
+            colour="rail_idle",
+            look=Look("drained", "{FACE}", "#000000"),
+            use=Use("drain", "draining"),
+        ),
+    )
+"""
+HOLDER = f"""    SPARE = "spare room", "spare", 3, Look("spare room", "{FACE}", "#000000")
+"""
+
+BOTH_TRACES = """
+import sys
+from ipusim.cli import app
+sets = "outfeed.element_bytes=20MB", "pipeline.gradient_accumulation_count=8"
+for trace in ("perfetto", "chrome"):
+    words = [word for each in sets for word in ("--set", each)]
+    app(["run", sys.argv[1], *words, "--trace-format", trace, "--out", trace], standalone_mode=False)
+"""
+
+
+def insert(package, folder, anchor, text, after=""):
+    """Put ``text`` before the one place under ``folder`` of a copied package where ``anchor`` stands."""
+    files = [path for path in (package / folder).rglob("*.py") if anchor in path.read_text("utf-8")]
+    (path,) = files
+    whole = path.read_text("utf-8")
+    assert whole.count(anchor) == 1
+    path.write_text(whole.replace(anchor, text + (after or anchor)), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """A copy of the package with the rows and their emitters, and the folder of a run of it, with what that printed."""
+    place = tmp_path_factory.mktemp("changed")
+    package = place / "ipusim"
+    shutil.copytree(ROOT / "ipusim", package)
+    touched = {
+        insert(package, "timeline", "    LINK = (\n", KIND),
+        insert(package, "machine", "else SpanKind.OUTFEED", "", "else SpanKind.DRAIN"),
+        insert(package, "pipeline", '    LIVE = "live tensors"', HOLDER),
+        insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),
+    }
+    assert len(touched) == 4
+    command = [sys.executable, "-W", "error", "-c", BOTH_TRACES, str(SCENARIO)]
+    environment = {**os.environ, "PYTHONPATH": str(place), "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=place, check=False)
+    assert done.returncode == 0, done.stderr
+    return place, done.stdout
+
+
+def shows(path):
+    pixels = np.round(imread(path)[..., :3] * 255)
+    return bool((pixels == np.round(255 * np.array(to_rgb(FACE)))).all(axis=-1).any())
+
+
+def test_a_kind_in_one_row_shows_in_the_picture_and_its_legend(changed):
+    out, _ = changed
+    assert shows(out / "perfetto" / "trace.png")
+    assert ">drained<" in (out / "perfetto" / "trace.svg").read_text("utf-8")
+
+
+def test_a_kind_in_one_row_shows_in_both_trace_files(changed):
+    out, _ = changed
+    assert b"drain to host" in gzip.decompress((out / "perfetto" / "trace.pftrace.gz").read_bytes())
+    events = json.loads(gzip.decompress((out / "chrome" / "trace.json.gz").read_bytes()))["traceEvents"]
+    found = [event for event in events if event["name"] == "drain to host"]
+    assert found
+    assert {(event["cat"], event["cname"]) for event in found} == {("drain", "rail_idle")}
+
+
+def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
+    out, printed = changed
+    assert "draining" in printed
+    summary = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))
+    drained = [use["drain_cycles"] for use in summary["pipeline_use"]]
+    assert drained[-1] > 0
+    assert drained[:-1] == [0] * (len(drained) - 1)
+    assert summary["pipeline_use"][-1]["host_transfer_cycles"] == 0
+
+
+def test_a_holder_in_one_row_shows_in_the_chart_the_table_and_the_summary(changed):
+    out, printed = changed
+    assert shows(out / "perfetto" / "memory.png")
+    assert " spare " in printed
+    memory = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))["memory"]
+    for ipu in memory["ipus"]:
+        assert list(ipu["holders"])[-2:] == ["spare room", "live tensors"]
+        assert ipu["holders"]["spare room"] == 80_000_000
+        assert ipu["resident_bytes"] == sum(ipu["holders"].values()) - ipu["holders"]["live tensors"]
