@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, Trace, TracePacket, TrackEvent
 
+from ipusim.pipeline.ops import Op
 from ipusim.pipeline.plan import CopyRule
 from ipusim.pipeline.program import PlanShape
 from ipusim.scenario import load_job
@@ -51,43 +54,51 @@ def lay_out_timeline(
     plan = registry.find(schedule).plan(shape)
     physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
     passes = {
-        kind: [cycles] * shape.stages if isinstance(cycles, int) else list(cycles)
+        int(kind): [cycles] * shape.stages if isinstance(cycles, int) else list(cycles)
         for kind, cycles in ((SpanKind.FORWARD, forward), (SpanKind.BACKWARD, backward), (SpanKind.RECOMPUTE, forward))
     }
-    cells = plan.cells()
+    cells = defaultdict(list)
+    for step, ipu, *op in plan.table.tolist():
+        cells[step, ipu].append(Op(*op))  # its kind as a number, which is found faster than a member
     spans: list[tuple[int, ...]] = []
+
+    host, forward_pass, waiting = map(int, (SpanKind.HOST, SpanKind.FORWARD, SpanKind.SYNC_WAIT))
 
     def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
         if length:
-            replica = NONE if ipu in (NONE, ALL_IPUS) and kind != SpanKind.HOST else 0
-            spans.append((start, start + length, int(kind), ipu, stage, batch, step, run, link, size, NONE, replica))
+            kind = int(kind)
+            replica = NONE if ipu in (NONE, ALL_IPUS) and kind != host else 0
+            spans.append((start, start + length, kind, ipu, stage, batch, step, run, link, size, NONE, replica))
         return start + length
 
     now = 0
     for run in range(executions):
         free = dict.fromkeys(range(len(physical)), now)
         for step in range(plan.emitted):
-            ops = [(ipu, op) for ipu in free for op in cells.get((step, ipu), [])]
+            ops = [(ipu, op) for ipu in free for op in cells.get((step, ipu), ())]
             for ipu, op in ops:
-                if op.stage == 0 and op.kind == SpanKind.FORWARD:
+                if op.stage == 0 and op.kind == forward_pass:
                     span(free[ipu], infeed, SpanKind.HOST, NONE, batch=op.micro_batch, step=step, run=run, link=0)
                     free[ipu] = span(free[ipu], host_wait, SpanKind.HOST_WAIT, ipu, step=step, run=run)
                     where = {"batch": op.micro_batch, "step": step, "run": run, "size": 64}
                     free[ipu] = span(free[ipu], infeed, SpanKind.INFEED, ipu, stage=0, **where)
                 where = {"stage": op.stage, "batch": op.micro_batch, "step": step, "run": run}
-                free[ipu] = span(free[ipu], passes[op.kind][op.stage], SpanKind(op.kind), ipu, **where)
+                free[ipu] = span(free[ipu], passes[op.kind][op.stage], op.kind, ipu, **where)
             crosses = len(physical) > 1 and (plan.copy_rule is not CopyRule.CROSSING or _crosses(shape, ops))
             if crosses:
                 meet = max(free.values())
-                for ipu, at in free.items():
-                    span(at, meet - at, SpanKind.SYNC_WAIT, ipu, step=step, run=run)
+                spans += [
+                    (at, meet, waiting, ipu, NONE, NONE, step, run, NONE, 0, NONE, 0)
+                    for ipu, at in free.items()
+                    if at < meet
+                ]
                 synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
                 now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
                 for link, share in enumerate((exchange, exchange // 2)):
                     span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=copy_bytes // 2)
                 free = dict.fromkeys(free, now)
             for ipu, op in ops:
-                if op.stage == shape.stages - 1 and op.kind == SpanKind.FORWARD:
+                if op.stage == shape.stages - 1 and op.kind == forward_pass:
                     where = {"batch": op.micro_batch, "step": step, "run": run, "size": 8}
                     span(free[ipu], outfeed, SpanKind.HOST, NONE, link=1, **where)
                     free[ipu] = span(free[ipu], outfeed, SpanKind.OUTFEED, ipu, stage=op.stage, **where)
@@ -122,6 +133,15 @@ def lay_out_timeline(
     return Timeline(info, table[order])
 
 
+_laid_out = lru_cache(maxsize=64)(lay_out_timeline)
+
+
+def timeline_by_hand(*names: str, **changes: Any) -> Timeline:
+    """Return what :func:`lay_out_timeline` does, laid out once for the same arguments."""
+    hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+    return _laid_out(*names, **hashable)
+
+
 def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
     steps = shape.device_of_step
     for ipu, op in ops:
@@ -133,8 +153,8 @@ def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
 
 @pytest.fixture(scope="session")
 def lock_step() -> Callable[..., Timeline]:
-    """The builder of hand-made Timelines, :func:`lay_out_timeline`."""
-    return lay_out_timeline
+    """The builder of hand-made Timelines, :func:`timeline_by_hand`."""
+    return timeline_by_hand
 
 
 @pytest.fixture

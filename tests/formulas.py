@@ -78,3 +78,11 @@ def cross_entropy(logits, labels):
     shifted = logits - anp.max(logits, axis=1, keepdims=True)
     chosen = anp.sum(shifted * np.eye(logits.shape[1])[labels], axis=1)
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - chosen)
+
+
+def cross_entropies(logits, labels, parts):
+    """The cross entropy of each of so many equal parts of a batch."""
+    size = len(labels) // parts
+    return anp.array(
+        [cross_entropy(logits[at : at + size], labels[at : at + size]) for at in range(0, len(labels), size)]
+    )

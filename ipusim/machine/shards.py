@@ -33,6 +33,7 @@ class Shards:
         self._places = tuple(places)
         self._system = system
         self._offload = offload
+        self._plans: dict[tuple[int, int, int, str], CollectivePlan] = {}
         for place in self._places:
             for replica in range(len(self._executors)):
                 self.let_go(replica, place, None)
@@ -66,8 +67,11 @@ class Shards:
                 self.let_go(replica, place, None)
 
     def _plan(self, place: int, array: Array, algorithm: str) -> CollectivePlan:
-        group = range(place, self._system.count, self._system.shards)
-        return ALGORITHMS["all_gather"][algorithm](self._system, group, array.size, array.itemsize)
+        key = (place, array.size, array.itemsize, algorithm)
+        if key not in self._plans:  # a ring is found by comparing routes, which is longer than what it gathers takes
+            group = range(place, self._system.count, self._system.shards)
+            self._plans[key] = ALGORITHMS["all_gather"][algorithm](self._system, group, array.size, array.itemsize)
+        return self._plans[key]
 
     def _arrays(self, executor: NumpyExecutor, place: int, stage: int | None) -> list[Array]:
         """Return what is spread over the replicas of a stage's weights, or (None) of a place's weights and state."""

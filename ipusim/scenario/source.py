@@ -176,7 +176,8 @@ def _description(text: str) -> str:
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.startswith("#") or not line.strip("# "):
             break
-        lines.append(line.lstrip("# ").rstrip())
+        if not line.startswith("# yaml-language-server:"):  # which says to an editor where the schema is
+            lines.append(line.lstrip("# ").rstrip())
     return " ".join(lines)
 
 

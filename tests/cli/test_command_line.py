@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,11 +14,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
+from tests.cli.commands import ipusim, process
+from tests.grids import parse_grid
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
@@ -27,12 +28,6 @@ MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
 ORDERS = ROOT / "scenarios" / "selection_orders.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
-
-
-def ipusim(*words, seed="0", **options):
-    command = [sys.executable, "-W", "error", "-m", "ipusim.cli", *map(str, words)]
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "COLUMNS": "120"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
 
 
 def test_run_writes_every_file_and_prints_a_summary(tmp_path):
@@ -100,7 +95,8 @@ def test_run_goes_to_reports_by_default(tmp_path):
 
 def test_same_bytes_under_two_hash_seeds(tmp_path):
     for seed in ("1", "2"):
-        assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / seed, seed=seed).returncode == 0
+        done = process("run", TUTORIAL, *FAST, "--out", tmp_path / seed, environment={"PYTHONHASHSEED": seed})
+        assert done.returncode == 0
     names = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file())
     assert len(names) == 10
     for name in names:
@@ -286,13 +282,7 @@ def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
-    done = subprocess.run(
-        [sys.executable, "-m", "ipusim.cli", "run", str(ORDERS), "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": columns},
-    )
+    done = ipusim("run", ORDERS, "--out", tmp_path, columns=columns)
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     table = lines[lines.index("Selection orders") :]
     for words in ("ZIGZAG 0 1 2 3 ", "SNAKE (used) 0 1 3 2 ", "HOOF 0 2 4 6 "):
@@ -326,13 +316,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, command):
 
 
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "ipusim.cli", "run", str(MEMORY), "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "80"},
-    )
+    done = ipusim("run", MEMORY, "--out", tmp_path, columns="80")
     assert done.returncode == 0
     for number in ("1.047 GiB", "14,957,192", "576 MiB"):
         assert number in done.stdout
@@ -371,12 +355,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp
 
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     words = ("--set", "optimizer.learning_rate=1e6", "--set", "steps=2", "--set", "precision=float32")
-    done = subprocess.run(
-        [sys.executable, "-m", "ipusim.cli", "run", str(TUTORIAL), *words, "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ipusim("run", TUTORIAL, *words, "--out", tmp_path, columns=None)
     assert done.returncode == 0, done.stderr
     assert "on: lower the learning rate" in " ".join(done.stdout.split())
     assert done.stderr == ""
@@ -402,10 +381,9 @@ def test_help_answers_at_once():
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        assert ipusim("--help").returncode == 0
+        assert process("--help").returncode == 0
         times.append(time.perf_counter() - start)
-    imported = ipusim("--help").stdout
-    assert "compare" in imported
+    assert b"compare" in process("--help").stdout
     heavy = subprocess.run(
         [sys.executable, "-c", "import ipusim.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
         capture_output=True,

@@ -1,62 +1,65 @@
-"""Every block of the README runs, and what it says is so."""
+"""Every block of the pages runs, every link leads somewhere, and what they say is so."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
+import tomllib
+from statistics import fmean
 
 import pytest
-from ruamel.yaml import YAML
 
-from ipusim.runs.execute import execute
+from ipusim.cli import app
+from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
-from reports.__main__ import main as make_reports
+from reports.scenario_keys import sections
+from reports.scenario_page import anchor
+from tests.cli.commands import ipusim
+from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def blocks(language):
-    return [text for name, text in BLOCKS if name == language]
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    return tmp_path
-
-
-COMMANDS = [line.removeprefix("$ ") for text in blocks("console") for line in text.splitlines()]
+README, SCENARIOS = PAGES["README.md"], PAGES["scenarios/README.md"]
+#: The kinds of block of each page; a test runs every one of them.
+KINDS = {
+    "README.md": {"bash", "yaml", "python"},
+    "scenarios/README.md": {"console", "python"},
+    "ipusim/README.md": {"text"},
+    "reports/gallery.md": {"console"},
+    "reports/scenario.md": {"console", "yaml"},
+}
 
 
 def test_every_block_is_of_a_kind_that_is_tested():
-    assert {name for name, _ in BLOCKS} == {"bash", "console", "yaml", "python"}
-    assert len(COMMANDS) >= 8
+    assert {name: {kind for kind, _ in all_blocks(text)} for name, text in PAGES.items() if all_blocks(text)} == KINDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_the_readme_is_a_page():
+    assert len(README.encode()) <= 9 * 1024
+
+
+@pytest.mark.parametrize("command", commands(SCENARIOS))
 def test_command(workspace, command):
     program, *words = shlex.split(command)
     assert program == "ipusim"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "ipusim.cli", *words],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ipusim(*words, cwd=workspace, columns=None)
     assert done.returncode == 0, done.stderr
     assert done.stdout
     if words[0] in ("run", "compare"):
         assert list((workspace / "reports").glob("*/*.png"))
 
 
+def test_every_command_is_listed_and_tried():
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == names
+    tried = {command.split()[1] for command in commands(SCENARIOS)}
+    assert tried == names - {"trace"}  # which draws what another one has saved: see the tests of the command line
+
+
 def test_the_scenario_explained_runs(workspace):
-    (text,) = blocks("yaml")
+    (text,) = blocks(README, "yaml")
     (workspace / "mine.yaml").write_text(text)
     experiment = load_job(workspace / "mine.yaml")
     description = experiment.request.description
@@ -65,9 +68,10 @@ def test_the_scenario_explained_runs(workspace):
     assert experiment.held_out is not None
 
 
-def run_block(workspace, number):
-    """Run one of the Python blocks as a file of its own."""
-    (workspace / "block.py").write_text(blocks("python")[number])
+def run_block(workspace, text):
+    """Run the Python block of a page as a file of its own."""
+    (block,) = blocks(text, "python")
+    (workspace / "block.py").write_text(block)
     done = subprocess.run(
         [sys.executable, "-W", "error", "block.py"], cwd=workspace, capture_output=True, text=True, check=False
     )
@@ -77,69 +81,114 @@ def run_block(workspace, number):
 
 def test_the_pipeline_in_graphcores_names_learns(workspace):
     """Each update of w takes 8 x 2 x 0.02 of what it lacks to 3; the last loss is that before the last update."""
-    done = run_block(workspace, 0)
+    done = run_block(workspace, SCENARIOS)
     lacking = [2 * (1 - 8 * 2 * 0.02) ** updates for updates in (0, 9, 10)]
     losses = f"loss {lacking[0] ** 2:.3f} to {lacking[1] ** 2:.3f}"
     assert done.stdout.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
 
 
 def test_the_schedule_of_ones_own_runs(workspace):
-    done = run_block(workspace, 1)
+    done = run_block(workspace, README)
     assert "  0  F0.0 | .\n" in done.stdout
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert done.stdout.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_setup_commands_name_extras_that_exist():
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    first, second = blocks("bash")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    first, second = blocks(README, "bash")
     for command in (first, second):
         (extra,) = re.findall(r"'\.\[(\w+)\]'", command)
-        assert re.search(rf"^{extra} = \[", pyproject, re.MULTILINE)
+        assert extra in extras
     assert "ipusim run scenarios/tutorial_step3_pipelining.yaml" in first
     assert "python -m tests" in second
 
 
-def test_links_and_pictures_exist():
-    targets = re.findall(r"\]\(([^)]+)\)", README)
-    assert len(targets) > 12
+def test_type_checkers_find_the_annotations_of_an_installed_package():
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for pattern in packaged["ipusim"]:
+        assert (ROOT / "ipusim" / pattern).exists()
+    assert "py.typed" in packaged["ipusim"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_and_pictures_exist(name):
+    targets = re.findall(r"\]\(([^)]+)\)", PAGES[name])
     for target in targets:
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+        if target.startswith("https://"):
+            continue
+        path, _, place = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        assert file.exists(), target
+        if place:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            assert place in map(anchor, headings), target
 
 
-def test_every_scenario_is_in_the_gallery():
+def test_pages_lead_to_all_others():
+    """From the README every page can be reached by links."""
+    seen, ahead = set(), ["README.md"]
+    while ahead:
+        name = ahead.pop()
+        seen.add(name)
+        for target in re.findall(r"\]\(([^)#]+\.md)", PAGES[name]):
+            found = str(((ROOT / name).parent / target).resolve().relative_to(ROOT))
+            if found not in seen:
+                ahead.append(found)
+    assert seen == set(PAGES)
+
+
+def test_the_page_of_scenarios_lists_every_one_and_every_layer():
     for path in (ROOT / "scenarios").glob("*.yaml"):
-        assert f"(scenarios/{path.name})" in README
-        assert YAML(typ="safe").load(path)
+        assert f"]({path.name})" in SCENARIOS
+    kinds = sections(json_schema())["model.layers[]"].keys["type"]["x-names"]
+    table = SCENARIOS.split("| layers | `type` |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) == {*kinds, "from"}
 
 
-def test_reports_are_made_by_one_command_and_the_tables_are_current(tmp_path):
-    make_reports(tmp_path)
-    made = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    kept = {path.name for path in (ROOT / "reports").iterdir() if path.suffix in (".png", ".md")}
-    assert made == kept
-    for name in made:
-        if name.endswith(".md"):
-            assert (tmp_path / name).read_text() == (ROOT / "reports" / name).read_text()
-    again = tmp_path / "again"
-    make_reports(again)
-    for name in made:
-        assert (again / name).read_bytes() == (tmp_path / name).read_bytes(), name
+def test_keys_that_the_page_of_scenarios_names_exist():
+    """Each word in code is a key, with or without its mapping and a value, or one of a key's choices."""
+    found = sections(json_schema()).values()
+    known = {key for section in found for key in section.keys}
+    choices = set(re.findall(r"'x-names': \[(.*?)\]", str([section.keys for section in found])))
+    known |= {name.strip("' ") for names in choices for name in names.split(",")}
+    text = SCENARIOS.split("## What a scenario says")[1].split("| layers |")[0]
+    named = re.findall(r"`(?:\w+\.)*(\w+)(?:: [^`]+)?`", text)
+    assert len(named) > 40
+    assert set(named) <= known
 
 
-def test_the_losses_that_the_readme_names():
+def test_the_first_command_gives_the_losses_that_the_readme_names(workspace):
+    command = blocks(README, "bash")[0].partition(".venv/bin/ipusim ")[2]
+    done = ipusim(*shlex.split(command), cwd=workspace)
+    assert done.returncode == 0, done.stderr
+    picture = re.search(r"The trace is in `(.+?)`", README).group(1)
+    assert (workspace / picture).exists()
+    with (workspace / picture).with_name("losses.csv").open() as file:
+        rows = [(int(row["step"]), float(row["loss"])) for row in csv.DictReader(file)]
     first, last = re.findall(r"mean loss falls from ([\d.]+) in the first step to ([\d.]+) in the tenth", README)[0]
-    learning = execute(load_job(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
-    assert round(learning.mean_loss(0), 2) == float(first)
-    assert round(learning.mean_loss(9), 3) == float(last)
-    assert round(learning.constant_loss, 2) == 2.30
+    for step, named in ((0, first), (9, last)):
+        digits = len(named.partition(".")[2])
+        assert round(fmean(loss for at, loss in rows if at == step), digits) == float(named)
+    learning = json.loads((workspace / picture).with_name("summary.json").read_text())["learning"]
+    assert f"best constant predictor has {learning['constant_predictor_loss']:.2f}" in " ".join(README.split())
 
 
-def test_the_table_of_schedules_in_the_readme_is_the_reports():
-    rows = re.findall(r"^\| (grouped|interleaved|sequential) \| ([\d,]+) \| ([\d.]+%) \|$", README, re.MULTILINE)
-    table = (ROOT / "reports" / "schedules.md").read_text()
-    assert len(rows) == 3
-    for name, cycles, bubble in rows:
-        (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
-        assert f"| {cycles} |" in line
-        assert f"| {bubble} |" in line
+def test_the_page_of_the_package_names_every_room_in_the_order_of_the_contract():
+    page = PAGES["ipusim/README.md"]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = [re.findall(r"ipusim\.(\w+)", layer) for layer in contract["layers"]]
+    ordered = list(dict.fromkeys(name for layer in layers for name in layer if name != "__main__"))
+    table = page.split("| room | what it knows |")[1].split("\n\n")[0]
+    rooms = re.findall(r"`(\w+)(?:/|\.py)`", table)
+    assert rooms == ordered
+    package = ROOT / "ipusim"
+    there = {path.parent.name for path in package.glob("*/__init__.py")} | {path.stem for path in package.glob("*.py")}
+    assert set(rooms) == there - {"__init__", "__main__"}
+
+
+def test_places_that_the_page_of_the_package_names_exist():
+    named = re.findall(r"`([\w/]+(?:/|\.py))`", PAGES["ipusim/README.md"])
+    assert len(named) > 25
+    for place in named:
+        assert (ROOT / "ipusim" / place).exists() or (ROOT / place).exists(), place

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.cli.commands import ipusim, process
+
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
@@ -23,11 +25,6 @@ COMMAND = f"'{sys.executable}' -W error -m ipusim"
 FILES = {"summary.json", "timeline.npz", "trace.png", "trace.svg"}
 
 posix = pytest.mark.skipif(os.name != "posix", reason="a shell's redirections")
-
-
-def ipusim(*words, **environment):
-    command = [sys.executable, "-W", "error", "-m", "ipusim", *words]
-    return subprocess.run(command, capture_output=True, check=False, env={**os.environ, **environment})
 
 
 def shell(line):
@@ -40,7 +37,7 @@ def is_whole(folder):
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
 def test_a_run_prints_in_any_encoding(tmp_path, encoding):
-    done = ipusim("run", SMALL, "--out", tmp_path, PYTHONIOENCODING=encoding)
+    done = process("run", SMALL, "--out", tmp_path, environment={"PYTHONIOENCODING": encoding})
     assert (done.returncode, done.stderr) == (0, b"")
     shown = done.stdout.decode(encoding)
     arrow = "→" if encoding == "utf-16" else ">"
@@ -48,17 +45,31 @@ def test_a_run_prints_in_any_encoding(tmp_path, encoding):
     assert is_whole(tmp_path)
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_every_scenario_is_checked_whatever_surrounds_it(path):
-    """One process for each scenario, with all at once: a Windows pipe's encoding, a notebook's backend, no errors."""
+CHECKING = """
+import sys
+from ipusim.cli import main
+for path in sys.argv[1:]:
+    sys.argv = ["ipusim", "check", path]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def test_every_scenario_is_checked_whatever_surrounds_it():
+    """One process checks them all, with all at once: a Windows pipe's encoding, a notebook's backend, no errors."""
+    paths = " ".join(f"'{path}'" for path in SCENARIOS)
     done = subprocess.run(
-        ["bash", "-c", f"{COMMAND} check '{path}' 2>&-"],
+        ["bash", "-c", f"'{sys.executable}' -W error -c '{CHECKING}' {paths} 2>&-"],
         capture_output=True,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
     )
     assert done.returncode == 0
-    assert b"stages " in done.stdout
+    for path in SCENARIOS:
+        assert f"{path}: stages ".encode() in done.stdout
 
 
 @posix
@@ -87,7 +98,7 @@ def test_a_mistake_is_exit_code_2_with_standard_error_closed():
 
 @pytest.mark.parametrize("backend", ["nonsense", "module://matplotlib_inline.backend_inline", "module://nowhere"])
 def test_no_backend_of_a_notebook_gets_in_the_way(tmp_path, backend):
-    done = ipusim("run", SMALL, "--out", tmp_path, MPLBACKEND=backend)
+    done = process("run", SMALL, "--out", tmp_path, environment={"MPLBACKEND": backend})
     assert (done.returncode, done.stderr) == (0, b"")
     assert is_whole(tmp_path)
 
@@ -107,16 +118,15 @@ def test_a_scenario_may_have_any_name(tmp_path, name, called):
     path = os.fsencode(tmp_path) + b"/" + name + b".yaml"
     shutil.copy(MEMORY, path)
     folder = tmp_path / os.fsdecode(name)
-    done = ipusim("run", path, "--out", folder)
+    done = process("run", path, "--out", folder)
     assert (done.returncode, done.stderr) == (0, b"")
     assert is_whole(folder)
     assert json.loads((folder / "summary.json").read_text("utf-8"))["name"] == called
     assert ElementTree.parse(folder / "trace.svg")
-    done = ipusim("trace", folder / "timeline.npz", "--out", folder / "again.png")
-    assert (done.returncode, done.stderr) == (0, b"")
-    for words in (("check", path), ("compare", path, "--schedules", "grouped", "--out", folder)):
+    again = ("trace", folder / "timeline.npz", "--out", folder / "again.png")
+    for words in (again, ("check", path), ("compare", path, "--schedules", "grouped", "--out", folder)):
         done = ipusim(*words)
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_folder_of_a_name_that_is_no_text_can_be_written(tmp_path):

@@ -6,22 +6,24 @@ An option is one line of :func:`scenarios`; options that change no number are dr
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import autograd
 import autograd.numpy as anp
 import numpy as np
+import pytest
 from autograd.tracer import getval
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.model.layers.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from tests import formulas
+from tests.scenario_data import job_from
+from tests.sharded import SHARDS, check_shard, drawn
+
+EXAMPLES = 300
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
 PIPELINED = ("grouped", "interleaved")
@@ -223,8 +225,8 @@ def shards_of(mapping):
     return 1 << max(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, list) else [ipus])).bit_length()
 
 
-def loss_of(weights, scenario, x, y, element):
-    """Return the mean cross entropy of the unsplit model on one micro-batch."""
+def losses_of(weights, scenario, x, y, elements):
+    """Return the mean cross entropy of the unsplit model on each of several micro-batches in a row."""
     h, made = x, {}
     for place, layer in enumerate(scenario["model"]["layers"][:-1]):
         name = layer["name"]
@@ -234,11 +236,14 @@ def loss_of(weights, scenario, x, y, element):
             continue
         if layer["type"] == "dropout":
             if "optimizer" in scenario:
-                # Which elements fall is a draw: the mask alone is the layer's.
-                kept, _ = Dropout(layer["rate"]).forward(
-                    {}, np.ones_like(getval(h)), (scenario["seed"], element, place)
-                )
-                h = h * kept
+                # Which elements fall is a draw for each micro-batch: the masks alone are the layer's.
+                every = np.split(np.ones_like(getval(h)), len(elements))
+                drop = Dropout(layer["rate"])
+                masks = [
+                    drop.forward({}, ones, (scenario["seed"], element, place))[0]
+                    for ones, element in zip(every, elements, strict=True)
+                ]
+                h = h * np.concatenate(masks)
             made[name] = h
             continue
         if layer["type"] == "add":
@@ -253,7 +258,7 @@ def loss_of(weights, scenario, x, y, element):
             if f"{name}/b" in weights:
                 h = h + weights[f"{name}/b"]
         h = made[name] = ACTIVATIONS[layer.get("activation", "identity")](h)
-    return formulas.cross_entropy(h, y)
+    return formulas.cross_entropies(h, y, len(elements))
 
 
 def replicas_of(scenario):
@@ -278,12 +283,14 @@ def plain_loop(scenario, weights, feed):
     losses = []
     for execution in range(pipeline["repeat_count"] * scenario["steps"]):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
-            x, y = feed.element(element)
-            loss, gradient = autograd.value_and_grad(loss_of)(weights, scenario, x, y, element)
-            losses.append(float(loss))
-            for name, array in gradient.items():
-                total[name] += scale * mapped(optimizer, array, weights[name]) / replicas
+        elements = range(execution * count * replicas, (execution + 1) * count * replicas)
+        x, y = map(np.concatenate, zip(*map(feed.element, elements), strict=True))
+        backward, each = autograd.make_vjp(losses_of)(weights, scenario, x, y, elements)
+        losses += each.tolist()
+        # Gradients that are mapped are so one by one; others have one sum.
+        for chosen in np.eye(len(elements)) if (optimizer or {}).get("map_gradient") else np.ones((1, len(elements))):
+            for name, gradient in backward(chosen).items():
+                total[name] += scale * mapped(optimizer, gradient, weights[name]) / replicas
         if optimizer:
             weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
@@ -328,20 +335,17 @@ def sent(scenario, values):
     return np.reshape(values, (-1, replicas_of(scenario)))[a_step - 1 :: a_step].ravel()
 
 
-def load(folder, scenario):
-    """Take the scenario through the front door; JSON is YAML too."""
-    path = folder / "drawn.yaml"
-    path.write_text(json.dumps(scenario))
-    return load_job(path)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_options_together_change_no_result(shard):
+    check_shard(shard, scenarios(), check_scenario, examples=EXAMPLES)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(scenario=scenarios())
-def test_options_together_change_no_result(tmp_path_factory, scenario):
-    experiment = load(tmp_path_factory.getbasetemp(), scenario)
+def check_scenario(scenario):
+    """Run a drawn scenario, and the plain loop from the same weights."""
+    experiment = job_from(scenario)
     feed = experiment.workload(0).feed
     result = execute(experiment)
-    untrained = execute(load(tmp_path_factory.getbasetemp(), frozen(scenario))).learning.weights
+    untrained = execute(job_from(frozen(scenario))).learning.weights
     losses, weights = plain_loop(scenario, untrained, feed)
     np.testing.assert_allclose(
         [loss.loss for loss in result.learning.losses], sent(scenario, losses), rtol=1e-12, atol=1e-14
@@ -355,17 +359,12 @@ def test_options_together_change_no_result(tmp_path_factory, scenario):
 def test_layers_optimizers_and_parts_are_drawn_together():
     """Among the examples above every layer meets replicas that store parts of weights and state, and LAMB."""
     seen = set()
-
-    @settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
-    @given(scenario=scenarios())
-    def note(scenario):
+    for scenario in drawn(scenarios(), examples=EXAMPLES):
         options = {scenario.get("optimizer", {}).get("type")}
         if replicas_of(scenario) > 1:
             parts = "replicated_weight_sharding", "replicated_optimizer_state_sharding"
             options |= {"replicas", *(part for part in parts if scenario["pipeline"].get(part))}
         seen.update((layer["type"], option) for layer in scenario["model"]["layers"] for option in options)
-
-    note()
     kinds = {"dense", "activation", "dropout", "add", "parallel", *FIRST}
     options = {"lamb", "adam", "replicas", "replicated_weight_sharding", "replicated_optimizer_state_sharding"}
     assert {(kind, option) for kind in kinds for option in options} <= seen
@@ -375,7 +374,8 @@ def frozen(scenario):
     """Return the scenario without learning, whose weights at the end are those at the start."""
     if "optimizer" not in scenario:
         return scenario
-    return {**scenario, "optimizer": {**scenario["optimizer"], "learning_rate": 0}, "steps": 1}
+    pipeline = {**scenario["pipeline"], "repeat_count": 1}
+    return {**scenario, "optimizer": {**scenario["optimizer"], "learning_rate": 0}, "pipeline": pipeline, "steps": 1}
 
 
 def check_memory(result):

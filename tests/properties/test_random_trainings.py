@@ -6,12 +6,14 @@ gradients of textbook formulas. Every layer keeps the form of what it gets, so t
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 
 import autograd
 import autograd.numpy as anp
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
 from hypothesis import strategies as st
 
 from ipusim.ipu import get_variable, layers
@@ -35,8 +37,13 @@ from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from tests import formulas
+from tests.sharded import SHARDS, check_shard, drawn
+
+EXAMPLES = 300
 
 BATCH, TIME, WIDTH, CLASSES, RATE = 2, 3, 4, 3, 0.05
+#: Multiples of the two never cancel: LAMB tells a sum that is zero from one that is zero but for rounding.
+CLIP = -0.02, 0.02 * math.sqrt(2)
 SCALE = np.linspace(0.5, 1.5, WIDTH)
 PRODUCT = np.random.default_rng(3).normal(size=(WIDTH, WIDTH)) / 2
 RULES = {
@@ -174,8 +181,8 @@ def stage_of(training, at):
     return stage
 
 
-def loss_of(weights, training, x, labels):
-    """The loss of the unsplit model by formulas."""
+def losses_of(weights, training, x, labels):
+    """The losses of the unsplit model by formulas, on each of several micro-batches in a row."""
     h = x
     for kind, name in training.every:
         if kind == "shared scale":
@@ -187,14 +194,14 @@ def loss_of(weights, training, x, labels):
             own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
             order = [key for key in ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b") if key in own]
             h = formula(h, *(own[key] for key in order or ("gamma", "beta")))
-    logits = anp.dot(anp.reshape(h, (BATCH, -1)), weights["logits/W"]) + weights["logits/b"]
-    return formulas.cross_entropy(logits, labels)
+    logits = anp.dot(anp.reshape(h, (len(labels), -1)), weights["logits/W"]) + weights["logits/b"]
+    return formulas.cross_entropies(logits, labels, len(labels) // BATCH)
 
 
 def mapped(training, gradient, weight):
     if training.mapped == "decay":
         return gradient + 0.1 * weight
-    return np.clip(gradient, -0.02, 0.02) if training.mapped == "clip" else gradient
+    return np.clip(gradient, *CLIP) if training.mapped == "clip" else gradient
 
 
 def stepped(rule, weight, gradient, slots):
@@ -221,11 +228,14 @@ def plain_loop(training, weights, elements):
     losses, stream = [], iter(elements)
     for _ in range(training.executions):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for _ in range(count * replicas):
-            loss, gradients = autograd.value_and_grad(loss_of)(weights, training, *next(stream))
-            losses.append(float(loss))
-            for name, gradient in gradients.items():
-                total[name] = total[name] + scale / replicas * mapped(training, gradient, weights[name])
+        x, labels = map(np.concatenate, zip(*itertools.islice(stream, count * replicas), strict=True))
+        backward, each = autograd.make_vjp(losses_of)(weights, training, x, labels)
+        losses += each.tolist()
+        # Gradients that are clipped are so one by one; of others the sum is enough, with as many weights' decay.
+        for chosen in np.eye(len(each)) if training.mapped == "clip" else np.ones((1, len(each))):
+            for name, gradient in backward(chosen).items():
+                added = mapped(training, gradient, chosen.sum() * weights[name])
+                total[name] = total[name] + scale / replicas * added
         weights = {name: stepped(training.rule, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
 
@@ -276,9 +286,13 @@ def in_pipeline(training, elements):
     return np.ravel(queue.dequeue()[0]), initial, found.variables
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(training=trainings())
-def test_a_pipeline_learns_what_the_formulas_do(training):
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_pipeline_learns_what_the_formulas_do(shard):
+    check_shard(shard, trainings(), check_training, examples=EXAMPLES)
+
+
+def check_training(training):
+    """Train in the machine and in the plain loop, and compare."""
     rng = np.random.default_rng(training.seed)
     total = training.count * training.serialization * training.replicas * training.executions
     elements = [(rng.normal(size=(BATCH, TIME, WIDTH)), rng.integers(0, CLASSES, BATCH)) for _ in range(total)]
@@ -294,17 +308,12 @@ def test_a_pipeline_learns_what_the_formulas_do(training):
 def test_every_kind_and_option_is_drawn_together():
     """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""
     seen = set()
-
-    @settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
-    @given(training=trainings())
-    def note(training):
+    for training in drawn(trainings(), examples=EXAMPLES):
         options = {training.rule, training.schedule, *(name for name, on in training.sharding.items() if on)}
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
         if any(kind in SHARED for kind, _ in training.every):
             seen.update(("shared", option) for option in options)
-
-    note()
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
     assert {(kind, option) for kind in [*KINDS, "shared"] for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen

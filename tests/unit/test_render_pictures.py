@@ -25,7 +25,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.report import picture, picture_window
 from ipusim.timeline.kinds import LOOKS, SpanKind
-from reports.__main__ import TUTORIAL
+from reports.gallery import TUTORIAL
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))

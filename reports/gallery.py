@@ -1,0 +1,170 @@
+"""The gallery: a picture of what each scenario shows, with the command that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipusim.render.figures import to_png
+from ipusim.render.memory import memory_chart
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.compare import compare
+from ipusim.study.report import comparison_files, picture, picture_window
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+
+#: The tutorial's model with layers so wide that its passes take longer than the syncs, data from the host, and eight
+#: micro-batches, which leaves room for their numbers. As it is, nearly all its time goes into syncs.
+TUTORIAL = (
+    "steps=1",
+    "numerics=off",
+    "use_synthetic_data=false",
+    "pipeline.gradient_accumulation_count=8",
+    "model.layers.dense256.units=2048",
+    "model.layers.dense128.units=2048",
+    "model.layers.dense64.units=2048",
+    "model.layers.dense32.units=3072",
+)
+#: The schedules of the tutorial's figures.
+SCHEDULES = ("grouped", "interleaved", "sequential")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the gallery.
+
+    Attributes:
+        scenario: its name.
+        says: what there is to see.
+        changes: values that are changed for the picture.
+        file: which file of the run it is.
+        schedules: those compared in it, if it is a comparison.
+    """
+
+    scenario: str
+    says: str
+    changes: tuple[str, ...] = ()
+    file: str = "trace.png"
+    schedules: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that makes the picture."""
+        words = [f"ipusim {'compare' if self.schedules else 'run'} scenarios/{self.scenario}.yaml"]
+        words += [f"--schedules {','.join(self.schedules)}"] if self.schedules else []
+        return " ".join([*words, *(f"--set {change}" for change in self.changes)])
+
+    def draw(self) -> bytes:
+        """Run the scenario and return the picture as PNG."""
+        path = SCENARIOS / f"{self.scenario}.yaml"
+        if self.schedules:
+            return comparison_files(compare(path, self.schedules, self.changes))[self.file]
+        result = execute(load_job(path, self.changes))
+        shown = picture_window(result.timeline)
+        if self.file == "memory.png":
+            return to_png(memory_chart(result.timeline, result.memory, shown))
+        return picture(result.timeline, shown, ".png")
+
+
+GALLERY = (
+    Picture(
+        "tutorial_step1_single_ipu",
+        "One IPU runs the whole model, micro-batch by micro-batch; nothing is exchanged. In the pictures of the "
+        "tutorial the layers are wider than in its scenarios, where nearly all time goes into syncs.",
+        TUTORIAL,
+    ),
+    Picture(
+        "tutorial_step2_sharding",
+        "Two IPUs take turns: each waits while the other one computes, and every turn ends with a copy.",
+        TUTORIAL,
+    ),
+    Picture(
+        "tutorial_step3_pipelining",
+        "The same halves as a pipeline: in the main phase both IPUs run the same kind of pass, each on a micro-batch "
+        "of its own.",
+        TUTORIAL,
+    ),
+    Picture(
+        "tutorial_step4_configurable_stages",
+        "Four stages by `splits`. In each time-step all IPUs wait for the slowest one: at first IPU 0, which reads "
+        "from the host, later IPU 3 with the widest layer.",
+        TUTORIAL,
+    ),
+    Picture(
+        "schedules_four_ipus",
+        "The schedules of the tutorial's figures on one time axis; [their numbers](schedules.md).",
+        file="comparison.png",
+        schedules=SCHEDULES,
+    ),
+    Picture(
+        "selection_orders",
+        "Sixteen stages on a ladder of IPU-Links, whose boundaries carry unequal bytes. The picture is of SNAKE, which "
+        "AUTO chooses; [copy times of all three orders](selection_orders.md).",
+    ),
+    Picture(
+        "digits_training",
+        "An execution of the pipeline that learns the digits. The layers are small, so most of it is synchronisation.",
+        ("steps=1", "numerics=off"),
+    ),
+    Picture(
+        "memory_by_schedule",
+        "What each IPU holds under Grouped, over time and at its peak. The FIFO buffers of the first stage are what "
+        "does not fit; they are allocated in full from the start.",
+        file="memory.png",
+    ),
+    Picture(
+        "optimizer_state_offload",
+        "The optimizer's state lies in the Streaming Memory beside the IPUs. For the weight update it is loaded, and "
+        "stored again; four IPUs share the memory's bandwidth.",
+    ),
+    Picture(
+        "concurrent_stages",
+        "The third stage runs on all four IPUs at once (2.*n* to 5.*n*), each part on the same input. The pipeline is "
+        "four places long, where seven stages one after another would ramp up for longer.",
+    ),
+    Picture(
+        "overlapped_io",
+        "I/O tiles (lower strips) read the next micro-batch and write the last results while the other tiles compute. "
+        "The pipeline has two time-steps more, and in its main phase no pass waits for the host.",
+    ),
+    Picture(
+        "recomputation",
+        "Each backward pass but the last stage's has a forward pass that runs again one time-step before it. The trace "
+        "is longer, and the FIFOs keep inputs alone.",
+    ),
+    Picture(
+        "data_parallel_4x4",
+        "Four replicas of a pipeline of four stages on 16 IPUs. Before each weight update they sum up their gradients "
+        "by an all-reduce over the IPU-Links.",
+        ("steps=1", "numerics=off"),
+    ),
+    Picture(
+        "transformer_eight_ipus",
+        "Embedding, six blocks and head of a causal transformer. The stages of the blocks are equal, and the ends of "
+        "the pipeline wait for them.",
+        ("steps=1", "numerics=off"),
+    ),
+    Picture(
+        "inference",
+        "Forward passes only, in every IPU on another micro-batch. A time-step lasts as long as IPU 0 reads from the "
+        "host; the passes of so small a model are short beside it.",
+        ("numerics=off",),
+    ),
+    Picture(
+        "bert_large_pod16",
+        "Twenty of the 1,710 micro-batches behind an update: IPU 0 runs the embedding with three layers, and the head, "
+        "the other IPUs seven layers each. The weight update takes as long as it does after all of them.",
+        ("pipeline.gradient_accumulation_count=20",),
+    ),
+)
+
+
+def gallery_page() -> str:
+    """Return the page with all pictures, as Markdown."""
+    text = "# Gallery\n\nWhat each scenario shows. `run` and `compare` write the pictures into `reports/<scenario>/`.\n"
+    for each in GALLERY:
+        command = each.command.replace(" --set ", " \\\n    --set ") if len(each.command) > 100 else each.command
+        text += f"\n## [{each.scenario}](../scenarios/{each.scenario}.yaml)\n\n{each.says}\n"
+        text += f"\n![{each.scenario}]({each.scenario}.png)\n\n```console\n$ {command}\n```\n"
+    return text

@@ -1,0 +1,97 @@
+"""The mappings that a scenario is made of, each with its keys, found in the JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+@dataclass
+class Section:
+    """The keys of one mapping.
+
+    Attributes:
+        path: where in a scenario the mapping stands, ``[]`` for an element of a list; empty for the scenario itself.
+        kind: which kind of mapping it is, where there can be several at that path.
+        about: what it is.
+        keys: the schema of each key's value, by name.
+        required: the keys that cannot be left out.
+        within: the heading of the section with the keys that all kinds share; empty where there is none.
+        also: further paths with the same keys.
+    """
+
+    path: str
+    kind: str
+    about: str
+    keys: dict[str, Schema]
+    required: frozenset[str]
+    within: str = ""
+    also: list[str] = field(default_factory=list)
+
+    @property
+    def heading(self) -> str:
+        """The section's title, by which links find it."""
+        return f"{self.path}: {self.kind}" if self.kind else self.path or "The scenario itself"
+
+
+def sections(schema: Schema) -> dict[str, Section]:
+    """Return the sections of a schema in the order of the page, each by the name of its mapping's definition."""
+    found = {"": _section("", "", schema)}
+    _walk("", schema["properties"], schema["$defs"], found)
+    return found
+
+
+def definition(reference: str) -> str:
+    """Return the name of a definition from a ``$ref`` to it."""
+    return reference.rsplit("/", 1)[1]
+
+
+def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], found: dict[str, Section]) -> None:
+    """Add the sections of all mappings below ``keys``, those of one key next to each other."""
+    for key, value in keys.items():
+        places = dict(_mappings(value, f"{path}.{key}" if path else key))
+        new = {name: at for name, at in places.items() if name not in found}
+        typed = {name: definitions[name] for name in new if "type" in definitions[name]["properties"]}
+        common = _common(places[next(iter(typed))], typed) if len(typed) > 1 else None
+        if common:
+            found[common.heading] = common
+        for name, at in places.items():
+            if name in found:
+                for heading in {name, found[name].within or name}:
+                    found[heading].also.append(at)
+                continue
+            kind = definitions[name]["title"] if len(places) > 1 else ""
+            found[name] = _section(at, kind, definitions[name], common if name in typed else None)
+        for name, at in new.items():
+            _walk(at, definitions[name]["properties"], definitions, found)
+
+
+def _section(path: str, kind: str, mapping: Schema, common: Section | None = None) -> Section:
+    shared: Collection[str] = common.keys if common else ()
+    keys = {name: node for name, node in mapping["properties"].items() if name not in shared}
+    about = mapping["description"].replace("``", "`")
+    return Section(path, kind, about, keys, frozenset(mapping.get("required", ())), common.heading if common else "")
+
+
+def _common(path: str, kinds: dict[str, Schema]) -> Section:
+    """Return a section of the keys that all ``kinds`` have, ``type`` with the kinds' names."""
+    first, *others = kinds.values()
+    names = [kind["title"] for kind in kinds.values()]
+    keys: dict[str, Schema] = {"type": {"type": "string", "x-names": names, "description": "the kind"}}
+    for name, node in first["properties"].items():
+        if all(other["properties"].get(name) == node for other in others):
+            keys[name] = node
+    return Section(path, "", "One of the kinds below. All of them have these keys:", keys, frozenset(first["required"]))
+
+
+def _mappings(node: Schema, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the definition of each mapping that a value can hold, by name, and the path at which it then stands."""
+    if "$ref" in node:
+        yield definition(node["$ref"]), path
+    for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        yield from _mappings(choice, path)
+    if "items" in node:
+        yield from _mappings(node["items"], f"{path}[]")

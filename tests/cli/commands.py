@@ -1,0 +1,48 @@
+"""The command line, called within the tests' own process: starting another takes a second, and tells no more.
+
+What a process alone shows (its streams, encodings, signals, hash seed) is tested with real ones: see ``process``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+from ipusim import cli
+
+
+def ipusim(*words, cwd=None, columns="120"):
+    """Call the command with words of a command line; return what it printed, and its exit code, as a process does.
+
+    Without ``columns`` it prints as to a pipe. Warnings are errors here as in every test.
+    """
+    streams = {"stdout": io.StringIO(), "stderr": io.StringIO()}
+    arguments = ["ipusim", *(os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words)]
+    with contextlib.ExitStack() as around:
+        around.enter_context(mock.patch.dict(os.environ))
+        os.environ.pop("COLUMNS", None)
+        if columns:
+            os.environ["COLUMNS"] = columns
+        around.enter_context(mock.patch.object(sys, "argv", arguments))
+        around.enter_context(contextlib.redirect_stdout(streams["stdout"]))
+        around.enter_context(contextlib.redirect_stderr(streams["stderr"]))
+        around.enter_context(contextlib.chdir(cwd or Path.cwd()))
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess(arguments, code, *(stream.getvalue() for stream in streams.values()))
+
+
+def process(*words, environment=None, **options):
+    """Run the command in a process of its own, in which warnings are errors."""
+    command = [sys.executable, "-W", "error", "-m", "ipusim", *words]
+    return subprocess.run(
+        command, capture_output=True, check=False, env={**os.environ, **(environment or {})}, **options
+    )

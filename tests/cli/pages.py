@@ -1,0 +1,30 @@
+"""The pages that the repository shows its readers, and the blocks in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: Every page as text, by its path from the top.
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for folder, pattern in ((ROOT, "README.md"), (ROOT, "[a-z]*/README.md"), (ROOT / "reports", "*.md"))
+    for path in sorted(folder.glob(pattern))
+}
+
+
+def all_blocks(text):
+    """Return language and content of every block of a page."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def blocks(text, language):
+    """Return the blocks of a page that are in a language."""
+    return [content for name, content in all_blocks(text) if name == language]
+
+
+def commands(text):
+    """Return the command lines that a page shows, each on one line."""
+    lines = re.sub(r" \\\n +", " ", "".join(blocks(text, "console"))).splitlines()
+    return [line.removeprefix("$ ") for line in lines]

@@ -1,0 +1,120 @@
+"""What `python -m reports` makes is what the folder holds, and what its pages say is so."""
+
+from __future__ import annotations
+
+import shlex
+
+import jsonschema
+import matplotlib.image
+import numpy as np
+import pytest
+
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
+from reports.__main__ import ROOT, main
+from reports.gallery import GALLERY, Picture, gallery_page
+from reports.scenario_keys import sections
+from reports.scenario_page import example, values_in_use
+from tests.cli.commands import ipusim
+from tests.cli.pages import PAGES, blocks, commands
+
+REPORTS = ROOT / "reports"
+PICTURES = {each.scenario: each for each in GALLERY}
+
+
+def assert_same_picture(made, name):
+    """Hold that a picture is the folder's of that name, but for how the fonts of this machine are smoothed."""
+    new, kept = (matplotlib.image.imread(file) for file in (made, REPORTS / name))
+    assert new.shape == kept.shape
+    assert np.abs(new - kept).mean() < 0.005
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_of_the_gallery_is_as_its_scenario_runs_now(name, tmp_path):
+    made = tmp_path / "made.png"
+    made.write_bytes(PICTURES[name].draw())
+    assert_same_picture(made, f"{name}.png")
+
+
+def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
+    main(tmp_path)
+    made = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")}
+    pages = [name for name in made if name.endswith(".md")]
+    assert len(pages) >= 5
+    for name in pages:
+        assert (tmp_path / name).read_text() == (REPORTS / name).read_text(), "run python -m reports"
+    zooms = [name for name in made if "tutorial-" in name]
+    assert len(zooms) == 3
+    for name in zooms:
+        assert_same_picture(tmp_path / name, name)
+
+
+def test_every_scenario_is_in_the_gallery_once():
+    assert sorted(each.scenario for each in GALLERY) == sorted(
+        path.stem for path in (ROOT / "scenarios").glob("*.yaml")
+    )
+
+
+@pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus"])
+def test_the_command_under_a_picture_makes_it(name, workspace):
+    """One of each kind of picture."""
+    picture = PICTURES[name]
+    _, *words = shlex.split(picture.command)
+    done = ipusim(*words, cwd=workspace)
+    assert done.returncode == 0, done.stderr
+    assert_same_picture(workspace / "reports" / name / picture.file, f"{name}.png")
+    if name == "recomputation":
+        assert (workspace / "reports" / name / picture.file).read_bytes() == picture.draw(), "not the same bytes twice"
+
+
+def test_the_gallery_shows_the_commands_as_they_are():
+    assert commands(gallery_page()) == [each.command for each in GALLERY]
+
+
+@pytest.mark.parametrize("picture", GALLERY, ids=lambda each: each.scenario)
+def test_what_the_gallery_changes_is_accepted(picture, workspace):
+    load_job(workspace / "scenarios" / f"{picture.scenario}.yaml", [*picture.changes, "numerics=off"])
+
+
+def test_every_key_of_the_schema_has_its_row():
+    """A row for each property of each mapping, but for those that all kinds share, which stand once."""
+    schema = json_schema()
+    mappings = {"": schema, **schema["$defs"]}
+    found = sections(schema)
+    assert set(mappings) <= set(found)
+    for name, mapping in mappings.items():
+        above = next((each.keys for each in found.values() if each.heading == found[name].within), {})
+        assert {*found[name].keys, *above} == set(mapping["properties"])
+    text = PAGES["reports/scenario.md"]
+    assert text.count("\n| `") == sum(len(section.keys) for section in found.values())
+    for section in found.values():
+        assert f"# {section.heading}\n" in text
+
+
+def test_every_example_is_what_the_key_takes():
+    schema = json_schema()
+    values = values_in_use()
+    examples = 0
+    for section in sections(schema).values():
+        for key, node in section.keys.items():
+            allowed = {"$defs": schema["$defs"], **node}
+            value = example(section, key, values, schema["$defs"])
+            jsonschema.Draft202012Validator(allowed).validate(value)
+            examples += 1
+    assert examples > 150
+
+
+def test_the_schema_is_written_and_named_as_the_page_says(workspace):
+    text = PAGES["reports/scenario.md"]
+    (command,) = commands(text)
+    command, _, file = command.partition(" > ")
+    done = ipusim(*shlex.split(command)[1:], cwd=workspace, columns=None)
+    (workspace / file).write_text(done.stdout)
+    (scenario,) = blocks(text, "yaml")
+    assert scenario.startswith(f"# yaml-language-server: $schema={file}\n")
+    (workspace / "mine.yaml").write_text(scenario)
+    experiment = load_job(workspace / "mine.yaml")
+    assert experiment.executions == 1
+    assert experiment.request.description == "", "the line is the editor's"

@@ -1,0 +1,13 @@
+"""Scenarios as plain data: validated and resolved as every one is, without a YAML file where YAML is not the point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.request.request import Request
+
+
+def job_from(data, folder=Path()):
+    """Return the Job of a scenario's mapping; files that it names are relative to ``folder``."""
+    return assemble(Request.from_dict(data, name="drawn", folder=folder))
