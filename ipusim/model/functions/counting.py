@@ -9,7 +9,8 @@ are counted by the same rules:
   operands at once, whatever order it contracts them in);
 - sums, means, maxima and the like: one operation for each element read;
 - exp, log, tanh and other elementary functions: ELEMENTARY_FLOPS for each element;
-- views, indexing, joining and copying: no arithmetic;
+- views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
+  ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
 - anything else: one operation for each element written.
 
 Operands and results of every call but a change of view add to the memory traffic.
@@ -58,10 +59,10 @@ _REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trac
 _VIEWS: Final = _names(
     "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
-    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict"
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args"
 )
 _MOVES: Final = _names(
-    "concatenate_args array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
+    "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.

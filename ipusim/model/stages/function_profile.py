@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ def profile(
     is_last: bool,
     optimizer: Optimizer | None = None,
     owned: Collection[str] = (),
+    taught: Sequence[bool] = (),
     accumulator: Callable[[str, Array], np.dtype[Any]] = lambda _, variable: variable.dtype,
     summed: Summed | None = None,
 ) -> StageProfile:
@@ -45,6 +46,7 @@ def profile(
         is_last: whether no stage follows.
         optimizer: the rule of the weight update.
         owned: the variables that are counted here; others are an earlier stage's of the same IPU.
+        taught: whether each output depends on a variable; no gradient comes back for the others, such as labels.
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
@@ -66,6 +68,7 @@ def profile(
             stage.call, arrays, wanted, pulled, weights=tuple(variables.values()), itemsize=itemsize
         )
         saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
+    passing = [y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"]
     given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     work = list(counted.forward)
@@ -76,6 +79,7 @@ def profile(
         name=stage.name,
         forward=tuple(work),
         output_bytes=0 if is_last else taken,
+        label_bytes=_bytes(passing),
         parameter_bytes=weights,
         input_bytes=given,
         working_bytes=counted.touched_bytes,
