@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ipusim.study.effects import effects
 
 from ipusim.analysis.effects import effects
 from ipusim.errors import QuantityError
