@@ -13,6 +13,8 @@ from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.memory import check_memory
 from ipusim.ipu.traced import Traced
 from ipusim.model.stages.stage_options import StageOptions
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.job import Job
@@ -41,7 +43,11 @@ def job_of(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig |
 
 
 def _request(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:
-    device = config.device(arguments.mapping, find(arguments.schedule.value).pipelined, configured=configured)
+    schedule = find(arguments.schedule.value)
+    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+        shape = PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
+        check_count(0, len(schedule.offsets(shape)))
+    device = config.device(arguments.mapping, schedule.pipelined, configured=configured)
     general = config.general_options()
     tiles = config.io_tiles
     system = {
