@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).parent / "added_layer"
 
 SCENARIO = """\
@@ -37,7 +38,9 @@ stage = load_job(Path("s.yaml")).program.stages[1]
 print(stage.forward[0].flops, stage.forward[0].sram_bytes, stage.backward[3].flops, stage.stash_bytes)
 """
 )
-TABLE = BESIDE + "from ipusim.runs.request.layer_table import layer_table; print(layer_table())"
+PAGE = (
+    BESIDE + f"sys.path.append({str(ROOT)!r}); from reports.scenario_page import scenario_page; print(scenario_page())"
+)
 GRADIENTS = f"""
 {BESIDE}
 import numpy as np
@@ -108,15 +111,12 @@ def test_what_is_wrong_with_it_is_told_as_of_any_other(tmp_path: Path) -> None:
     assert keys.endswith("model.layers.3.begin: expected one of the keys name, type, start, got 'begin'")
 
 
-def test_the_docs_have_it(tmp_path: Path) -> None:
-    lines = python(TABLE, folder=tmp_path).stdout.splitlines()
-    said = "`start`: what the weights start with (a number above 0 to 8; default 1.0)"
-    assert f"| `gain` | Multiplies each element of the last axis by a weight of its own. | {said} |" in lines
-    assert [line.split("`")[1] for line in lines if line.startswith("| `")][-3:] == [
-        "softmax_cross_entropy",
-        "mean_squared_error",
-        "hinge",
-    ]
+def test_the_page_of_all_keys_has_it(tmp_path: Path) -> None:
+    page = python(PAGE, folder=tmp_path).stdout
+    layer = page.partition("### model.layers[]: gain\n")[2].partition("###")[0]
+    assert "Multiplies each element of the last axis by a weight of its own." in layer
+    assert "| `start` | number above 0 to 8 | `1.0` | what the weights start with |" in layer
+    assert "The loss of a classifier: mean over scores of how far" in page.partition("### model.layers[]: hinge\n")[2]
 
 
 def test_its_gradients_are_those_of_finite_differences(tmp_path: Path) -> None:
