@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ipusim.model.inner_sizes import inner_sizes
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
@@ -15,7 +14,7 @@ from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layer import LayerCost, inner_sizes
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
