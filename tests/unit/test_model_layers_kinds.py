@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ipusim.model.inner_sizes import inner_sizes
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
@@ -15,7 +14,7 @@ from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layer import LayerCost, inner_sizes
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -359,7 +358,10 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
 
 
 def test_supersteps_each_take_a_sync():
-    once, thrice = Work(10**9, 10**6, 10**6, 10**6), Work(10**9, 10**6, 10**6, 10**6, 4, 3)
+    once, thrice = (
+        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6),
+        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6, 4, 3),
+    )
     assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == 2 * GC200.internal_sync_cycles
     assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)
     assert work_cycles(in_turn((), 4), GC200) == 0
