@@ -222,10 +222,20 @@ def schedule(
 @app.command()
 def devices(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="print every figure that it is simulated by, with its source"),
+    ] = False,
 ) -> None:
     """List the devices of a system by id, single IPUs first, as gc-info does."""
     from ipusim.hardware.devices import device_listing
+    from ipusim.hardware.machines import find_machine
+    from ipusim.study.figures import machine_tables
 
+    if figures:
+        for table in machine_tables(find_machine(system)):
+            _print_table(table)
+        return
     typer.echo(device_listing(system))
 
 
@@ -239,9 +249,16 @@ def schema() -> None:
 
 
 @app.command()
-def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
+def check(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
+    ] = False,
+) -> None:
     """Validate a scenario without running it."""
     from ipusim.scenario.load import load_job
+    from ipusim.study.costs import cost_tables
 
     job = load_job(scenario, overrides or ())
     program = job.program
@@ -249,6 +266,9 @@ def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
         f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
         f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
+    if costs:
+        for table in cost_tables(job.costs, job.plan, program, job.system):
+            _print_table(table)
 
 
 def _print_table(table: Table) -> None:
