@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE
+from tests.places import ROOT
 from tests.price_and_run import price_and_run
 
 
@@ -303,7 +303,7 @@ def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
 
 def test_the_machine_and_the_analysis_know_nothing_of_each_other():
     """import-linter holds what stands between bars apart."""
-    contracts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(each["layers"] for each in contracts["contracts"] if each["name"] == "Imports point down")
     assert "ipusim.machine | ipusim.analysis" in layers
 

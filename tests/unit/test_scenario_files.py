@@ -15,9 +15,10 @@ from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.job import Job
 from ipusim.scenario import json_schema, load_job
 from ipusim.schedules import registry
+from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
 
-FOLDER = Path(__file__).parents[2] / "scenarios"
+FOLDER = SCENARIOS
 FILES = sorted(FOLDER.glob("*.yaml"))
 TUTORIAL = [
     "tutorial_step1_single_ipu",
