@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from ipusim import __version__
-from ipusim.errors import IpusimError, OutputError
+from ipusim.errors import IpusimError, OptionError, OutputError
 from ipusim.streams import prepare_streams
 
 if TYPE_CHECKING:
@@ -354,6 +354,11 @@ def _progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
         yield show
 
 
+def _flag(option: str) -> str:
+    """Return what an option is called here, as in ``--from``."""
+    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")
+
+
 def main() -> None:
     """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
     prepare_streams()
@@ -361,7 +366,7 @@ def main() -> None:
     try:
         app()
     except IpusimError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
