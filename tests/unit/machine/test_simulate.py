@@ -125,7 +125,8 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
     assert len(sequential.rows(SpanKind.SYNC)) == 4 * 3
     assert len(sharded.rows(SpanKind.SYNC)) == 2 * 3
     assert len(sequential.rows(SpanKind.EXCHANGE)) == len(sharded.rows(SpanKind.EXCHANGE)) == 2 * 3
-    alone = price_and_run(find("single").plan(PlanShape((0, 0), 3)), replace(prog, shape=PlanShape((0, 0), 3)), system)
+    shape = PlanShape(mapping=(0, 0), micro_batches=3)
+    alone = price_and_run(find("single").plan(shape), replace(prog, shape=shape), system)
     assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
     assert alone.makespan_cycles == 3 * 60
 

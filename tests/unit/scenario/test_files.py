@@ -13,7 +13,8 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.evaluate import evaluate
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.job import Job
-from ipusim.scenario import json_schema, load_job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
