@@ -65,8 +65,8 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     assert program.repeat_count == 10
     assert program.reduction == "SUM"
     assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
-    assert experiment.request.optimizer is not None
-    assert experiment.request.optimizer.learning_rate == 0.01
+    assert experiment.request.options.optimizer is not None
+    assert experiment.request.options.optimizer.learning_rate == 0.01
     weights = experiment.workload and {
         key: array.shape
         for index in range(len(program.stages))
