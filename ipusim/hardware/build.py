@@ -61,21 +61,10 @@ def build_system(
     QuantityError for a clock or rate that is not above zero and for a negative overhead.
     """
     machine = find_machine(name)
-    if machine.free and (overhead_ns is not None or host_rates):
-        raise DeviceError(f"copies and the host cost nothing on {name}: expected no overhead_ns and no host_rates")
+    _check_costs(machine, overhead_ns, host_rates)
     _check_stages_are_placed(mapping)
     device = _find_device(machine, mapping, ipus, select)
-    for stage, ipu in enumerate(mapping):
-        if ipu >= device.count:
-            raise DeviceError(
-                f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {device.count} IPUs: "
-                f"expected an IPU {format_numbers(device.count)}, or a larger device"
-            )
-        if ipu >= POD_IPUS:
-            raise DeviceError(
-                f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
-                f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
-            )
+    _check_ipus_are_there(name, mapping, device.count)
     order, reason = resolve_order(selection_order, mapping if devices is None else devices, pipelined)
     replicas = replication_factor(device.count, shards_of(mapping))
     return System(
@@ -92,6 +81,29 @@ def build_system(
         streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
         io_tiles=io_tiles,
     )
+
+
+def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Mapping[str, Fraction] | None) -> None:
+    """Refuse costs of copies and the host where these are free; raises DeviceError."""
+    if machine.free and (overhead_ns is not None or host_rates):
+        raise DeviceError(
+            f"copies and the host cost nothing on {machine.name}: expected no overhead_ns and no host_rates"
+        )
+
+
+def _check_ipus_are_there(name: str, mapping: Sequence[int], count: int) -> None:
+    """Refuse a stage outside the device's ``count`` IPUs, or beyond the IPU-Links of one pod."""
+    for stage, ipu in enumerate(mapping):
+        if ipu >= count:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {count} IPUs: "
+                f"expected an IPU {format_numbers(count)}, or a larger device"
+            )
+        if ipu >= POD_IPUS:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
+                f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
+            )
 
 
 def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:
