@@ -48,17 +48,15 @@ def build_system(
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
         clock_hz: tile clock, by default the generation's.
-        overhead_ns: fixed cost of a superstep that exchanges between IPUs, on a device of any size; by default that
-            of ``rates``.
+        overhead_ns: fixed cost of a superstep that exchanges between IPUs; by default those of ``rates``.
         rates: what prices passes, and what the IPUs do together.
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
         streaming: figures by attribute name of StreamingMemory, instead of the machine's.
         io_tiles: tiles of each IPU that are set aside for host copies.
 
-    Raises DeviceError for a machine, device, order or rate that does not exist, for a number of
-    IPUs that no device has (in Graphcore's words), and for a stage on an IPU outside the device;
-    QuantityError for a clock or rate that is not above zero and for a negative overhead.
+    Raises DeviceError for a machine, device, order or rate that there is not, a number of IPUs that no device has (in
+    Graphcore's words), and a stage outside the device; QuantityError for clocks and rates not above 0, overheads below.
     """
     machine = find_machine(name)
     _check_costs(machine, overhead_ns, host_rates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,12 +84,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     def write(x: float, top: float, text: str, **how: Any) -> None:
         figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
 
-    for number, line in enumerate(titles):
-        write(_EDGE, _EDGE + number * _TITLE_LINE, line, fontsize=TITLE_SIZE, fontweight="bold")
-    top = _EDGE + _TITLE_LINE * len(titles)
-    for number, line in enumerate(words):
-        write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
-    top += _LINE * len(words) + _SECONDS
+    top = _EDGE + _write_above(write, titles, words, bold=bool(fit.too_large)) + _SECONDS
     bars = left + width + _COLUMNS
     second_axis(place(left, top, width, 0.01), window, timeline.info.clock_hz, width)
     draw_brackets(place(left, top, width, _BAND), shown)
@@ -111,6 +106,16 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     _byte_axis(at_peak, highest)
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+def _write_above(write: Callable[..., None], titles: Sequence[str], words: Sequence[str], *, bold: bool) -> float:
+    """Write title and words at the top, and return the inches that they take."""
+    for number, line in enumerate(titles):
+        write(_EDGE, _EDGE + number * _TITLE_LINE, line, fontsize=TITLE_SIZE, fontweight="bold")
+    below = _TITLE_LINE * len(titles)
+    for number, line in enumerate(words):
+        write(_EDGE, _EDGE + below + number * _LINE, line, fontweight="bold" if bold else "normal")
+    return below + _LINE * len(words)
 
 
 def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:

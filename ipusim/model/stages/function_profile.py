@@ -62,12 +62,10 @@ def profile(
     arrays = [*variables.values(), *inputs]
     itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
     counted, saved = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
-    work = list(counted.forward)
-    if summed is not None:
-        work.append(_adding_up(summed, itemsize))
+    added = () if summed is None else (_adding_up(summed, itemsize),)
     found = StageProfile(
         name=stage.name,
-        forward=tuple(work),
+        forward=(*counted.forward, *added),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
