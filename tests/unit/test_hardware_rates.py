@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from ipusim.study.effects import effects
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.build import build_system
@@ -15,7 +16,6 @@ from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.model.profile import Work
 from ipusim.pricing.passes import work_cycles
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.effects import effects
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 WORK = Work(macs=10**9, flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
