@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from ipusim import __version__
-from ipusim.errors import IpusimError, OutputError
+from ipusim.errors import IpusimError, OptionError, OutputError
 from ipusim.streams import prepare_streams
 
 if TYPE_CHECKING:
@@ -223,10 +223,20 @@ def schedule(
 @app.command()
 def devices(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="print every figure that it is simulated by, with its source"),
+    ] = False,
 ) -> None:
     """List the devices of a system by id, single IPUs first, as gc-info does."""
     from ipusim.hardware.devices import device_listing
+    from ipusim.hardware.machines import find_machine
+    from ipusim.study.figures import machine_tables
 
+    if figures:
+        for table in machine_tables(find_machine(system)):
+            _print_table(table)
+        return
     typer.echo(device_listing(system))
 
 
@@ -240,9 +250,16 @@ def schema() -> None:
 
 
 @app.command()
-def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
+def check(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
+    ] = False,
+) -> None:
     """Validate a scenario without running it."""
     from ipusim.scenario.load import load_job
+    from ipusim.study.costs import cost_tables
 
     job = load_job(scenario, overrides or ())
     program = job.program
@@ -250,6 +267,9 @@ def check(scenario: ScenarioPath, overrides: Overrides = None) -> None:
         f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
         f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
+    if costs:
+        for table in cost_tables(job.costs, job.plan, program, job.system):
+            _print_table(table)
 
 
 def _print_table(table: Table) -> None:
@@ -335,6 +355,11 @@ def _progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
         yield show
 
 
+def _flag(option: str) -> str:
+    """Return what an option is called here, as in ``--from``."""
+    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")
+
+
 def main() -> None:
     """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
     prepare_streams()
@@ -342,7 +367,7 @@ def main() -> None:
     try:
         app()
     except IpusimError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

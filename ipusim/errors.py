@@ -6,9 +6,28 @@ error here keeps its whole state in positional arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class IpusimError(Exception):
     """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message."""
+
+
+class OptionError(IpusimError, ValueError):
+    """A value of an option that nothing can be made of; each door says it with its own word for the option."""
+
+    def __init__(self, option: str, text: str, *others: str) -> None:
+        """Take the option's name, and a text that has ``{}`` for each of the ``others``, names of options too."""
+        super().__init__(option, text, *others)
+
+    def told(self, word_for: Callable[[str], str] = str) -> str:
+        """Return the whole message, with ``word_for`` each option's name."""
+        option, text, *others = self.args
+        return f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}"
+
+    def __str__(self) -> str:
+        """Return the message with the names themselves."""
+        return self.told()
 
 
 class QuantityError(IpusimError, ValueError):

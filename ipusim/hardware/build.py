@@ -104,7 +104,8 @@ def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
     if machine.streaming is None:
         having = ", ".join(each.name for each in MACHINES.values() if each.streaming)
         raise DeviceError(f"{machine.name} has no Streaming Memory for remote buffers: expected one of {having}")
-    changed = replace(machine.streaming, **figures)
+    sources = {**machine.streaming.sources, **dict.fromkeys(figures, "chosen by the user")}
+    changed = replace(machine.streaming, **figures, sources=sources)
     return replace(changed, capacity_bytes=int(changed.capacity_bytes))
 
 

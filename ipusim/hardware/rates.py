@@ -9,11 +9,11 @@ a scenario, varied, fitted and printed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final, Literal
 
 from ipusim.errors import QuantityError
+from ipusim.near_names import did_you_mean
 from ipusim.units import format_rate, format_seconds
 
 #: What a rate prices: passes on an IPU, or what IPUs do together.
@@ -258,8 +258,7 @@ class Rates:
         known = [rate.attribute for rate in RATES]
         for name in values:
             if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
+                hint = did_you_mean(name, known)
                 raise QuantityError(f"unknown rate {name!r}: expected one of {', '.join(known)}{hint}")
         return replace(self, **{name: Fraction(value) for name, value in values.items()})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -23,6 +24,7 @@ class StreamingMemory:
         bytes_per_s: bandwidth of the memory, for all its IPUs together, reads and writes.
         ipu_bytes_per_s: what the link of one IPU to the memory carries.
         capacity_bytes: its size.
+        sources: for each figure where it is from, or ``assumed``.
 
     Raises QuantityError for a rate or a size that is not above zero.
     """
@@ -30,6 +32,7 @@ class StreamingMemory:
     bytes_per_s: Fraction
     ipu_bytes_per_s: Fraction
     capacity_bytes: int
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse rates that would never finish."""
@@ -42,6 +45,14 @@ class StreamingMemory:
         return min(self.ipu_bytes_per_s, self.bytes_per_s / transfers)
 
 
-#: Bandwidth: assumed, 8 GB/s for each of four IPUs; no sound figure is published. An IPU's link to the gateway is
-#: PCIe Gen4 x8, 16 GB/s each way (relay of Graphcore's BMC user guide). Size: up to 256 GB (IPU-POD datasheets).
-M2000_STREAMING: Final = StreamingMemory(Fraction(32 * 10**9), Fraction(16 * 10**9), 256 * 10**9)
+#: The Streaming Memory of an M2000, and of a Bow-2000.
+M2000_STREAMING: Final = StreamingMemory(
+    bytes_per_s=Fraction(32 * 10**9),
+    ipu_bytes_per_s=Fraction(16 * 10**9),
+    capacity_bytes=256 * 10**9,
+    sources={
+        "bytes_per_s": "assumed, 8 GB/s for each of four IPUs: no sound figure is published",
+        "ipu_bytes_per_s": "PCIe Gen4 x8 to the gateway, each way (relay of Graphcore's BMC user guide)",
+        "capacity_bytes": "up to 256 GB (IPU-POD datasheets)",
+    },
+)

@@ -147,26 +147,26 @@ class System:
             overhead_cycles=self.overhead_cycles,
             latency_cycles=self._duration(latency_ns),
             links=tuple(
-                LinkLoad(direction, byte_count, self._transfer(byte_count, direction.bytes_per_s(rates)))
+                LinkLoad(direction, byte_count, self.transfer_cycles(byte_count, direction.bytes_per_s(rates)))
                 for direction, byte_count in bytes_by_direction(routed)
             ),
         )
 
     def infeed_cycles(self, byte_count: int) -> int:
         """Return the cycles in which one IPU reads ``byte_count`` bytes from the host's buffer."""
-        return self._transfer(byte_count, self.host.infeed_bytes_per_s)
+        return self.transfer_cycles(byte_count, self.host.infeed_bytes_per_s)
 
     def outfeed_cycles(self, byte_count: int) -> int:
         """Return the cycles in which one IPU writes ``byte_count`` bytes to the host's buffer."""
-        return self._transfer(byte_count, self.host.outfeed_bytes_per_s)
+        return self.transfer_cycles(byte_count, self.host.outfeed_bytes_per_s)
 
     def host_fill_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
-        return self._transfer(byte_count, self.host.host_fill_bytes_per_s)
+        return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
-        return self._transfer(byte_count, self.host.host_drain_bytes_per_s)
+        return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)
 
     def without_io_tiles(self) -> System:
         """Return the same device with all tiles of its IPUs computing."""
@@ -194,7 +194,8 @@ class System:
         looped = self.shards == POD_IPUS
         return replace(self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped), replicas=1)
 
-    def _transfer(self, byte_count: int, bytes_per_s: Fraction) -> int:
+    def transfer_cycles(self, byte_count: int, bytes_per_s: Fraction) -> int:
+        """Return the cycles in which ``byte_count`` bytes pass at ``bytes_per_s``; 0 on the free system."""
         cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)
         return 0 if self.free else cycles
 

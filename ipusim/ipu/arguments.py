@@ -16,7 +16,6 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.stage_options import PipelineStageOptions, check_stage_options, check_update_options
 from ipusim.model.stages.function_stage import as_results
-from ipusim.pipeline.offload import no_effect_in_inference
 from ipusim.pipeline.rules import (
     check_concurrent,
     check_count_range,
@@ -53,7 +52,6 @@ class Arguments:
         replicated_optimizer_state_sharding: whether each replica stores a part of the optimizer's state.
         outfeed_loss, outfeed_mask, accumulate_outfeed, accumulate_outfeed_dtype: what the outfeed carries.
         name: the pipeline's.
-        notes: Graphcore's warnings.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
@@ -83,7 +81,6 @@ class Arguments:
     accumulate_outfeed: bool
     accumulate_outfeed_dtype: Any
     name: str
-    notes: tuple[str, ...]
 
     @property
     def training(self) -> bool:
@@ -142,8 +139,6 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     sharded = bool(
         checks.three_state("replicated_optimizer_state_sharding", given["replicated_optimizer_state_sharding"])
     )
-    ignored = no_effect_in_inference(states["offload_weight_update_variables"], sharded)
-    notes = () if training else ignored
     if training and not callable(given["optimizer_function"]):
         checks.wrong_type("optimizer_function", "a function of the last stage's outputs", given["optimizer_function"])
     if given["config"] is not None and not isinstance(given["config"], IPUConfig):
@@ -172,7 +167,6 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         accumulate_outfeed=accumulate,
         accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
         name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
-        notes=notes,
     )
 
 

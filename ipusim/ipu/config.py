@@ -195,17 +195,41 @@ class IPUConfig(Category):
             proportion(self.convolutions.poplar_options, "convolutions.poplar_options"),
         )
 
-    def system(self, mapping: Sequence[int], pipelined: bool = True) -> System:
-        """Return the device for stages on the IPUs of ``mapping``.
+    def device(self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True) -> dict[str, Any]:
+        """Return the machine and the device of it for stages on the IPUs of ``mapping``, as options of a request.
 
-        Raises ProgramError in Graphcore's words for attributes that do not go together,
-        ProgramStateError when no device is asked for, DeviceError for one that there is not.
+        Without being ``configured`` it is the smallest. Raises ProgramError in Graphcore's words for attributes that
+        do not go together, ProgramStateError when no device is asked for, DeviceError for one that there is not.
         """
         self.check()
         count, device = _single(self.auto_select_ipus, "auto_select_ipus"), _single(self.select_ipus, "select_ipus")
-        if count is None and device is None:
+        if configured and count is None and device is None:
             raise ProgramStateError("No IPU devices configured.")
-        return _build(self, mapping, pipelined, count, device)
+        needed = count or shards_of(mapping)
+        fitting = [name for name in _USUAL_MACHINES if MACHINES[name].count >= needed]
+        machine = find_machine(self.machine or (fitting or _USUAL_MACHINES[-1:])[0])
+        if count is not None and count not in machine.sizes:
+            raise DeviceError(
+                f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs for the "
+                "TensorFlow virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations."
+            )
+
+        def found(stages: Sequence[int]) -> System:
+            return build_system(
+                machine.name,
+                mapping=stages,
+                ipus=count,
+                select=device,
+                selection_order=self.selection_order.value,
+                pipelined=pipelined,
+                remote_buffers=self.device_connection.enable_remote_buffers,
+                io_tiles=self.io_tiles.num_io_tiles,
+            )
+
+        if count is not None or device is not None:  # attached to first, and then compiled for
+            replication_factor(found((0,)).count, shards_of(mapping))
+        found(mapping)
+        return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
     def check(self) -> None:
         """Refuse attributes that are wrong or do not go together; raises ProgramError, in Graphcore's words if any."""
@@ -223,38 +247,6 @@ class IPUConfig(Category):
                 "DeviceConnectionType.PRE_COMPILE"
             )
         self.wanted_io_tiles()
-
-
-def default_system(config: IPUConfig | None, mapping: Sequence[int], pipelined: bool = True) -> System:
-    """Return the configured device, or without a configuration the smallest for ``mapping``."""
-    return _build(IPUConfig(), mapping, pipelined, None, None) if config is None else config.system(mapping, pipelined)
-
-
-def _build(config: IPUConfig, mapping: Sequence[int], pipelined: bool, count: int | None, device: int | None) -> System:
-    needed = count or shards_of(mapping)
-    fitting = [name for name in _USUAL_MACHINES if MACHINES[name].count >= needed]
-    machine = find_machine(config.machine or (fitting or _USUAL_MACHINES[-1:])[0])
-    if count is not None and count not in machine.sizes:
-        raise DeviceError(
-            f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs for the "
-            "TensorFlow virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations."
-        )
-
-    def found(stages: Sequence[int]) -> System:
-        return build_system(
-            machine.name,
-            mapping=stages,
-            ipus=count,
-            select=device,
-            selection_order=config.selection_order.value,
-            pipelined=pipelined,
-            remote_buffers=config.device_connection.enable_remote_buffers,
-            io_tiles=config.io_tiles.num_io_tiles,
-        )
-
-    if count is not None or device is not None:  # attached to first, and then compiled for
-        replication_factor(found((0,)).count, shards_of(mapping))
-    return found(mapping)
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:

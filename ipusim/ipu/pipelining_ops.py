@@ -8,11 +8,12 @@ from typing import Any
 from ipusim.ipu.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
+from ipusim.ipu.feed import Feed
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.program import build
+from ipusim.ipu.request import job_of
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
 from ipusim.ipu.traced import trace
@@ -103,6 +104,7 @@ def pipeline(
     arguments = check_arguments(dict(locals()))
     refuse_what_is_not_simulated(arguments)
     traced = trace(arguments)
-    found = Pipeline(arguments, traced, build(arguments, traced, config))
+    feed = Feed(arguments)
+    found = Pipeline(arguments, traced, feed, job_of(arguments, traced, feed, config))
     found.run()
     return found

@@ -120,11 +120,6 @@ class Plan:
         """The IPUs that hold a stage, in rising order."""
         return tuple(sorted(set(self.shape.mapping)))
 
-    @property
-    def time_steps_with_work(self) -> int:
-        """The number of time-steps in which any IPU runs an operation."""
-        return len(np.unique(self.time_step))
-
     def ops(self) -> Iterator[tuple[int, int, Op]]:
         """Yield (time-step, IPU, operation) for every row, in order."""
         for time_step, ipu, kind, stage, micro_batch in self.table.tolist():
@@ -136,18 +131,6 @@ class Plan:
         for time_step, ipu, op in self.ops():
             cells.setdefault((time_step, ipu), []).append(op)
         return cells
-
-    def replace_table(self, table: npt.NDArray[np.int64]) -> Plan:
-        """Return a Plan with the same header and other operations (for experiments with orders)."""
-        return Plan(
-            self.schedule,
-            self.shape,
-            offsets=self.offsets,
-            emitted=self.emitted,
-            fifo_depths=self.fifo_depths,
-            copy_rule=self.copy_rule,
-            table=table,
-        )
 
     def edges(self) -> tuple[Edge, ...]:
         """Return the way of every tensor from step to step, crossing IPUs or not."""

@@ -87,9 +87,9 @@ def _step_copy(
     """
     crossing = traffic(program, edges, system)
     if not crossing and (plan.copy_rule is not CopyRule.EACH_STAGE or len(plan.ipus) == 1):
-        return StepCopy(edges, 0, (), 0)
+        return StepCopy(edges)
     cost = system.merged_copy(crossing)
     shares = tuple(
         LinkShare(links.setdefault(load.direction, len(links)), load.bytes, load.cycles) for load in cost.links
     )
-    return StepCopy(edges, cost.lead_cycles, shares, sum(crossing.values()))
+    return StepCopy(edges, cost.sync_cycles, cost.overhead_cycles, cost.latency_cycles, shares, sum(crossing.values()))

@@ -26,15 +26,24 @@ class StepCopy:
 
     Attributes:
         edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
-        lead_cycles: synchronisation, overhead and hop latency before the first byte; 0 without a sync.
+        sync_cycles: all IPUs of the device meet; 0 where they do not.
+        overhead_cycles: fixed cost of a superstep that exchanges between IPUs.
+        latency_cycles: hops of the longest route.
         links: what each link direction on the routes carries.
         bytes: bytes of all tensors that cross to another IPU.
     """
 
     edges: tuple[Edge, ...]
-    lead_cycles: int
-    links: tuple[LinkShare, ...]
-    bytes: int
+    sync_cycles: int = 0
+    overhead_cycles: int = 0
+    latency_cycles: int = 0
+    links: tuple[LinkShare, ...] = ()
+    bytes: int = 0
+
+    @property
+    def lead_cycles(self) -> int:
+        """Cycles from the moment that the last IPU arrives to the first byte on the links; 0 without a sync."""
+        return self.sync_cycles + self.overhead_cycles + self.latency_cycles
 
     @property
     def total_cycles(self) -> int:

@@ -21,12 +21,15 @@ integer arithmetic. Names of :class:`ipusim.hardware.rates.Rates` are rates.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.model.cost import MeasuredWork, WorkSequence
 from ipusim.model.profile import PassCost, Work
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PipelineProgram
 
 
 @dataclass(frozen=True)
@@ -49,47 +52,63 @@ class WorkCycles:
     measured: int = 0
 
     @property
+    def memory_beyond(self) -> int:
+        """Cycles of memory traffic that no arithmetic hides."""
+        return max(0, self.memory - self.matrix - self.vector)
+
+    @property
     def total(self) -> int:
         """Cycles of the whole."""
-        return self.sync + self.exchange + max(self.matrix + self.vector, self.memory) + self.measured
+        return self.sync + self.exchange + self.matrix + self.vector + self.memory_beyond + self.measured
 
 
 def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
     """Return the cycles of one pass: the sum over its layers, or the measured cycles unchanged."""
-    return sum(each.total for each in pass_terms(cost, ipu, rates))
-
-
-def pass_terms(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> list[WorkCycles]:
-    """Return the terms of each superstep of a pass in turn, or its measured cycles."""
-    if isinstance(cost, int):
-        return [WorkCycles(measured=cost)]
-    return [terms for work in cost for terms in work_terms(work, ipu, rates)]
+    return sum(leaf_cycles(leaf, ipu, rates).total for leaf in leaves(cost))
 
 
 def work_cycles(work: Work, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
     """Return the cycles of one layer's pass."""
-    return sum(each.total for each in work_terms(work, ipu, rates))
+    return pass_cycles((work,), ipu, rates)
 
 
-def work_terms(work: Work, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> list[WorkCycles]:
-    """Return the terms of the formula above of each part of a layer's pass; a layer that does nothing has none.
+def leaves(cost: PassCost) -> Iterator[Work]:
+    """Yield the works that a pass is made of, one after another, none of which is made of others."""
+    if isinstance(cost, int):
+        yield MeasuredWork(cycles=cost)
+        return
+    for work in cost:
+        if isinstance(work, WorkSequence):
+            yield from leaves(work.parts)
+        else:
+            yield work
+
+
+def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
+    """Return the terms of the formula above; work of nothing costs nothing.
 
     Elements of 8 bytes, which no IPU computes on, count as float32 in both arithmetic terms.
     """
     if isinstance(work, MeasuredWork):
-        return [WorkCycles(measured=work.cycles)]
-    if isinstance(work, WorkSequence):
-        return [terms for part in work.parts for terms in work_terms(part, ipu, rates)]
+        return WorkCycles(measured=work.cycles)
     if not (work.macs or work.flops or work.sram_bytes or work.exchange_bytes):
-        return []
+        return WorkCycles()
     tiles = ipu.tiles
     received = tiles * ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
-    return [
-        WorkCycles(
-            sync=math.ceil(work.supersteps * (ipu.internal_sync_cycles + rates.launch_cycles)),
-            exchange=math.ceil(work.exchange_bytes / received),
-            matrix=math.ceil(work.macs / (ipu.macs_per_cycle(work.itemsize) * rates.matrix_unit_share)),
-            vector=math.ceil(work.flops * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)),
-            memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
-        )
-    ]
+    return WorkCycles(
+        sync=math.ceil(work.supersteps * (ipu.internal_sync_cycles + rates.launch_cycles)),
+        exchange=math.ceil(work.exchange_bytes / received),
+        matrix=math.ceil(work.macs / (ipu.macs_per_cycle(work.itemsize) * rates.matrix_unit_share)),
+        vector=math.ceil(work.flops * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)),
+        memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
+    )
+
+
+def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
+    """Return what a pass of a stage is made of; a backward pass may run the forward pass again inside it."""
+    profile = program.stages[stage]
+    if kind != Pass.BACKWARD:
+        return (profile.forward,)
+    if not program.recomputes_inside(stage):
+        return (profile.backward,)
+    return (profile.backward, profile.forward if profile.recompute is None else profile.recompute)

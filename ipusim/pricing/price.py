@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ipusim.hardware.system import System
+from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
 from ipusim.pricing.copies import copy_costs
 from ipusim.pricing.costs import Costs, HostCosts
-from ipusim.pricing.passes import pass_cycles
+from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.pricing.streams import pass_streams, update_streams
 
 
@@ -33,18 +34,12 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
 
 
 def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage); a backward pass may run the forward pass again inside it."""
-    passes: dict[tuple[int, int], int] = {}
-    ipu, rates = system.ipu, system.rates
-    for stage, profile in enumerate(program.stages):
-        passes[Pass.FORWARD, stage] = passes[Pass.RECOMPUTE, stage] = pass_cycles(
-            profile.forward, system.ipu, system.rates
-        )
-        passes[Pass.BACKWARD, stage] = pass_cycles(profile.backward, ipu, rates)
-        if program.recomputes_inside(stage):
-            again = profile.forward if profile.recompute is None else profile.recompute
-            passes[Pass.BACKWARD, stage] += pass_cycles(again, ipu, rates)
-    return passes
+    """Return the cycles of each (pass, stage)."""
+    return {
+        (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
+        for stage in range(program.shape.stages)
+        for kind in Pass
+    }
 
 
 def _updates(plan: Plan, program: PipelineProgram, system: System) -> dict[int, int]:
@@ -54,9 +49,14 @@ def _updates(plan: Plan, program: PipelineProgram, system: System) -> dict[int, 
     """
     updates = dict.fromkeys(plan.ipus, 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        if not system.free or isinstance(profile.update, int):
+        if counts_update(profile, system):
             updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)
     return updates
+
+
+def counts_update(profile: StageProfile, system: System) -> bool:
+    """Whether a stage's weight update costs anything on ``system``."""
+    return not system.free or isinstance(profile.update, int)
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:

@@ -16,7 +16,7 @@ from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
-from ipusim.errors import OutputError
+from ipusim.errors import OptionError
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
@@ -89,21 +89,21 @@ def json_bytes(data: object) -> bytes:
 def check_picture(
     executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
 ) -> None:
-    """Refuse what no run of ``executions`` executions can show, before it is run; raises OutputError."""
-    for option, cycle in (("--from", start), ("--to", end)):
+    """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
+    for option, cycle in (("start", start), ("end", end)):
         if cycle is not None and not 0 <= cycle <= MAX_CYCLES:
-            raise OutputError(
-                f"{option}: expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
+            raise OptionError(
+                option, f"expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
             )
     if not 0 <= execution < executions:
-        raise OutputError(f"--execution: expected an execution {format_numbers(executions)}, got {show(execution)}")
+        raise OptionError("execution", f"expected an execution {format_numbers(executions)}, got {show(execution)}")
     if phase is not None and (start is not None or end is not None):
-        raise OutputError("--phase: expected either a phase or cycles --from and --to, got both")
+        raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
     words = [name.replace(" ", "-") for name in PHASES]
     if phase is not None and phase.lower().replace(" ", "-") not in words:
-        raise OutputError(f"--phase: expected {', '.join(words[:-1])} or {words[-1]}, got {phase!r}")
+        raise OptionError("phase", f"expected {', '.join(words[:-1])} or {words[-1]}, got {phase!r}")
     if start is not None and end is not None and start >= end:
-        raise OutputError(f"--from: expected a cycle before --to {end}, got {start}")
+        raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
 
 
 def picture_window(
@@ -111,21 +111,21 @@ def picture_window(
 ) -> Window:
     """Return what the picture of a run shows: a phase, the given cycles, or one execution with its weight update.
 
-    Raises OutputError for a window outside the run, a phase that the execution
-    has not, an execution that the run has not, and for both cycles and a phase.
+    Raises OutputError for a window outside the run and a phase that the execution has not, and
+    OptionError for an execution that the run has not, and for both cycles and a phase.
     """
     check_picture(timeline.info.executions, start, end, phase, execution)
     return part_window(timeline, start, end, phase, execution)
 
 
 def check_trace_format(name: str) -> None:
-    """Refuse a format of trace files that there is not; raises OutputError."""
+    """Refuse a format of trace files that there is not; raises OptionError."""
     if name not in _TRACES:
-        raise OutputError(f"--trace-format: expected {' or '.join(_TRACES)}, got {name!r}")
+        raise OptionError("trace_format", f"expected {' or '.join(_TRACES)}, got {name!r}")
 
 
 def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]:
-    """Return name and content of the trace file of a run; raises OutputError for a format that there is not."""
+    """Return name and content of the trace file of a run; raises OptionError for a format that there is not."""
     check_trace_format(trace_format)
     timeline, system = result.timeline, result.job.system
     memory = [
@@ -172,9 +172,9 @@ def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dic
 
 
 def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
-    """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OutputError for another suffix."""
+    """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OptionError for another suffix."""
     if suffix.lower() not in _PICTURES:
-        raise OutputError(f"--out: expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
+        raise OptionError("out", f"expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
     title = default_title(timeline, shown)
     return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from ipusim.errors import CountError, ProgramError
+from ipusim.errors import CountError, OptionError
 from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
@@ -29,7 +29,8 @@ def plan_for(
     Concurrent stages share a place: ``0,1+2,3``.
 
     Raises ProgramError for a schedule, mapping or number of stages that do not
-    fit, and CountError, with the nearest legal counts, for the count.
+    fit, CountError, with the nearest legal counts, for the count, and OptionError for
+    a mapping that is none and for more than a grid can show.
     """
     found = find(schedule)
     ipus, sizes = _mapping(mapping, stages, schedule)
@@ -39,9 +40,10 @@ def plan_for(
     overlap = len(found.offsets(shape))
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
-        raise CountError(
-            f"--count: expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
-            f"got {show(count)} x {shape.steps}"
+        raise OptionError(
+            "count",
+            f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
+            f"got {show(count)} x {shape.steps}",
         )
     try:
         return found.plan(replace(shape, micro_batches=count))
@@ -56,11 +58,11 @@ def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple
         return ((0,) * len(ipus) if schedule.lower() == "single" else ipus), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
-        raise ProgramError(
-            f"--mapping: expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {show(text)}"
+        raise OptionError(
+            "mapping", f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {show(text)}"
         )
-    if len(words) > _MOST_STAGES:  # as for --stages
-        raise ProgramError(f"--mapping: expected at most {_MOST_STAGES} stages, got {len(words)}")
+    if len(words) > _MOST_STAGES:  # as for a number of stages
+        raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
     places = text.count(",") + 1
     if stages is not None:
         check_mapping(places, stages)

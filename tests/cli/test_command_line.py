@@ -14,12 +14,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
+from tests.grids import parse_grid
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from statistics import fmean
 
 import pytest
 
 from ipusim.cli import app
-from ipusim.runs.execute import execute
 from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
 from reports.scenario_keys import sections
@@ -156,21 +158,29 @@ def test_keys_that_the_page_of_scenarios_names_exist():
     assert set(named) <= known
 
 
-def test_the_losses_that_the_readme_names():
+def test_the_first_command_gives_the_losses_that_the_readme_names(workspace):
+    command = blocks(README, "bash")[0].partition(".venv/bin/ipusim ")[2]
+    done = ipusim(*shlex.split(command), cwd=workspace)
+    assert done.returncode == 0, done.stderr
+    picture = re.search(r"The trace is in `(.+?)`", README).group(1)
+    assert (workspace / picture).exists()
+    with (workspace / picture).with_name("losses.csv").open() as file:
+        rows = [(int(row["step"]), float(row["loss"])) for row in csv.DictReader(file)]
     first, last = re.findall(r"mean loss falls from ([\d.]+) in the first step to ([\d.]+) in the tenth", README)[0]
-    learning = execute(load_job(ROOT / "scenarios" / "tutorial_step3_pipelining.yaml")).learning
-    assert round(learning.mean_loss(0), 2) == float(first)
-    assert round(learning.mean_loss(9), 3) == float(last)
-    assert round(learning.constant_loss, 2) == 2.30
+    for step, named in ((0, first), (9, last)):
+        digits = len(named.partition(".")[2])
+        assert round(fmean(loss for at, loss in rows if at == step), digits) == float(named)
+    learning = json.loads((workspace / picture).with_name("summary.json").read_text())["learning"]
+    assert f"best constant predictor has {learning['constant_predictor_loss']:.2f}" in " ".join(README.split())
 
 
 def test_the_page_of_the_package_names_every_room_in_the_order_of_the_contract():
     page = PAGES["ipusim/README.md"]
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
     layers = [re.findall(r"ipusim\.(\w+)", layer) for layer in contract["layers"]]
-    ordered = [name for layer in layers for name in layer if name != "__main__"]
+    ordered = list(dict.fromkeys(name for layer in layers for name in layer if name != "__main__"))
     table = page.split("| room | what it knows |")[1].split("\n\n")[0]
-    rooms = re.findall(r"`(\w+)(?:/|\.py)`", table.replace("`SimPy`", ""))
+    rooms = re.findall(r"`(\w+)(?:/|\.py)`", table)
     assert rooms == ordered
     package = ROOT / "ipusim"
     there = {path.parent.name for path in package.glob("*/__init__.py")} | {path.stem for path in package.glob("*.py")}

@@ -58,12 +58,15 @@ def test_every_scenario_is_in_the_gallery_once():
 
 
 @pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus"])
-def test_the_command_under_a_picture_makes_it_to_the_byte(name, workspace):
+def test_the_command_under_a_picture_makes_it(name, workspace):
+    """One of each kind of picture."""
     picture = PICTURES[name]
     _, *words = shlex.split(picture.command)
     done = ipusim(*words, cwd=workspace)
     assert done.returncode == 0, done.stderr
-    assert (workspace / "reports" / name / picture.file).read_bytes() == picture.draw()
+    assert_same_picture(workspace / "reports" / name / picture.file, f"{name}.png")
+    if name == "recomputation":
+        assert (workspace / "reports" / name / picture.file).read_bytes() == picture.draw(), "not the same bytes twice"
 
 
 def test_the_gallery_shows_the_commands_as_they_are():

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
+from tests.grids import parse_grid
 
 CASES = {
     "grouped_2_stages_count_4_recomputation": (

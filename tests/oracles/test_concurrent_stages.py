@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from ipusim.pipeline.check import violations
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
-from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
+from tests.compiler_order import order_violations
+from tests.grids import parse_grid
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
 ALL = ". F1.0 . F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 F1.4 B1.3 F1.5 B1.4 . B1.5 . . ."

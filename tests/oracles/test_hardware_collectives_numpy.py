@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS
-from ipusim.hardware.collectives.cost import collective_cost, concurrent_cost
+from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.plan import CollectivePlan
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
+from tests.collectives import collective_cost
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.residual import Residual
@@ -30,6 +30,7 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
+from tests.networks import split
 from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, SEED = 2, 12, 2, 11

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.collectives.choose import ALGORITHMS
-from ipusim.hardware.collectives.cost import collective_cost
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
 from ipusim.pipeline.holders import Holder
@@ -17,6 +16,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
+from tests.collectives import collective_cost
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}

@@ -16,13 +16,14 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
+from tests.networks import split
 from tests.price_and_run import price_and_run
 
 BATCH, COUNT, EXECUTIONS, CLASSES = 3, 24, 2, 4

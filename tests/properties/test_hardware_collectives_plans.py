@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.hardware.build import build_system
-from ipusim.hardware.collectives.check import check_plan
 from ipusim.hardware.collectives.choose import ALGORITHMS, fastest
-from ipusim.hardware.collectives.cost import collective_cost, concurrent_cost
+from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.plan import CollectivePlan
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
+from tests.collectives import check_plan, collective_cost
 
 #: Useful bytes per second of the links of each channel, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)

@@ -13,13 +13,14 @@ from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.pricing.passes import pass_cycles, work_cycles
+from tests.networks import split
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(

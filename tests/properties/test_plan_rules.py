@@ -11,6 +11,7 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
+from tests.grids import with_table
 
 F, B, R = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE
 
@@ -30,7 +31,7 @@ def plans(draw):
     for _ in range(draw(st.integers(0, 4))):
         column = draw(st.integers(0, 4))
         table[draw(st.integers(0, len(table) - 1)), column] = draw(st.integers(0, highest[column]))
-    return plan.replace_table(table)
+    return with_table(plan, table)
 
 
 def needs(shape, op):

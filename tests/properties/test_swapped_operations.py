@@ -27,8 +27,9 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
+from tests.compiler_order import order_violations
+from tests.grids import with_table
 from tests.price_and_run import price_and_run
 
 PLANS = [
@@ -70,7 +71,7 @@ def test_every_swap_is_noticed(schedule, shape):
     for first, second in combinations(range(len(plan.table)), 2):
         table = plan.table.copy()
         table[[first, second], 2:] = table[[second, first], 2:]
-        swapped = plan.replace_table(table)
+        swapped = with_table(plan, table)
         found = {violation.rule for violation in violations(swapped)}
         label = f"rows {first} and {second}"
         if found & {"dependency", "placement"}:

@@ -9,9 +9,8 @@ import pytest
 
 from ipusim.errors import DeviceError, ModelError, PlanError, QuantityError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.collectives.check import check_plan
-from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce, replica_groups
-from ipusim.hardware.collectives.cost import CollectiveCost, collective_cost, concurrent_cost
+from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce
+from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.plan import CollectivePlan, Transfer
@@ -19,6 +18,7 @@ from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, r
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from tests.collectives import check_plan, collective_cost, replica_groups
 
 
 def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:

@@ -9,14 +9,13 @@ import pytest
 from ipusim.errors import DeviceError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce
-from ipusim.hardware.collectives.check import check_plan
-from ipusim.hardware.collectives.choose import fastest_all_reduce, replica_groups
-from ipusim.hardware.collectives.cost import collective_cost
+from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
+from tests.collectives import check_plan, collective_cost, replica_groups
 
 
 def labels(pods: PodRing, source: int, target: int) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ipusim.study.effects import effects
 
+from ipusim.analysis.effects import effects
 from ipusim.errors import QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200

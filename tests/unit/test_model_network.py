@@ -9,7 +9,7 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.layers.network import NamedLayer, Network, split
+from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.python_layer import PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.profile import Work
@@ -17,6 +17,7 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pricing.passes import pass_cycles, work_cycles
+from tests.networks import split
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
 
@@ -53,33 +54,6 @@ def test_split_cuts_before_each_named_layer():
     assert split(network(), []) == (NAMES,)
     assert split(network(), ["dense32"]) == (NAMES[:2], NAMES[2:])
     assert split(network(), ["dense64", "cel"]) == (NAMES[:1], NAMES[1:4], NAMES[4:])
-
-
-@pytest.mark.parametrize(
-    ("splits", "text"),
-    [
-        (
-            ["dense23"],
-            "split at 'dense23': no layer has that name; did you mean 'dense32'? "
-            "(the layers are flatten, dense64, dense32, logits, cel)",
-        ),
-        (
-            ["zzz"],
-            "split at 'zzz': no layer has that name (the layers are flatten, dense64, dense32, logits, cel)",
-        ),
-        (["flatten"], "split at 'flatten', the first layer, would leave the first stage empty: start later"),
-        (["cel", "cel"], "split at 'cel' is listed twice and would leave a stage empty: name it once"),
-        (
-            ["logits", "dense64"],
-            "split at 'dense64' is listed after 'logits' but stands before it in the network: "
-            "list splits in the order of the layers, flatten, dense64, dense32, logits, cel",
-        ),
-    ],
-)
-def test_split_errors_by_their_text(splits, text):
-    with pytest.raises(ModelError) as caught:
-        split(network(), splits)
-    assert str(caught.value) == text
 
 
 def test_build_stages_wants_all_layers_in_order():

@@ -7,12 +7,13 @@ import pytest
 
 from ipusim.errors import PlanError
 from ipusim.pipeline.check import check, violations
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.order import order_violations
 from ipusim.schedules.registry import find
+from tests.compiler_order import order_violations
+from tests.grids import parse_grid, with_table
 
 PLAN = find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4))
 
@@ -67,7 +68,7 @@ def test_a_stage_program_runs_once_in_a_time_step():
     table = PLAN.table.copy()
     first = np.flatnonzero((PLAN.kind == Pass.FORWARD) & (PLAN.stage == 0))[0]
     table[first, 0] = 1
-    rules = {violation.rule for violation in violations(PLAN.replace_table(table))}
+    rules = {violation.rule for violation in violations(with_table(PLAN, table))}
     assert "repeat" in rules
 
 
@@ -75,7 +76,7 @@ def test_more_micro_batches_than_the_fifo_holds():
     plan = find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4))
     table = plan.table.copy()
     table[(plan.kind == Pass.FORWARD) & (plan.stage == 0), 0] = np.arange(4)
-    rules = {violation.rule for violation in violations(plan.replace_table(table))}
+    rules = {violation.rule for violation in violations(with_table(plan, table))}
     assert rules == {"memory"}
 
 
@@ -92,7 +93,7 @@ def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
 def test_outside_the_emitted_time_steps():
     table = PLAN.table.copy()
     table[-1, 0] = PLAN.emitted
-    assert "range" in {violation.rule for violation in violations(PLAN.replace_table(table))}
+    assert "range" in {violation.rule for violation in violations(with_table(PLAN, table))}
 
 
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "sharded"])
@@ -107,7 +108,7 @@ def test_order_within_a_time_step():
     table = PLAN.table.copy()
     cell = np.flatnonzero((PLAN.time_step == 3) & (PLAN.ipu == 0))
     table[cell] = table[cell[::-1]]
-    swapped = PLAN.replace_table(table)
+    swapped = with_table(PLAN, table)
     assert {violation.rule for violation in violations(swapped)} == {"memory"}
     assert [str(violation) for violation in order_violations(swapped)] == [
         "time-step 3, IPU 0: B0.0 runs too late in its time-step: backward goes before forward, recomputation last"
@@ -163,4 +164,4 @@ def test_an_operation_on_an_ipu_without_a_stage_is_shown():
     table = PLAN.table.copy()
     table[0, 1] = 5
     with pytest.raises(PlanError, match=r"F0\.0  <-- ERROR HERE: F0\.0 runs on IPU 5, but its stage lives on IPU 0"):
-        check(PLAN.replace_table(table))
+        check(with_table(PLAN, table))

@@ -34,7 +34,7 @@ def test_a_run_records_no_more_spans_than_were_told_and_not_far_fewer(name):
     experiment = load_job(SCENARIOS / f"{name}.yaml", KINDS[name])
     result = execute(experiment)
     costs = experiment.costs
-    told = most_spans(result.plan, experiment.system, costs, experiment.executions)
+    told = most_spans(result.job.plan, experiment.system, costs, experiment.executions)
     assert len(result.timeline.start) <= told <= 1.5 * len(result.timeline.start)
 
 
@@ -53,7 +53,7 @@ pipeline:
     result = execute(experiment)
     costs = experiment.costs
     assert costs.pass_streams
-    told = most_spans(result.plan, experiment.system, costs, 1)
+    told = most_spans(result.job.plan, experiment.system, costs, 1)
     assert len(result.timeline.start) <= told <= 2 * len(result.timeline.start)
 
 

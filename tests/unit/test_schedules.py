@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from ipusim.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
-from ipusim.pipeline.grid import format_grid, parse_grid
+from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.plan import CopyRule, Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts, recomputation
 from ipusim.schedules import registry
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import Schedule, find
+from tests.grids import parse_grid, time_steps_with_work
 
 ALSO_CALLED = (
     " This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "
@@ -30,11 +31,11 @@ def test_time_steps_of_training(stages, rounds):
     mapping, count = tuple(range(stages)), 2 * stages * rounds
     shape = PlanShape(mapping=mapping, micro_batches=count)
     grouped, interleaved, sequential = (find(name).plan(shape) for name in ("grouped", "interleaved", "sequential"))
-    assert grouped.time_steps_with_work == count + 2 * stages - 1
+    assert time_steps_with_work(grouped) == count + 2 * stages - 1
     assert grouped.emitted == count + 2 * stages
-    assert interleaved.time_steps_with_work == 2 * count + 2 * (stages - 1)
+    assert time_steps_with_work(interleaved) == 2 * count + 2 * (stages - 1)
     assert interleaved.emitted == 2 * count + 2 * stages
-    assert sequential.time_steps_with_work == sequential.emitted == 2 * stages * count
+    assert time_steps_with_work(sequential) == sequential.emitted == 2 * stages * count
     assert grouped.offsets == tuple(range(2 * stages))
     assert interleaved.offsets == tuple(range(0, 2 * stages, 2))
     assert sequential.offsets == (0,)
@@ -44,7 +45,7 @@ def test_time_steps_of_training(stages, rounds):
 @pytest.mark.parametrize("name", ["grouped", "interleaved"])
 def test_time_steps_of_inference(stages, name):
     plan = find(name).plan(PlanShape(mapping=tuple(range(stages)), micro_batches=3 * stages, training=False))
-    assert plan.time_steps_with_work == 3 * stages + stages - 1
+    assert time_steps_with_work(plan) == 3 * stages + stages - 1
     assert plan.emitted == 3 * stages + stages
     assert plan.fifo_depths == ()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ipusim.errors import DeviceError
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce, by_pod
 from ipusim.hardware.collectives.bidirectional import (
     bidirectional_all_gather,
@@ -36,21 +35,6 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
 }
 
 
-def replica_groups(count: int, replicas: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each IPU of a replica the logical IPUs that hold the same stages, replica by replica.
-
-    Replica r of a device of ``count`` IPUs is its r-th part, in logical order.
-    Raises DeviceError when the replicas do not divide the IPUs.
-
-    >>> replica_groups(8, 4)
-    ((0, 2, 4, 6), (1, 3, 5, 7))
-    """
-    if replicas < 1 or count % replicas:
-        raise DeviceError(f"expected a number of replicas that divides {count} IPUs, got {replicas}")
-    size = count // replicas
-    return tuple(tuple(range(ipu, count, size)) for ipu in range(size))
-
-
 def fastest(
     operation: Operation, system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
 ) -> tuple[tuple[CollectivePlan, ...], CollectiveCost]:
@@ -59,7 +43,7 @@ def fastest(
     Arguments:
         operation: a key of :data:`ALGORITHMS`.
         system: the device.
-        groups: participants of each collective, such as :func:`replica_groups`.
+        groups: participants of each collective.
         elements: the length of the buffers of each group.
         itemsize: bytes of an element.
 

@@ -92,14 +92,6 @@ class CollectiveCost:
         return tuple(sorted(carried.items()))
 
 
-def collective_cost(system: System, plan: CollectivePlan) -> CollectiveCost:
-    """Return what ``plan`` costs on ``system``'s links when nothing else uses them.
-
-    Raises DeviceError for participants that the system does not have.
-    """
-    return concurrent_cost(system, [plan])
-
-
 def concurrent_cost(system: System, plans: Sequence[CollectivePlan]) -> CollectiveCost:
     """Return what ``plans`` cost on ``system``'s links when all run at the same time, round by round together.
 

@@ -1,16 +1,14 @@
-"""A network: named layers whose shapes fit, and how it is cut into computational stages."""
+"""A network: named layers whose shapes fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Generic
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape
-from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -98,32 +96,3 @@ class Network:
         """The names of the layers in order, the loss last."""
         names = tuple(named.name for named in self.layers)
         return names if self.loss is None else (*names, self.loss.name)
-
-
-def split(network: Network, splits: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Cut the network before each layer named in ``splits``; return the layer names of each stage.
-
-    Each name is the first layer of the next stage, so k names give k + 1 stages.
-    Raises ModelError for a name that is no layer, for names out of order or named
-    twice, and for the first layer, which would leave the first stage empty.
-    """
-    names = network.names
-    cuts = [_position(name, names) for name in splits]
-    if 0 in cuts:
-        raise ModelError(f"split at {names[0]!r}, the first layer, would leave the first stage empty: start later")
-    for (before, name), (cut, next_cut) in zip(pairwise(splits), pairwise(cuts), strict=True):
-        if cut == next_cut:
-            raise ModelError(f"split at {name!r} is listed twice and would leave a stage empty: name it once")
-        if cut > next_cut:
-            raise ModelError(
-                f"split at {name!r} is listed after {before!r} but stands before it in the network: "
-                f"list splits in the order of the layers, {', '.join(names)}"
-            )
-    return tuple(names[start:end] for start, end in pairwise([0, *cuts, len(names)]))
-
-
-def _position(name: str, names: tuple[str, ...]) -> int:
-    if name in names:
-        return names.index(name)
-    hint = did_you_mean(name, names, quoted=True)
-    raise ModelError(f"split at {name!r}: no layer has that name{hint} (the layers are {', '.join(names)})")

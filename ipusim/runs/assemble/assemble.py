@@ -108,7 +108,7 @@ def _content(
     """Return what the stages cost and compute, with their operations in the parts that options ask for."""
     shape = placed.plan.shape
     if request.functions is not None:
-        content = request.functions.content(shape, placed.system, placed.offload)
+        content = request.functions.content(placed.system, placed.offload)
     elif layers is None:
         return timed_content(options, planned, training)
     else:

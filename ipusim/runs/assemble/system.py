@@ -195,15 +195,15 @@ def resolve_plan(scenario: Options, shape: PlanShape, findings: Findings) -> Pla
         overlap = len(schedule.offsets(shape))
         counts = one_of([str(count) for count in nearest_counts(shape.micro_batches, overlap, shape.overlapped_io)])
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
-        findings.add(("pipeline", "gradient_accumulation_count"), text)
+        findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         by_schedule = shape.overlapped_io or (shape.serialization > 1 and schedule.name != "sequential")
         place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
-        findings.add(place, str(error))
+        findings.add(place, str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
         place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
-        findings.add(place, str(error) + remedy)
+        findings.add(place, str(error) + remedy, error)
     except PlanError as error:  # of a schedule of one's own
-        findings.add(("pipeline", "schedule"), str(error))
+        findings.add(("pipeline", "schedule"), str(error), error)
     return None

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from ipusim.hardware.system import System
 from ipusim.pipeline.offload import Offload
-from ipusim.pipeline.program import PlanShape
 from ipusim.runs.content import Content
 
 
@@ -25,7 +24,7 @@ class Functions(Protocol):
     def training(self) -> bool:
         """Whether they train."""
 
-    def content(self, shape: PlanShape, system: System, offload: Offload) -> Content:
+    def content(self, system: System, offload: Offload) -> Content:
         """Return what they cost and compute on ``system``.
 
         Raises an IpusimError for what does not go with it.

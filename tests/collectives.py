@@ -1,4 +1,6 @@
-"""Whether a plan computes what it says, found by following every element and not by knowing the algorithm.
+"""Collectives as tests see them: whether a plan computes what it says, for whom it is, what it costs alone.
+
+What a plan computes is found by following every element and not by knowing the algorithm.
 
 Buffers are cut wherever any transfer begins or ends, and each piece carries the
 list of who put what into it. Nothing here looks at how a plan was made.
@@ -9,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ipusim.errors import PlanError
+from ipusim.errors import DeviceError, PlanError
+from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.system import System
 
 #: What a piece of a buffer holds: how often the piece at a place of a participant's first buffer is in it.
 Content = Counter[tuple[int, int]]
@@ -118,3 +122,26 @@ def _text(content: Content) -> str:
         return "nothing"
     parts = ((f"{count} x " if count > 1 else "", place, rank) for (rank, place), count in sorted(content.items()))
     return " + ".join(f"{times}element {place} of participant {rank}" for times, place, rank in parts)
+
+
+def replica_groups(count: int, replicas: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each IPU of a replica the logical IPUs that hold the same stages, replica by replica.
+
+    Replica r of a device of ``count`` IPUs is its r-th part, in logical order.
+    Raises DeviceError when the replicas do not divide the IPUs.
+
+    >>> replica_groups(8, 4)
+    ((0, 2, 4, 6), (1, 3, 5, 7))
+    """
+    if replicas < 1 or count % replicas:
+        raise DeviceError(f"expected a number of replicas that divides {count} IPUs, got {replicas}")
+    size = count // replicas
+    return tuple(tuple(range(ipu, count, size)) for ipu in range(size))
+
+
+def collective_cost(system: System, plan: CollectivePlan) -> CollectiveCost:
+    """Return what ``plan`` costs on ``system``'s links when nothing else uses them.
+
+    Raises DeviceError for participants that the system does not have.
+    """
+    return concurrent_cost(system, [plan])

@@ -1,0 +1,190 @@
+"""Traced stages as a Request has them: what they cost and compute, on which system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.hardware.system import System
+from ipusim.ipu import checks
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.feed import Feed
+from ipusim.ipu.optimizers import Variable
+from ipusim.ipu.traced import Traced
+from ipusim.model.layers.layer import Array
+from ipusim.model.profile import StageProfile
+from ipusim.model.stages.function_profile import Summed, profile
+from ipusim.model.workload import Workload
+from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.program import Outfeed
+from ipusim.runs.content import Content
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunctions:
+    """Stages that are Python functions, tried on their first micro-batch.
+
+    Attributes:
+        arguments: what was asked for.
+        traced: the stages.
+        feed: their micro-batches, which go on from run to run.
+    """
+
+    arguments: Arguments
+    traced: Traced
+    feed: Feed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each computational stage; concurrent ones have one."""
+        return tuple(f"{self.arguments.name}_stage_{place}" for place in range(len(self.arguments.stages)))
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many run in each computational stage: 1, or the number of concurrent ones."""
+        return tuple(map(len, self.arguments.stages))
+
+    @property
+    def training(self) -> bool:
+        """Whether they train."""
+        return self.arguments.training
+
+    def content(self, system: System, offload: Offload) -> Content:
+        """Return what they cost and compute on ``system``.
+
+        Raises UnsupportedProgramError for replicas that learn by themselves, and for variables of several stages
+        that replicas store parts of; ProgramError for types that do not go together.
+        """
+        arguments, traced = self.arguments, self.traced
+        _refuse_replicas_that_learn_by_themselves(arguments, traced, system)
+        _refuse_shared_variables_in_parts(offload, traced)
+        outfeed = _outfeed(arguments, traced)
+        first = traced.stages[0].inputs[len(arguments.inputs) :]
+        return Content(
+            _profiles(arguments, traced, outfeed),
+            _bytes(first) if arguments.infeed else 0,
+            outfeed,
+            _samples(first or traced.stages[0].inputs),
+            kept_bytes=outfeed.element_bytes,
+            workload=self._workload,
+        )
+
+    def _workload(self, _: int) -> Workload:
+        """Return the arithmetic of a replica, whose last stage says what its optimizer is."""
+        stages, optimizer = self.traced.replica()
+        variables = self.traced.variables
+
+        def dtype_of(name: str) -> np.dtype[Any]:
+            return accumulator_dtype(self.arguments, name, variables[name])
+
+        return Workload(
+            stages=stages,
+            feed=self.feed,
+            optimizer=optimizer,
+            reduction=self.arguments.reduction_method.reduction,
+            accumulation_dtype=dtype_of,
+        )
+
+
+def _refuse_replicas_that_learn_by_themselves(arguments: Arguments, traced: Traced, system: System) -> None:
+    if arguments.training and system.replicas > 1 and traced.optimizer and not traced.optimizer.optimizer.cross_replica:
+        raise UnsupportedProgramError(
+            f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
+            f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
+            f"{system.shards} IPUs"
+        )
+
+
+def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dtype[Any]:
+    """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own.
+
+    Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
+    """
+    asked: Any = arguments.gradient_accumulation_dtype
+    if asked is None:
+        return variable.dtype
+    if callable(asked):
+        try:
+            asked = asked(Variable(name, variable, {}))
+        except Exception as error:
+            raise ProgramError(
+                f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return checks.dtype("gradient_accumulation_dtype", asked)
+
+
+def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[StageProfile, ...]:
+    last = len(traced.stages) - 1
+
+    def accumulator(name: str, variable: Array) -> np.dtype[Any]:
+        return accumulator_dtype(arguments, name, variable)
+
+    return tuple(
+        profile(
+            each.stage,
+            each.inputs,
+            each.outputs,
+            is_last=number == last,
+            optimizer=traced.optimizer,
+            owned=each.owned,
+            accumulator=accumulator,
+            summed=_summed(outfeed, each.outputs) if number == last and outfeed.accumulate else None,
+        )
+        for number, each in enumerate(traced.stages)
+    )
+
+
+def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
+    """Return which of the last stage's results are sent, and how."""
+    outputs = traced.stages[-1].outputs
+    names = ("loss",) if arguments.outfeed_loss else tuple(f"output {place}" for place in range(len(outputs)))
+    if arguments.outfeed is None:
+        return Outfeed(names=names, mask=(True,) * len(names))
+    dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
+    found = Outfeed(
+        mode=arguments.outfeed.mode,
+        buffer_depth=arguments.outfeed.buffer_depth,
+        accumulate=arguments.accumulate_outfeed,
+        names=names,
+        mask=arguments.outfeed_mask or (),
+        accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
+    )
+    for place in found.kept:
+        if not np.can_cast(outputs[place].dtype, sent_dtype(found, outputs[place]), "same_kind"):
+            checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[place].dtype} can be added to", dtype)
+    widths = [outputs[place].size * sent_dtype(found, outputs[place]).itemsize for place in found.kept]
+    return replace(found, element_bytes=sum(widths))
+
+
+def sent_dtype(outfeed: Outfeed, output: Array) -> np.dtype[Any]:
+    """Return the dtype in which an output is sent."""
+    return np.dtype(outfeed.accumulate_dtype or output.dtype)
+
+
+def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
+    kept = [outputs[place] for place in outfeed.kept]
+    width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
+    return Summed(sum(output.size for output in kept), width)
+
+
+def _refuse_shared_variables_in_parts(offload: Offload, traced: Traced) -> None:
+    """Refuse a variable of several stages whose parts replicas store; raises UnsupportedProgramError."""
+    for each in traced.stages:
+        shared = [name for name in each.stage.variables if name not in each.owned]
+        if offload.weights and shared:
+            raise UnsupportedProgramError(
+                f"replicated_weight_sharding: expected each variable in one stage, got {shared[0]!r} in several"
+            )
+
+
+def _samples(arrays: tuple[Array, ...]) -> int:
+    """Return the samples of a micro-batch: by convention the length of the first array's first axis."""
+    return arrays[0].shape[0] if arrays and arrays[0].ndim and arrays[0].shape[0] else 1
+
+
+def _bytes(arrays: tuple[Array, ...]) -> int:
+    return sum(array.nbytes for array in arrays)

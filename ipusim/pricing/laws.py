@@ -1,0 +1,102 @@
+"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Law:
+    """One kind of term.
+
+    Attributes:
+        name: what tables call it.
+        formula: in the names of rates and of figures of the hardware; everything is rounded up to whole cycles.
+        rates: attributes of :class:`ipusim.hardware.rates.Rates` in it.
+        figures: attributes of the IPU, its host or its Streaming Memory in it.
+        source: where the formula is from, or ``assumed``.
+    """
+
+    name: str
+    formula: str
+    rates: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    source: str = "assumed"
+
+
+_GUIDE: Final = "IPU Programmer's Guide, chapter 2: tiles sync, exchange, compute"
+_LINKS: Final = ("link_bytes_per_s", "link_efficiency", "rung_links", "rung_crossing_links", "rail_links")
+_ACROSS: Final = (*_LINKS, "gateway_link_bytes_per_s", "gateway_links")
+_LATENCIES: Final = ("hop_latency_ns", "gateway_latency_ns")
+_OVERHEADS: Final = ("pair_overhead_ns", "beyond_pair_overhead_ns")
+_TRANSFER: Final = "bytes x clock_hz / {}"
+
+MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
+SYNC: Final = Law(
+    "sync", "supersteps x (internal_sync_cycles + launch_cycles)", ("launch_cycles",), ("internal_sync_cycles",), _GUIDE
+)
+EXCHANGE: Final = Law(
+    "exchange",
+    "bytes / (tiles x exchange_bytes_per_cycle_per_tile x exchange_share)",
+    ("exchange_share",),
+    ("tiles", "exchange_bytes_per_cycle_per_tile"),
+    "PopLibs ExchangeEstimator.cpp; that bytes are spread evenly is assumed",
+)
+MATRIX: Final = Law(
+    "matrix",
+    "multiply-accumulates / (tiles x macs_per_cycle_per_tile x matrix_unit_share)",
+    ("matrix_unit_share",),
+    ("tiles", "fp16_macs_per_cycle_per_tile", "fp32_macs_per_cycle_per_tile"),
+    "PopLibs ConvModel.cpp, the lower bound of a product, over the share of it that is reached",
+)
+VECTOR: Final = Law(
+    "vector",
+    "operations x bytes of an element / (tiles x vector_bytes_per_cycle)",
+    ("vector_bytes_per_cycle",),
+    ("tiles",),
+    "PopLibs Net.hpp; after the products of the same superstep (assumed)",
+)
+MEMORY: Final = Law(
+    "memory",
+    "max(0, bytes / (tiles x sram_bytes_per_cycle_per_tile) - matrix - vector)",
+    (),
+    ("tiles", "sram_bytes_per_cycle_per_tile"),
+    "assumed: arithmetic hides under memory traffic, or the other way round",
+)
+COPY_SYNC: Final = Law(
+    "copy sync",
+    "2 x (hops x hop_latency + pods / 2 x gateway_latency) x clock_hz; hops are 1 + a quarter of a pod's IPUs",
+    _LATENCIES,
+    ("clock_hz",),
+    "PopLibs Util.cpp, setGlobalSyncLatency; of pods assumed",
+)
+COPY_OVERHEAD: Final = Law(
+    "copy overhead", "overhead by the number of IPUs x clock_hz", _OVERHEADS, ("clock_hz",), "measured, see the rates"
+)
+COPY_LATENCY: Final = Law(
+    "copy latency", "latency of the longest route x clock_hz", _LATENCIES, ("clock_hz",), "assumed as of a sync"
+)
+COPY_LINK: Final = Law(
+    "busiest link",
+    _TRANSFER.format("(links x rate of one x link_efficiency)"),
+    _ACROSS,
+    ("clock_hz",),
+    "PopLibs Util.cpp, the slowest of addGlobalExchangeConstraints",
+)
+ROUNDS: Final = Law(
+    "rounds",
+    "sum over rounds of latency and busiest link",
+    (*_ACROSS, *_LATENCIES),
+    ("clock_hz",),
+    "of the algorithm; later rounds need no sync and additions no time (assumed)",
+)
+INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"))
+FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
+OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
+DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
+_STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
+LOAD: Final = Law(
+    "load", "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s", (), _STREAMS
+)
+STORE: Final = Law("store", LOAD.formula, (), _STREAMS)

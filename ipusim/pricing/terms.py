@@ -1,0 +1,224 @@
+"""The terms of Costs: every cycle of them again, with the formula and the numbers that it came from.
+
+A formula is arithmetic that gives the cycles of its term exactly, in numbers, ``*``, ``/``,
+``+``, ``-``, ``ceil`` and ``max``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.copies import nominal_sync_ns
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.model.cost import MeasuredWork
+from ipusim.model.profile import PassCost, Work
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
+from ipusim.pricing.copies import traffic
+from ipusim.pricing.costs import Costs, StepCopy
+from ipusim.pricing.laws import Law
+from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs
+from ipusim.pricing.price import counts_update
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of what something costs.
+
+    Attributes:
+        of: what costs it, such as ``forward of stage 0``.
+        law: its kind.
+        cycles: what it comes to.
+        addends: formulas whose sum that is, and how often each is added.
+    """
+
+    of: str
+    law: Law
+    cycles: int
+    addends: tuple[tuple[str, int], ...]
+
+    def formula(self, most: int | None = None) -> str:
+        """Return the formula with its numbers; of more than ``most`` addends the first ones alone."""
+        shown = self.addends[:most]
+        text = " + ".join(each if times == 1 else f"{times} * {each}" for each, times in shown)
+        left = len(self.addends) - len(shown)
+        return f"{text} + {left} more" if left else text
+
+
+def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[Term, ...]:
+    """Return every term of ``costs``, which are those of the other three; what costs nothing has none."""
+    return (
+        *_passes(plan, program, system),
+        *_copies(costs, program, system),
+        *_host(costs, program, system),
+        *_streams(costs, program, system),
+        *_collectives(costs, system),
+    )
+
+
+def number(value: Fraction | int) -> str:
+    """Return a number as formulas have it: exact, a decimal where it is one of few digits."""
+    exact = Fraction(value)
+    if exact.denominator == 1:
+        return str(exact.numerator)
+    text = f"{float(exact):.12g}"
+    return text if Fraction(text) == exact else f"({exact.numerator} / {exact.denominator})"
+
+
+def _passes(plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
+    shape = program.shape
+    kinds = [Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []), *([Pass.RECOMPUTE] if shape.recompute else [])]
+    for stage, profile in enumerate(program.stages):
+        for kind in kinds:
+            yield from _work(f"{kind.name.lower()} of {profile.name}", pass_costs(program, kind, stage), system)
+    for ipu in plan.ipus if shape.training else ():
+        own = [program.stages[stage] for stage, place in enumerate(shape.mapping) if place == ipu]
+        updates = tuple(profile.update for profile in own if counts_update(profile, system))
+        yield from _work(f"update on IPU {ipu}", updates, system)
+
+
+def _work(of: str, costs: tuple[PassCost, ...], system: System) -> Iterator[Term]:
+    """Yield the terms of a pass, each of which sums up those of its supersteps."""
+    cycles: Counter[Law] = Counter()
+    addends: dict[Law, Counter[str]] = {}
+    for work in (leaf for cost in costs for leaf in leaves(cost)):
+        for law, part, text in _leaf(work, leaf_cycles(work, system.ipu, system.rates), system):
+            cycles[law] += part
+            addends.setdefault(law, Counter())[text] += 1
+    for law in (laws.SYNC, laws.EXCHANGE, laws.MATRIX, laws.VECTOR, laws.MEMORY, laws.MEASURED):
+        if cycles[law]:
+            yield Term(of, law, cycles[law], tuple(addends[law].items()))
+
+
+def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, int, str]]:
+    """Yield kind, cycles and formula of each term of one superstep, or of a few of one kind, that costs anything."""
+    ipu, rates = system.ipu, system.rates
+    if isinstance(work, MeasuredWork):
+        if work.cycles:
+            yield laws.MEASURED, work.cycles, str(work.cycles)
+        return
+    if found.sync:
+        one = str(ipu.internal_sync_cycles)
+        if rates.launch_cycles:
+            one = f"({one} + {number(rates.launch_cycles)})"
+        text = one if work.supersteps == 1 else f"{work.supersteps} * {one}"
+        yield laws.SYNC, found.sync, text if rates.launch_cycles.denominator == 1 else f"ceil({text})"
+    if found.exchange:
+        nominal = f"{ipu.tiles} * {ipu.exchange_bytes_per_cycle_per_tile}"
+        received = nominal if rates.exchange_share == 1 else f"{nominal} * {number(rates.exchange_share)}"
+        yield laws.EXCHANGE, found.exchange, f"ceil({work.exchange_bytes} / ({received}))"
+    if found.matrix:
+        unit = f"{ipu.tiles} * {ipu.macs_per_cycle(work.itemsize) // ipu.tiles} * {number(rates.matrix_unit_share)}"
+        yield laws.MATRIX, found.matrix, f"ceil({work.macs} / ({unit}))"
+    if found.vector:
+        size, path = min(work.itemsize, 4), f"{ipu.tiles} * {number(rates.vector_bytes_per_cycle)}"
+        yield laws.VECTOR, found.vector, f"ceil({work.flops} * {size} / ({path}))"
+    if found.memory_beyond:
+        memory = f"ceil({work.sram_bytes} / ({ipu.tiles} * {ipu.sram_bytes_per_cycle_per_tile}))"
+        yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.matrix + found.vector}"
+
+
+def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield the terms of each distinct copy between IPUs, of the replicas that meet for it."""
+    copies = costs.copies
+    several = len(copies.meetings) > 1
+    for replica, steps in enumerate(copies.meetings):
+        device = system.replica(replica) if several else system
+        for which, step in enumerate(steps):
+            of = f"copy {which}" if len(steps) > 1 else "merged copy"
+            yield from _copy(f"{of} of replica {replica}" if several else of, step, costs, program, device)
+
+
+def _copy(of: str, step: StepCopy, costs: Costs, program: PipelineProgram, device: System) -> Iterator[Term]:
+    yield from _meeting(of, step.sync_cycles, step.overhead_cycles, device)
+    if step.latency_cycles:
+        crossing = [pair for pair, size in traffic(program, step.edges, device).items() if size]
+        routes = [device.route(*pair) for pair in crossing]
+        longest = max(sum((way.latency_ns(device.rates) for way in route), Fraction(0)) for route in routes)
+        yield _once(of, laws.COPY_LATENCY, step.latency_cycles, _time(longest, device))
+    if step.links:
+        busiest = max(step.links, key=lambda share: share.cycles)
+        yield _once(of, laws.COPY_LINK, busiest.cycles, _link(costs.links[busiest.link], busiest.bytes, device))
+
+
+def _meeting(of: str, sync_cycles: int, overhead_cycles: int, device: System) -> Iterator[Term]:
+    """Yield what it takes until the IPUs of a device have met and their exchange has begun."""
+    rates = device.rates
+    if sync_cycles:
+        text = _time(nominal_sync_ns(rates, device.count, device.pods), device)
+        yield _once(of, laws.COPY_SYNC, sync_cycles, text)
+    if overhead_cycles:
+        overhead = rates.pair_overhead_ns if device.count == 2 else rates.beyond_pair_overhead_ns
+        yield _once(of, laws.COPY_OVERHEAD, overhead_cycles, _time(overhead, device))
+
+
+def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    host, rates = costs.host, system.host
+    infeed, outfeed = program.infeed.element_bytes, program.outfeed.element_bytes
+    for of, law, cycles, size, rate in (
+        ("infeed element", laws.INFEED, host.infeed, infeed, rates.infeed_bytes_per_s),
+        ("infeed element", laws.FILL, host.fill, infeed, rates.host_fill_bytes_per_s),
+        ("outfeed element", laws.OUTFEED, host.outfeed, outfeed, rates.outfeed_bytes_per_s),
+        ("outfeed element", laws.DRAIN, host.drain, outfeed, rates.host_drain_bytes_per_s),
+    ):
+        if cycles:
+            yield _once(of, law, cycles, _transfer(size, rate, system))
+
+
+def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield what passes and updates take to stream, each alone at its memory."""
+    if system.streaming is None:
+        return
+    streamed = [
+        *(
+            (f"{Pass(kind).name.lower()} of {program.stages[stage].name}", stream)
+            for (kind, stage), stream in costs.pass_streams.items()
+        ),
+        *((f"update on IPU {ipu}", stream) for ipu, stream in costs.update_streams.items()),
+    ]
+    rate = system.streaming.share(1)
+    for of, stream in streamed:
+        for law, size in ((laws.LOAD, stream.load), (laws.STORE, stream.store)):
+            if size:
+                yield _once(of, law, system.transfer_cycles(size, rate), _transfer(size, rate, system))
+
+
+def _collectives(costs: Costs, system: System) -> Iterator[Term]:
+    found: dict[str, CollectiveCost] = {}
+    if costs.gradient_sum is not None:
+        found[f"all-reduce ({costs.gradient_sum.algorithm})"] = costs.gradient_sum.cost
+    for stage, gather in costs.weight_gathers.items():
+        found[f"all-gather of stage {stage} ({gather.algorithm})"] = gather.cost
+    for ipu, gather in costs.update_gathers.items():
+        found[f"all-gather for update on IPU {ipu} ({gather.algorithm})"] = gather.cost
+    for of, cost in found.items():
+        yield from _meeting(of, cost.sync_cycles, cost.overhead_cycles, system)
+        rounds: Counter[str] = Counter()
+        for each in cost.rounds:
+            busiest = max(each.links, key=lambda load: load.cycles)
+            rounds[f"({each.latency_cycles} + {_link(busiest.direction, busiest.bytes, system)})"] += 1
+        if cost.rounds_cycles:
+            yield Term(of, laws.ROUNDS, cost.rounds_cycles, tuple(rounds.items()))
+
+
+def _once(of: str, law: Law, cycles: int, text: str) -> Term:
+    return Term(of, law, cycles, ((text, 1),))
+
+
+def _time(nanoseconds: Fraction, system: System) -> str:
+    return f"ceil({number(nanoseconds)} * {number(Fraction(system.clock_hz, 10**9))})"
+
+
+def _link(direction: LinkDirection, size: int, system: System) -> str:
+    return _transfer(size, direction.bytes_per_s(system.rates), system)
+
+
+def _transfer(size: int, bytes_per_s: Fraction, system: System) -> str:
+    return f"ceil({size} * {system.clock_hz} / {number(bytes_per_s)})"

@@ -1,0 +1,124 @@
+"""A layer and a loss cost one module: laid beside those of the package, they are in scenarios, messages and docs."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ADDED = Path(__file__).parent / "added_layer"
+
+SCENARIO = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [5], classes: 3, samples: 48}
+model:
+  layers:
+    - {name: hidden, type: dense, units: 8, activation: tanh}
+    - {name: louder, type: gain, start: 2}
+    - {name: block, type: residual, layers: [{name: inside, type: gain}]}
+    - {name: scores, type: dense, units: 3}
+    - {name: far, type: hinge}
+pipeline: {splits: [louder], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: sgd, learning_rate: 0.5}
+steps: 12
+"""
+
+BESIDE = "import sys, ipusim.model.layers as room; room.__path__.append(sys.argv.pop(1)); "
+COMMAND = BESIDE + "from ipusim.__main__ import main; main()"
+COSTS = (
+    BESIDE
+    + """
+from pathlib import Path
+from ipusim.scenario import load_job
+stage = load_job(Path("s.yaml")).program.stages[1]
+print(stage.forward[0].flops, stage.forward[0].sram_bytes, stage.backward[3].flops, stage.stash_bytes)
+"""
+)
+TABLE = BESIDE + "from ipusim.runs.request.layer_table import layer_table; print(layer_table())"
+GRADIENTS = f"""
+{BESIDE}
+import numpy as np
+from ipusim.model.layers.gain import Gain, Hinge
+
+rng = np.random.default_rng(1)
+x, grad, step = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), 1e-6
+layer, loss, labels = Gain(), Hinge(), np.array([0, 2, 1, 1])
+own = {{"g": rng.normal(size=3)}}
+
+def slopes(value, of):
+    found = np.zeros_like(of)
+    for place in np.ndindex(of.shape):
+        kept, ends = of[place], []
+        for end in (kept + step, kept - step):
+            of[place] = end
+            ends.append(value())
+        of[place] = kept
+        found[place] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+through = lambda: float((layer.forward(own, x)[0] * grad).sum())
+grad_x, grads = layer.backward(own, layer.forward(own, x)[1], grad)
+np.testing.assert_allclose(grad_x, slopes(through, x), atol=1e-8)
+np.testing.assert_allclose(grads["g"], slopes(through, own["g"]), atol=1e-8)
+far = lambda: float(loss.forward({{}}, x, labels)[0])
+np.testing.assert_allclose(loss.backward({{}}, loss.forward({{}}, x, labels)[1])[0], slopes(far, x), atol=1e-8)
+"""
+
+
+def python(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, str(ADDED), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_it_is_trained_by_a_scenario(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    done = python(COMMAND, "run", "s.yaml", "--out", "out", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "out" / "losses.csv").open() as file:
+        losses = [float(row["loss"]) for row in csv.DictReader(file)]
+    assert len(losses) == 12 * 4
+    assert np.mean(losses[-8:]) < 0.7 * np.mean(losses[:8])
+    weights = np.load(tmp_path / "out" / "weights.npz")
+    assert weights["louder/g"].shape == weights["block/inside/g"].shape == (8,)
+    assert (weights["louder/g"] != 2).all()
+
+
+def test_its_cost_and_memory_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    done = python(COSTS, folder=tmp_path)
+    elements, scores = 2 * 8, 2 * 3  # of a micro-batch of two
+    # Both gains and the dense layer keep their inputs; the loss a side, and whether it is short, of each score.
+    kept = 3 * elements * 4 + scores * (4 + 1)
+    right = [elements, (2 * elements + 8) * 4, 3 * elements, kept]
+    assert [int(word) for word in done.stdout.split()] == right, done.stderr
+
+
+def test_what_is_wrong_with_it_is_told_as_of_any_other(tmp_path: Path) -> None:
+    wrong = ["{name: a, type: gain, start: 9}", "{name: b, type: gian}", "{name: c, type: gain, begin: 1}"]
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("{name: louder, type: gain, start: 2}", "\n    - ".join(wrong)))
+    done = python(COMMAND, "check", "s.yaml", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    bounds, kinds, keys = done.stderr.splitlines()
+    assert bounds.endswith("model.layers.1.start: expected a number above 0 to 8, got 9")
+    assert "multi_head_attention, gain, embedding, residual, parallel, add, " in kinds
+    assert kinds.endswith("got 'gian'; did you mean gain?")
+    assert keys.endswith("model.layers.3.begin: expected one of the keys name, type, start, got 'begin'")
+
+
+def test_the_docs_have_it(tmp_path: Path) -> None:
+    lines = python(TABLE, folder=tmp_path).stdout.splitlines()
+    said = "`start`: what the weights start with (a number above 0 to 8; default 1.0)"
+    assert f"| `gain` | Multiplies each element of the last axis by a weight of its own. | {said} |" in lines
+    assert [line.split("`")[1] for line in lines if line.startswith("| `")][-3:] == [
+        "softmax_cross_entropy",
+        "mean_squared_error",
+        "hinge",
+    ]
+
+
+def test_its_gradients_are_those_of_finite_differences(tmp_path: Path) -> None:
+    done = python(GRADIENTS, folder=tmp_path)
+    assert done.returncode == 0, done.stderr

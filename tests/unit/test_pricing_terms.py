@@ -1,0 +1,171 @@
+"""Every cycle of Costs is told again by a term, whose formula gives it in exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ipusim.cli import app
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.rates import RATES
+from ipusim.pipeline.ops import Pass
+from ipusim.pricing import laws
+from ipusim.pricing.laws import Law
+from ipusim.pricing.terms import terms
+from ipusim.scenario import load_job
+from ipusim.study.costs import cost_tables
+from ipusim.study.figures import machine_tables
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
+LAWS = [each for each in vars(laws).values() if isinstance(each, Law)]
+#: Between them of every kind of term.
+RUNS = {
+    "tutorial": ("tutorial_step3_pipelining", ()),
+    "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
+    "recomputed": ("recomputation", ()),
+    "recomputed inside": ("recomputation", ("pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved",)),
+    "replicas": ("data_parallel_4x4", ("numerics=off",)),
+    "replicas alone": ("data_parallel_4x4", ("numerics=off", "system.sync_replicas_independently=true")),
+    "two pods": ("data_parallel_4x4", ("numerics=off", "system.name=pod128", "system.auto_select_ipus=128")),
+    "offload": ("optimizer_state_offload", ("numerics=off",)),
+    "other rates": (
+        "tutorial_step3_pipelining",
+        ("rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3}",),
+    ),
+    "transformer": ("transformer_eight_ipus", ("numerics=off",)),
+    "parts of weights": (
+        "optimizer_state_offload",
+        (
+            "numerics=off",
+            "system.name=pod16",
+            "system.auto_select_ipus=8",
+            "pipeline.replicated_weight_sharding=true",
+            "pipeline.offload_weights=true",
+        ),
+    ),
+}
+
+
+@cache
+def told(name):
+    scenario, changes = RUNS[name]
+    experiment = load_job(SCENARIOS / f"{scenario}.yaml", changes)
+    return experiment, terms(experiment.costs, experiment.plan, experiment.program, experiment.system)
+
+
+def value_of(formula):
+    """Return what a formula comes to, in fractions."""
+    assert re.fullmatch(r"(?:ceil|max|[\d .+*/(),-])+", formula)
+    exact = re.sub(r"\d+(?:\.\d+)?", lambda number: f"Fraction('{number[0]}')", formula)
+    return eval(exact, {"Fraction": Fraction, "ceil": math.ceil, "max": max})  # of numbers alone, as seen above
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_formula_gives_its_cycles(name):
+    _, found = told(name)
+    for term in found:
+        assert term.cycles > 0
+        assert value_of(term.formula()) == term.cycles, (term.of, term.law.name)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
+    experiment, found = told(name)
+    costs, program = experiment.costs, experiment.program
+    streamed = {laws.LOAD, laws.STORE}
+    total = Counter()
+    for term in found:
+        if term.law not in streamed:
+            total[term.of] += term.cycles
+    shape = program.shape
+    for (kind, stage), cycles in costs.passes.items():
+        runs = {Pass.FORWARD: True, Pass.BACKWARD: shape.training, Pass.RECOMPUTE: shape.recompute}[kind]
+        assert total.pop(f"{Pass(kind).name.lower()} of {program.stages[stage].name}", 0) == cycles * runs
+    for ipu, cycles in costs.updates.items():
+        assert total.pop(f"update on IPU {ipu}", 0) == cycles * shape.training
+    assert total.pop("infeed element", 0) == costs.host.infeed + costs.host.fill
+    assert total.pop("outfeed element", 0) == costs.host.outfeed + costs.host.drain
+    copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
+    assert [total.pop(of) for of in list(total) if "copy" in of] == copies
+    together = [costs.gradient_sum] if costs.gradient_sum else []
+    together += [*costs.weight_gathers.values(), *costs.update_gathers.values()]
+    assert [total.pop(of) for of in list(total) if of.startswith("all-")] == [
+        each.cost.total_cycles for each in together
+    ]
+    assert not total
+
+
+def test_the_runs_above_have_terms_of_every_kind():
+    seen = {term.law for name in RUNS for term in told(name)[1]}
+    assert {law.name for law in LAWS} - {law.name for law in seen} == set()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_laws_name_rates_and_figures_that_there_are(law):
+    assert law.source
+    assert set(law.rates) <= {rate.attribute for rate in RATES}
+    machine = MACHINES["m2000"]
+    assert set(law.figures) <= {*machine.ipu.sources, *machine.host.sources, *machine.streaming.sources}
+
+
+def test_every_rate_is_in_some_law():
+    assert {rate.attribute for rate in RATES} == {name for law in LAWS for name in law.rates}
+
+
+@pytest.mark.parametrize("name", ["tutorial", "offload", "replicas"])
+def test_tables_have_a_source_for_all_that_was_used(name):
+    experiment, found = told(name)
+    tables = {
+        table.title: table.rows
+        for table in cost_tables(experiment.costs, experiment.plan, experiment.program, experiment.system)
+    }
+    assert len(tables["Costs"]) == len(found)
+    assert {row[1] for row in tables["Costs"]} == {row[0] for row in tables["Formulas"]}
+    for rows in (tables["Formulas"], tables["Sources of the rates"], tables["Figures"]):
+        assert all(row[-1] for row in rows)
+    assert [row[0] for row in tables["Rates"]] == [row[0] for row in tables["Sources of the rates"]]
+
+
+def test_a_table_of_many_addends_says_how_many_are_left():
+    (term, *_) = [term for term in told("transformer")[1] if len(term.addends) > 5]
+    text = term.formula(3)
+    assert text.endswith(f" + {len(term.addends) - 3} more")
+    assert value_of(term.formula()) == term.cycles
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
+def test_every_figure_of_a_machine_has_a_source(machine):
+    tables = {table.title: table.rows for table in machine_tables(machine)}
+    assert all(row[-1] for rows in tables.values() for row in rows)
+    assert [row[0] for row in tables["Rates"]] == [rate.name for rate in RATES]
+    assert ("Figures of the Streaming Memory of every four IPUs" in tables) == (machine.streaming is not None)
+    assert dict(row[:2] for row in tables[f"Figures of {machine.ipu.name}"])["tiles"] == f"{machine.ipu.tiles:,}"
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+@pytest.mark.parametrize(
+    "command",
+    [("check", str(SCENARIOS / "tutorial_step3_pipelining.yaml"), "--costs"), ("devices", "m2000", "--figures")],
+)
+def test_commands_print_them_in_any_terminal(command, width):
+    result = CliRunner().invoke(app, command, env={"COLUMNS": str(width)})
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert all(len(line.rstrip()) <= width for line in lines[command[0] == "check" :])
+    words = " ".join(result.stdout.split())
+    for wanted in ("matrix_unit_share", "0.5 of peak", "1,325,000,000", "Sources of the rates"):
+        assert wanted in words
+    assert ("ceil(3655 * 1.325)" in words) == (command[0] == "check")
+
+
+def test_the_listing_of_devices_is_as_before():
+    result = CliRunner().invoke(app, ["devices", "m2000"])
+    assert result.stdout.startswith("Graphcore device listing:")

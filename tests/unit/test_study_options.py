@@ -1,0 +1,38 @@
+"""What is wrong with an option, said by those who know it, in the words of whoever asked."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from ipusim.errors import OptionError
+from ipusim.study.report import check_picture, check_trace_format
+from ipusim.study.shape import plan_for
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_options_have_their_own_names_until_a_door_has_another_word():
+    with pytest.raises(OptionError) as found:
+        check_picture(2, start=7, end=7)
+    assert str(found.value) == "start: expected a cycle before end 7, got 7"
+    assert found.value.told(lambda name: f"<{name}>") == "<start>: expected a cycle before <end> 7, got 7"
+    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
+
+
+def test_what_was_given_stands_in_the_message_whatever_it_is():
+    with pytest.raises(OptionError, match=r"^phase: expected ramp-up, .*, got '\{\}\{0\}'$"):
+        check_picture(2, phase="{}{0}")
+    with pytest.raises(OptionError, match=r"^trace_format: expected perfetto or chrome, got '\{x\}'$"):
+        check_trace_format("{x}")
+    with pytest.raises(OptionError, match=r"^mapping: expected IPUs below 1024, .* got '\{\}'$"):
+        plan_for("grouped", None, None, "{}", False, False)
+
+
+def test_no_flag_of_the_command_line_stands_outside_of_it():
+    flags = re.compile(r"--(from|to|phase|execution|trace-format|out|count|mapping|stages)\b")
+    holding = [path.name for path in (ROOT / "ipusim").rglob("*.py") if flags.search(path.read_text("utf-8"))]
+    assert holding == ["cli.py"]
