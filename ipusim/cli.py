@@ -147,22 +147,30 @@ def compare(
 ) -> None:
     """Run a scenario under several schedules; print time and memory, write a figure of their traces on one axis."""
     from ipusim.render.tables import comparison_table
-    from ipusim.scenario.load import placed_request
+    from ipusim.runs.problems import RequestError
+    from ipusim.scenario.load import load_job, load_request
     from ipusim.study import tables
     from ipusim.study.compare import compare as compare_schedules
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import COMPARISON_FILES, comparison_files
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
-    with placed_request(scenario, overrides or ()) as request, _interruptible() as heed:
-        folder = out or Path("reports") / request.name
-        _keep_watch()
-        with ResultsFolder(folder, COMPARISON_FILES) as results:
+    request = load_request(scenario, overrides or ())
+    folder = out or Path("reports") / request.name
+    _keep_watch()
+    with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
+        try:
             with _progress("comparing", heed) as progress:
                 rows = compare_schedules(request, names, progress)
-            files = comparison_files(rows)
-            heed()
-            results.write(files)
+        except (
+            RequestError
+        ):  # of every schedule: a mistake of the file shows where it stands, or what the first refuses
+            load_job(scenario, overrides or ())
+            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}"))
+            raise
+        files = comparison_files(rows)
+        heed()
+        results.write(files)
     summaries = [row.result.summary for row in rows if row.result is not None]
     refused = [row.schedule for row in rows if row.result is None]
     _print_table(comparison_table(summaries, refused, [row.schedule for row in rows if not row.fits]))

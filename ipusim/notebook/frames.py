@@ -89,7 +89,7 @@ def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
         {
             **{key: value for key, value in ipu.items() if key != "holders"},
             "sram_bytes": memory["sram_bytes"],
-            **{f"{holder} bytes": size for holder, size in ipu["holders"].items()},
+            **{f"{holder.replace(' ', '_')}_bytes": size for holder, size in ipu["holders"].items()},
         }
         for ipu in memory["ipus"]
     ]
@@ -102,8 +102,8 @@ def csv_frame(content: bytes) -> pd.DataFrame:
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a frame; raises MissingPackageError without pandas."""
-    return _pandas().DataFrame(rows)
+    """Return rows as a frame, in which what is None is missing; raises MissingPackageError without pandas."""
+    return _pandas().DataFrame(rows).convert_dtypes()
 
 
 def _pandas() -> Any:

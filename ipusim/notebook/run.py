@@ -16,6 +16,7 @@ from ipusim.render.window import part_window
 from ipusim.runs import run as road
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
 from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import RESULT_FILES, losses_csv, run_files
@@ -36,6 +37,11 @@ class Run(Shown):
         self.result = result
         if learning is not None:
             self.weights, self.outputs = learning.weights, learning.outputs
+
+    @property
+    def request(self) -> Request:
+        """What was asked for: ``run.request.replace({"pipeline.schedule": "interleaved"})`` asks for something near."""
+        return self.result.job.request
 
     @property
     def summary(self) -> Summary:

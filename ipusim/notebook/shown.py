@@ -65,7 +65,10 @@ class Shown:
         return ipus_frame(self.times)
 
     def memory(self) -> pd.DataFrame:
-        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas."""
+        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
+
+        Stages known by their cycles alone do not say what they hold, which then is 0.
+        """
         return memory_frame(self._said["memory"])
 
     def losses(self) -> pd.DataFrame:
