@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import gc
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
@@ -20,6 +22,16 @@ from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline, TimelineInfo
+
+# What is imported and collected stays: to look for garbage in it, again and again, took a fifth of a test's time.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    gc.enable()
+
 
 # The same examples in every run, and no judgement of how long one takes: machines are shared.
 settings.register_profile("ipusim", deadline=None, derandomize=True)
@@ -247,3 +259,21 @@ def _argument(each, known):
 def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     """The reader of Perfetto traces."""
     return PerfettoReader
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what the tests of each folder took: seconds of all workers together, and of a clock."""
+    seconds, workers, began, ended = Counter(), set(), [], []
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("/")[2].partition("/")[0]] += report.duration
+            workers.add(getattr(report, "node", None))
+            began.append(report.start)
+            ended.append(report.stop)
+    terminalreporter.section("seconds of tests")
+    for folder, taken in seconds.most_common():
+        terminalreporter.write_line(f"{folder:12}{taken:8.1f}  {taken / len(workers):7.1f} over {len(workers)} workers")
+    if began:
+        terminalreporter.write_line(
+            f"{'all':12}{seconds.total():8.1f}  {max(ended) - min(began):7.1f} from first to last"
+        )

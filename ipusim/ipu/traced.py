@@ -26,6 +26,7 @@ class TracedStage:
         place: its place in the pipeline, which concurrent stages share.
         inputs, outputs: of the first micro-batch, the loss left out.
         owned: the variables that no earlier stage has.
+        taught: whether each output depends on a variable; empty for the last stage, and in inference.
     """
 
     stage: FunctionStage
@@ -33,6 +34,7 @@ class TracedStage:
     inputs: Arrays
     outputs: Arrays
     owned: tuple[str, ...]
+    taught: tuple[bool, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +104,12 @@ def trace(arguments: Arguments) -> Traced:
             stage = FunctionStage(name, function, tried.variables, before, finish is not None)
             outputs = tried.outputs[1:] if finish else tried.outputs
             owned = _check_users(arguments, found, users, stage, place)
-            found.append(TracedStage(stage, place, inputs, outputs, owned))
-            arrays += outputs
+            taught: tuple[bool, ...] = ()
             if place < last and arguments.optimizer_function is not None:
-                learned += stage.teaches(inputs)
+                taught = stage.teaches(inputs)
+            found.append(TracedStage(stage, place, inputs, outputs, owned, taught))
+            arrays += outputs
+            learned += taught
     if finish is None:
         _check_has_queue(arguments, arrays)
         return Traced(tuple(found), None, tried.alone and not arguments.accumulate_outfeed)

@@ -24,7 +24,7 @@ class WorkSequence(Work):
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
     """Return ``parts`` as one pass, which costs what they cost one after another."""
     return WorkSequence(
-        macs=sum(work.macs for work in parts),
+        products=tuple(product for work in parts for product in work.products),
         flops=sum(work.flops for work in parts),
         sram_bytes=sum(work.sram_bytes for work in parts),
         exchange_bytes=sum(work.exchange_bytes for work in parts),

@@ -21,8 +21,8 @@ from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 from tests.grids import parse_grid
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
 ORDERS = ROOT / "scenarios" / "selection_orders.yaml"

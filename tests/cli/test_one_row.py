@@ -8,14 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
+
 SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 #: A colour that nothing else has.
 FACE = "#a8ff04"

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
 from ipusim.timeline.kinds import SpanKind
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(SCENARIOS.glob("*.yaml"))
 #: Runs whose full size is another test's, or too long for this one.
 SHORTER = {

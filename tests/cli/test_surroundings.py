@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.commands import ipusim, process
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"

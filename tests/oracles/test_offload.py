@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
+from tests.places import SCENARIOS
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
@@ -159,7 +159,7 @@ def test_memory_over_time_holds_the_state_during_the_update_only(load):
 
 
 def test_the_scenario_fits_only_with_offloading():
-    path = Path(__file__).parents[2] / "scenarios" / "optimizer_state_offload.yaml"
+    path = SCENARIOS / "optimizer_state_offload.yaml"
     fits = execute(load_job(path, ["numerics=off"]))
     assert not fits.memory.too_large
     with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):

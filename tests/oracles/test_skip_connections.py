@@ -11,10 +11,10 @@ import pytest
 
 from ipusim.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.model.layers import Dense
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.stages.build_stages import Returning
-from ipusim.model.stages.skips import Add
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
@@ -128,9 +128,9 @@ def test_a_value_is_copied_on_every_hop(load):
     one, labels = 4 * 6 * 8, 4 * 4  # 4 samples of 6 float64, and of an int32
     assert [each.output_bytes for each in profiles] == [one + labels, 2 * one + labels, one + labels, 0]
     assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
-    routes = [stage.routes for stage in load().workload.stages]
-    assert [each.input_is for each in routes] == ["", "a", "first", ""]
-    assert [[name for name, _ in each.leaving] for each in routes] == [[], ["a"], [], []]
+    skips = [stage.skips for stage in load().workload(0).stages]
+    assert [each.input_is for each in skips] == ["", "a", "first", ""]
+    assert [[name for name, _ in each.leaving] for each in skips] == [[], ["a"], [], []]
 
 
 def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).parent / "added_layer"
 
 SCENARIO = """\
@@ -37,7 +39,7 @@ stage = load_job(Path("s.yaml")).program.stages[1]
 print(stage.forward[0].flops, stage.forward[0].sram_bytes, stage.backward[3].flops, stage.stash_bytes)
 """
 )
-TABLE = BESIDE + "from ipusim.runs.request.layer_table import layer_table; print(layer_table())"
+PAGE = BESIDE + "sys.path.append(sys.argv.pop(1)); import reports.scenario_page as page; print(page.scenario_page())"
 GRADIENTS = f"""
 {BESIDE}
 import numpy as np
@@ -109,13 +111,16 @@ def test_what_is_wrong_with_it_is_told_as_of_any_other(tmp_path: Path) -> None:
 
 
 def test_the_docs_have_it(tmp_path: Path) -> None:
-    lines = python(TABLE, folder=tmp_path).stdout.splitlines()
-    said = "`start`: what the weights start with (a number above 0 to 8; default 1.0)"
-    assert f"| `gain` | Multiplies each element of the last axis by a weight of its own. | {said} |" in lines
-    assert [line.split("`")[1] for line in lines if line.startswith("| `")][-3:] == [
+    text = python(PAGE, str(ROOT), folder=tmp_path).stdout
+    row = "| `start` | number above 0 to 8 | `1.0` | what the weights start with | `start: 1.0` |"
+    section = text.split("### model.layers[]: gain\n")[1].split("\n#")[0]
+    assert section.splitlines()[1] == "Multiplies each element of the last axis by a weight of its own."
+    assert row in section.splitlines()
+    assert re.findall(r"^### model\.layers\[\]: (\w+)$", text, re.MULTILINE)[-4:] == [
         "softmax_cross_entropy",
         "mean_squared_error",
         "hinge",
+        "python",
     ]
 
 

@@ -9,7 +9,8 @@ are counted by the same rules:
   operands at once, whatever order it contracts them in);
 - sums, means, maxima and the like: one operation for each element read;
 - exp, log, tanh and other elementary functions: ELEMENTARY_FLOPS for each element;
-- views, indexing, joining and copying: no arithmetic;
+- views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
+  ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
 - anything else: one operation for each element written.
 
 Operands and results of every call but a change of view add to the memory traffic.
@@ -40,7 +41,7 @@ from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, View
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 
 def _names(text: str) -> frozenset[str]:
@@ -58,10 +59,10 @@ _REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trac
 _VIEWS: Final = _names(
     "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
-    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict"
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args"
 )
 _MOVES: Final = _names(
-    "concatenate_args array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
+    "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
@@ -75,14 +76,14 @@ _REFUSED: Final = _names(
 class Step:
     """What runs between two exchanges: counts as in :class:`Tally`, and elements that come over the exchange."""
 
-    macs: int = 0
+    products: tuple[Product, ...] = ()
     flops: int = 0
     elements: int = 0
     exchanged: int = 0
 
     def work(self, itemsize: int) -> Work:
         """Return it as the work of one superstep."""
-        return Work(self.macs, self.flops, self.elements * itemsize, self.exchanged * itemsize, itemsize)
+        return Work(self.products, self.flops, self.elements * itemsize, self.exchanged * itemsize, itemsize)
 
 
 class Tally:
@@ -96,7 +97,7 @@ class Tally:
 
     def __init__(self, weights: Iterable[Array] = ()) -> None:
         """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them."""
-        self.macs = 0
+        self.products: tuple[Product, ...] = ()
         self.flops = 0
         self.elements = 0
         self.steps: list[Step | Work] = []
@@ -107,10 +108,15 @@ class Tally:
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
         self._operands: dict[int, Array] | None = None
 
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products."""
+        return sum(product.macs for product in self.products)
+
     def __sub__(self, earlier: Tally) -> Tally:
         """Return what was counted since ``earlier``."""
         later = Tally()
-        later.macs = self.macs - earlier.macs
+        later.products = self.products[len(earlier.products) :]
         later.flops = self.flops - earlier.flops
         later.elements = self.elements - earlier.elements
         return later
@@ -130,16 +136,16 @@ class Tally:
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
             return
-        before = self.macs, self.flops, self.elements
+        before = len(self.products), self.flops, self.elements
         self._count(name, value, args)
         arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
-        products = self.macs > before[0]
+        products = self.products[before[0] :]
         exchanged = self._exchanged(arrays) if products else 0
         if not self.steps or isinstance(self.steps[-1], Work):
             self.steps.append(Step())
         step = self.steps[-1]
         assert isinstance(step, Step)
-        step.macs += self.macs - before[0]
+        step.products += products
         step.flops += self.flops - before[1]
         step.elements += self.elements - before[2]
         step.exchanged += exchanged
@@ -171,6 +177,11 @@ class Tally:
         self._operands |= roots
         return found
 
+    def _add(self, product: Product) -> None:
+        """Add a product, unless it is empty."""
+        if product.macs:
+            self.products += (product,)
+
     def _count(self, name: str, value: Any, args: Sequence[Any]) -> None:
         """Add the arithmetic and the memory traffic of one call."""
         read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
@@ -178,11 +189,11 @@ class Tally:
         self.elements += sum(read) + written
         if name in _PRODUCTS:
             # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
-            self.macs += math.isqrt(math.prod(read) * written)
+            self._add(_product(read, written))
         elif name == "matmul":
-            self.macs += written * np.shape(args[0])[-1]
+            self._add(_matmul(np.shape(args[0]), np.shape(args[1]), written))
         elif name == "einsum":
-            self.macs += _einsum_combinations(args)
+            self._add(_einsum(args))
         elif name in _ELEMENTARY:
             self.flops += written * ELEMENTARY_FLOPS
         elif name in _REDUCTIONS:
@@ -191,13 +202,39 @@ class Tally:
             self.flops += written
 
 
-def _einsum_combinations(args: Sequence[Any]) -> int:
-    inputs, _, operands = anp.parse_einsum_input(*args)
+def _product(read: Sequence[int], written: int) -> Product:
+    """Return the product of operands of so many elements: of M*K, K*N and M*N, (M*K*N)^2 is their product."""
+    macs = math.isqrt(math.prod(read) * written)
+    k = macs // written if written else 0
+    found = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
+    return found if found.macs == macs else Product(1, macs, 1)
+
+
+def _matmul(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
+    """Return the products of stacks of matrices; of a stack by one matrix all rows are one product's."""
+    k = left[-1]
+    n = right[-1] if len(right) > 1 else 1
+    by_one = len(right) <= 2
+    m = written // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
+    return Product(m, k, n, written // max(m * n, 1))
+
+
+def _einsum(args: Sequence[Any]) -> Product:
+    """Return the product of the first operand by all others, whatever order they are contracted in."""
+    inputs, output, operands = anp.parse_einsum_input(*args)
     sizes: dict[str, int] = {}
     for indices, operand in zip(inputs.split(","), operands, strict=True):
         for index, size in zip(indices, np.shape(operand), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
-    return math.prod(sizes.values())
+    first, *others = (set(indices) for indices in inputs.split(","))
+    rest, kept = set().union(*others), set(output)
+
+    def of(indices: set[str]) -> int:
+        return math.prod(sizes[index] for index in indices)
+
+    return Product(
+        of((first - rest) & kept), of(sizes.keys() - kept), of((rest - first) & kept), of(first & rest & kept)
+    )
 
 
 class CountingNode(Node):  # type: ignore[misc]

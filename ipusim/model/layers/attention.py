@@ -25,7 +25,7 @@ from ipusim.model.layers.layer import (
     Shape,
     glorot_uniform,
 )
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 #: Vector operations for one score: the scale 1 / sqrt(key_dim), and a softmax of maximum,
 #: difference, exp, sum and quotient.
@@ -171,8 +171,11 @@ class MultiHeadAttention:
         scores = batch * self.num_heads * positions**2
         drops = scores * (DRAW_FLOPS + 2) if self.dropout else 0
         bias_flops = 3 * heads + x if self.use_bias else 0
+        groups, projection = batch * self.num_heads, Product(rows, elements, inner)
+        similar = Product(positions, head, positions, groups)
+        weighted = Product(positions, positions, head, groups)
         forward = Work(
-            macs=4 * x * inner + 2 * scores * head,
+            products=(projection,) * 3 + (similar, weighted, Product(rows, inner, elements)),
             flops=scores * (_SCORE_FLOPS + self.causal) + drops + bias_flops,
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
             exchange_bytes=(x + 4 * heads + scores) * itemsize,
@@ -181,7 +184,12 @@ class MultiHeadAttention:
         )
         need = int(need_input_gradient)
         backward = Work(
-            macs=x * inner * (5 + 3 * need) + 4 * scores * head,
+            products=(
+                projection,  # of the gradient of the output, into the heads' results
+                *((similar,) + (weighted,) * 3),
+                *((Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),)),
+                *((Product(rows, inner, elements),) * (3 * need)),
+            ),
             flops=scores * _SCORE_BACK_FLOPS + 2 * drops + bias_flops + 2 * x * need,
             sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
             exchange_bytes=(2 * x + 8 * heads + scores + elements * inner * (1 + 3 * need)) * itemsize,

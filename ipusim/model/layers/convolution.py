@@ -16,7 +16,7 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class Conv2D:
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
         window = math.prod(self.kernel_size) * input_shape[-1]
-        weights = window * self.filters
+        weights, positions = window * self.filters, y // self.filters
         bias = self.filters if self.use_bias else 0
         rule = activation(self.activation)
         forward = Work(
-            macs=y * window,
+            products=(Product(positions, window, self.filters),),
             flops=y * (rule.forward_flops + self.use_bias),
             sram_bytes=(x + weights + bias + y) * itemsize,
             exchange_bytes=x * itemsize,
@@ -128,9 +128,10 @@ class Conv2D:
             convolution=True,
         )
         saved = x + (y if rule.keeps != "nothing" else 0)
+        into = (Product(positions, self.filters, window),)
         again = weights + x if need_input_gradient else 0
         backward = Work(
-            macs=y * window * (1 + need_input_gradient),
+            products=(Product(window, positions, self.filters), *(into if need_input_gradient else ())),
             flops=y * (rule.backward_flops + self.use_bias),
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,

@@ -27,7 +27,7 @@ from ipusim.model.layers.layer import (
 )
 from ipusim.model.layers.products import add_product
 from ipusim.model.layers.serialized_matmul import Dimension, SerializedMatmul
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Dense:
         rule = activation(self.activation)
         again = self._matmul.repeated(x, weights, y)
         forward = Work(
-            macs=x * units,
+            products=(Product(rows, inputs, units),),
             flops=y * (rule.forward_flops + self.use_bias),
             sram_bytes=(x + weights + bias + y + again) * itemsize,
             exchange_bytes=x * itemsize,
@@ -190,7 +190,7 @@ class Dense:
         saved = x + (y if rule.keeps != "nothing" else 0)
         again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
         backward = Work(
-            macs=x * units * (1 + need_input_gradient),
+            products=(Product(inputs, rows, units), *((Product(rows, units, inputs),) if need_input_gradient else ())),
             flops=y * (rule.backward_flops + self.use_bias),
             sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,

@@ -137,9 +137,15 @@ class _PythonFunction:
         weights = sum(array.size for array in parameters.values()) if need_input_gradient else 0
         labels_read = sum(array.size for array in labels)
         return LayerCost(
-            Work(forward.macs, forward.flops, forward.elements * itemsize, (x.size + labels_read) * itemsize, itemsize),
             Work(
-                backward.macs,
+                forward.products,
+                forward.flops,
+                forward.elements * itemsize,
+                (x.size + labels_read) * itemsize,
+                itemsize,
+            ),
+            Work(
+                backward.products,
                 backward.flops,
                 backward.elements * itemsize,
                 (y.size + x.size + weights) * itemsize,

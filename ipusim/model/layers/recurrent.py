@@ -19,7 +19,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
 from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
@@ -139,7 +139,7 @@ class Recurrent:
         kernel, recurrent = elements * columns, self.units * columns
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         forward = Work(
-            macs=(x + y) * columns,
+            products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
             flops=y * unit_flops[0],
             sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
             exchange_bytes=(x + y) * itemsize,
@@ -148,7 +148,12 @@ class Recurrent:
         )
         need = int(need_input_gradient)
         backward = Work(
-            macs=(x * (1 + need) + 2 * y) * columns,
+            products=(
+                Product(batch, columns, self.units, times=steps),
+                Product(self.units, rows, columns),
+                Product(elements, rows, columns),
+                *((Product(rows, columns, elements),) * need),
+            ),
             flops=y * unit_flops[1],
             sram_bytes=(
                 returned

@@ -10,7 +10,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Layer, Shape
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.parallel import Parallel
-from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 
 
@@ -39,12 +39,12 @@ def build_stages(
         raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
     names = [f"stage {index}" for index in range(len(groups))] if names is None else names
     stages: list[LayerStage] = []
-    routes = _routes(network, groups, returning)
+    skips = _skips(network, groups, returning)
     start = 0
     for index, (name, group) in enumerate(zip(names, groups, strict=True)):
         end = min(start + len(group), len(network.layers))
         if index in concurrent:
-            crossing = routes[index]
+            crossing = skips[index]
             if crossing is not None and (crossing.arriving or crossing.leaving):
                 over = crossing.arriving or crossing.leaving
                 raise ModelError(
@@ -64,14 +64,14 @@ def build_stages(
                 is_last=index == len(groups) - 1,
                 labels_travel_on=network.loss is not None and not has_loss,
                 checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
-                routes=routes[index],
+                skips=skips[index],
             )
         )
         start = end
     return tuple(stages)
 
 
-def _routes(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Routes | None]:
+def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return what each stage has to do with skip connections; None for all where the network has none."""
     adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
     if not adds:
@@ -99,7 +99,7 @@ def _routes(network: Network, groups: Sequence[Sequence[str]], returning: Return
                 found[at].leaving.append(value)
                 found[at + 1].arriving.append(value)
             at += 1
-    return [each.routes() for each in found]
+    return [each.skips() for each in found]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Returning:
 
 @dataclass
 class _Ways:
-    """Routes of one stage while they are found."""
+    """What skips have to do with one stage, while they are found."""
 
     input_is: str = ""
     arriving: list[tuple[str, Shape]] = field(default_factory=list)
@@ -138,9 +138,9 @@ class _Ways:
     stored: list[tuple[str, Shape, int]] = field(default_factory=list)
     fetched: list[tuple[str, Shape]] = field(default_factory=list)
 
-    def routes(self) -> Routes:
+    def skips(self) -> Skips:
         """Return them as they are."""
-        return Routes(
+        return Skips(
             self.input_is,
             tuple(self.arriving),
             tuple(self.leaving),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array
+from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
+
+if TYPE_CHECKING:
+    from ipusim.model.functions.counting import Counted
 
 #: Bytes of an element where a stage has no floating-point array at all.
 _DEFAULT_ITEMSIZE = 4
@@ -34,6 +37,7 @@ def profile(
     is_last: bool,
     optimizer: Optimizer | None = None,
     owned: Collection[str] = (),
+    taught: Sequence[bool] = (),
     accumulator: Callable[[str, Array], np.dtype[Any]] = lambda _, variable: variable.dtype,
     summed: Summed | None = None,
 ) -> StageProfile:
@@ -45,6 +49,7 @@ def profile(
         is_last: whether no stage follows.
         optimizer: the rule of the weight update.
         owned: the variables that are counted here; others are an earlier stage's of the same IPU.
+        taught: whether each output depends on a variable; no gradient comes back for the others, such as labels.
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
@@ -52,54 +57,73 @@ def profile(
     charged its own memory traffic, as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for
     a function whose work cannot be counted, or that cannot be differentiated.
     """
-    from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
-
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
     arrays = [*variables.values(), *inputs]
     itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
-    training = optimizer is not None
-    pulled = [0] if stage.has_loss else range(len(outputs))
-    with stage.tracing():
-        wanted = stage.wanted(inputs) if training else []
-        counted = count_several(
-            stage.call, arrays, wanted, pulled, weights=tuple(variables.values()), itemsize=itemsize
-        )
-        saved = stage.bind(variables).forward(inputs, None, (0,))[1] if training else None
-    given, taken, weights = _bytes(inputs), _bytes(outputs), _bytes(mine.values())
-    widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
+    counted, saved = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
     work = list(counted.forward)
     if summed is not None:
-        moved = summed.elements * (itemsize + 2 * summed.itemsize)
-        work.append(Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize)))
+        work.append(_adding_up(summed, itemsize))
     found = StageProfile(
         name=stage.name,
         forward=tuple(work),
-        output_bytes=0 if is_last else taken,
-        parameter_bytes=weights,
-        input_bytes=given,
+        output_bytes=0 if is_last else _bytes(outputs),
+        label_bytes=_bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"),
+        parameter_bytes=_bytes(mine.values()),
+        input_bytes=_bytes(inputs),
         working_bytes=counted.touched_bytes,
     )
     if optimizer is None:
         return found
-    passes = counted.backward if wanted else ()  # nothing before this stage learns, nor does it
+    widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
-    slots: list[int] = []  # each as large as its variable
-    for array in mine.values():
-        held = optimizer.state_bytes(array.size, array.itemsize)
-        slots += [array.nbytes] * (held // max(array.nbytes, 1))
+    slots = _slots(optimizer, mine.values())
     return replace(
         found,
-        backward=(*passes, *accumulation_work(sizes.values(), optimizer.gradient_map)),
+        backward=(*counted.backward, *accumulation_work(sizes.values(), optimizer.gradient_map)),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
-        state_tensors=tuple(slots),
+        state_tensors=slots,
         accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
         accumulator_itemsize=min(widths.values(), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
         weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
+
+
+def _counted(
+    stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool
+) -> tuple[Counted, Saved]:
+    """Return the work of both passes, and what the forward pass keeps in training.
+
+    There is no backward pass where nothing before the stage learns, nor does it.
+    """
+    from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
+
+    weights = tuple(stage.variables.values())
+    pulled = [0] if stage.has_loss else range(len(outputs))
+    with stage.tracing():
+        wanted = stage.wanted(inputs) if training else []
+        found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
+        saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1] if training else None
+    return (found if wanted else replace(found, backward=())), saved
+
+
+def _adding_up(summed: Summed, itemsize: int) -> Work:
+    """Return the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+    moved = summed.elements * (itemsize + 2 * summed.itemsize)
+    return Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+
+
+def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
+    """Return the bytes of each slot of each variable: a slot is as large as its variable."""
+    slots: list[int] = []
+    for array in variables:
+        held = optimizer.state_bytes(array.size, array.itemsize)
+        slots += [array.nbytes] * (held // max(array.nbytes, 1))
+    return tuple(slots)
 
 
 def _bytes(arrays: Iterable[Array]) -> int:

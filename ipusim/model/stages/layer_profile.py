@@ -10,7 +10,7 @@ from ipusim.errors import ModelError
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile, Work
-from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.stages.stash import stash_bytes, with_memory
 
@@ -42,8 +42,8 @@ def layer_profile(
     accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
     update = update_work(variables, optimizer) if optimizer else ()
     passing_labels = label_bytes if stage.labels_travel_on else 0
-    routes = stage.routes or Routes()
-    arriving, leaving = (batch * itemsize * routes.elements(each) for each in (routes.arriving, routes.leaving))
+    skips = stage.skips or Skips()
+    arriving, leaving = (batch * itemsize * skips.elements(each) for each in (skips.arriving, skips.leaving))
     profile = StageProfile(
         name=stage.name,
         forward=forward,
@@ -55,8 +55,8 @@ def layer_profile(
         label_bytes=0 if stage.is_last else passing_labels,
     )
     profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
-    used = batch * itemsize * routes.elements((*routes.arriving, *routes.fetched), routes.used)
-    waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in routes.stored)
+    used = batch * itemsize * skips.elements((*skips.arriving, *skips.fetched), skips.used)
+    waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in skips.stored)
     # Forward the values wait, and in training backward their gradients.
     waiting *= 2 if training else 1
     profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)

@@ -19,7 +19,7 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 
 @dataclass(frozen=True)
-class Routes:
+class Skips:
     """The values of skip connections that one stage has to do with, by the names of the layers that make them.
 
     Attributes:
@@ -56,12 +56,12 @@ class Piece:
 class SkippingStage:
     """Runs the passes of a stage with skip connections, piece by piece."""
 
-    def __init__(self, pieces: Sequence[Piece], routes: Routes) -> None:
+    def __init__(self, pieces: Sequence[Piece], skips: Skips) -> None:
         """Take the pieces in order."""
         self._pieces = tuple(pieces)
-        self._routes = routes
-        self._arriving = tuple(name for name, _ in (*routes.arriving, *routes.fetched))
-        self._leaving = (*(name for name, _ in routes.leaving), *(name for name, _, _ in routes.stored))
+        self._skips = skips
+        self._arriving = tuple(name for name, _ in (*skips.arriving, *skips.fetched))
+        self._leaving = (*(name for name, _ in skips.leaving), *(name for name, _, _ in skips.stored))
         self._first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
@@ -100,8 +100,8 @@ class SkippingStage:
             g = piece.layers.backward(saved[index], g, needed, receive, totals)
         if not need_input_gradient:
             return None
-        if self._routes.input_is in gradients:
-            g = g + gradients.pop(self._routes.input_is)
+        if self._skips.input_is in gradients:
+            g = g + gradients.pop(self._skips.input_is)
         return (g, *(gradients[name] for name in self._arriving)) if self._arriving else g
 
     def predict(self, x: Array) -> Array:
@@ -114,8 +114,8 @@ class SkippingStage:
     def _enter(self, x: Any) -> tuple[Array, dict[str, Array]]:
         y, *others = x if self._arriving else (x,)
         values = dict(zip(self._arriving, others, strict=True))
-        if self._routes.input_is:
-            values[self._routes.input_is] = y
+        if self._skips.input_is:
+            values[self._skips.input_is] = y
         return y, values
 
     def _after(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:

@@ -17,7 +17,7 @@ from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss,
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
-from ipusim.model.stages.skips import Piece, Routes, SkippingStage
+from ipusim.model.stages.skips import Piece, SkippingStage, Skips
 
 
 class Stage(Protocol):
@@ -72,7 +72,7 @@ class LayerStage:
         gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
         checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
             compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
-        routes: the values of skip connections that come in, go out, or are added; None where the network has none.
+        skips: the values of skip connections that come in, go out, or are added; None where the network has none.
     """
 
     name: str
@@ -84,7 +84,7 @@ class LayerStage:
     labels_travel_on: bool
     gives_predictions: bool = False
     checkpoints: tuple[int, ...] = ()
-    routes: Routes | None = None
+    skips: Skips | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -133,12 +133,12 @@ class LayerStage:
     @property
     def stores(self) -> tuple[str, ...]:
         """The values of skip connections that stay on the IPU for a later stage there."""
-        return tuple(name for name, *_ in self.routes.stored) if self.routes else ()
+        return tuple(name for name, *_ in self.skips.stored) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
         """The values of skip connections that an earlier stage has left on the IPU."""
-        return tuple(name for name, _ in self.routes.fetched) if self.routes else ()
+        return tuple(name for name, _ in self.skips.fetched) if self.skips else ()
 
     @property
     def recomputes_itself(self) -> bool:
@@ -165,7 +165,7 @@ class LayerStage:
             shapes=self.shapes[start : end + 1],
             first_position=self.first_position + start,
             checkpoints=(),
-            routes=None,
+            skips=None,
         )
 
     @cached_property
@@ -185,13 +185,13 @@ class LayerStage:
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
         """Return what runs the passes without computing anything again, as evaluation does."""
-        if self.routes is None:
+        if self.skips is None:
             return self.bound(parameters)
-        return SkippingStage(list(self._pieces(self.routes, parameters)), self.routes)
+        return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
 
-    def _pieces(self, routes: Routes, parameters: Parameters) -> Iterator[Piece]:
+    def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
         """Yield the layers up to each that is added later or adds, and those behind the last."""
-        named_values = {*routes.used, *(name for name, *_ in (*routes.leaving, *routes.stored))}
+        named_values = {*skips.used, *(name for name, *_ in (*skips.leaving, *skips.stored))}
         start = 0
         for index, named in enumerate(self.named_layers):
             added = named.layer.source if isinstance(named.layer, Add) else ""

@@ -20,7 +20,7 @@ from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Described, Shape, TakesTokens, View, parameter_count
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
-from ipusim.model.stages.skips import Routes
+from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 
 #: float16 is measured as float32, whose products are fast, at half the bytes.
@@ -98,20 +98,20 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     labels = None if stage.loss is None else stage.loss.layer.zero_labels(stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.routes)]
+        arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
         given: Any = (x, *arriving) if arriving else x
         _, saved = stage.whole(parameters).forward(given, labels)
     # With skip connections what is kept is not sorted by layers, and all of it counts.
-    lowest = stage.first_trained if stage.first_position == 0 and stage.routes is None else 0
+    lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
     return sum(
         array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
         for array in kept_arrays(saved[lowest:], parameters)
     )
 
 
-def _beside(routes: Routes | None) -> tuple[tuple[str, Shape], ...]:
+def _beside(skips: Skips | None) -> tuple[tuple[str, Shape], ...]:
     """Return the values that come in beside a stage's input."""
-    return (*routes.arriving, *routes.fetched) if routes else ()
+    return (*skips.arriving, *skips.fetched) if skips else ()
 
 
 def _takes_ids(stage: LayerStage) -> bool:

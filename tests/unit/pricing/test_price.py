@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from ipusim.pricing import collectives, copies, price
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+from tests.places import SCENARIOS
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.layer import LayerCost, glorot_uniform, parameter_count
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 
 
 def test_dense_forward_by_hand():
@@ -133,19 +133,20 @@ def test_mean_squared_error_refuses_labels():
 def test_dense_cost_by_hand():
     cost = Dense(10, "relu").cost((20,), batch=32, itemsize=4)
     assert cost.forward == Work(
-        macs=32 * 20 * 10,
+        (Product(32, 20, 10),),
         flops=32 * 10 * 2,
         sram_bytes=4 * (32 * 20 + 20 * 10 + 10 + 32 * 10),
         exchange_bytes=4 * 32 * 20,
     )
     assert cost.backward == Work(
-        macs=2 * 32 * 20 * 10,
+        (Product(20, 32, 10), Product(32, 10, 20)),
         flops=32 * 10 * 3,
         sram_bytes=4 * (2 * 32 * 10 + 32 * 20 + 200 + 10 + 200 + 32 * 20),
         exchange_bytes=4 * (32 * 10 + 32 * 20 + 200),
     )
     first = Dense(10, "relu").cost((20,), batch=32, itemsize=4, need_input_gradient=False)
     assert first.forward == cost.forward
+    assert (cost.forward.macs, cost.backward.macs) == (32 * 20 * 10, 2 * 32 * 20 * 10)
     assert first.backward.macs == 32 * 20 * 10
     assert first.backward.exchange_bytes == 4 * (32 * 10 + 32 * 20)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.products import add_product
+from tests.places import ROOT
 
 
 def tolerance(dtype):
@@ -101,7 +101,7 @@ print(json.dumps(sorted(found)))
 
 def test_every_blas_runs_on_one_thread_in_a_run():
     """SciPy brings a BLAS of its own, which a limit set before it is loaded would miss."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     command = [sys.executable, "-W", "error", "-c", THREADS]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ipusim.model.inner_sizes import inner_sizes
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
@@ -15,7 +14,7 @@ from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layer import LayerCost, inner_sizes
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -23,7 +22,7 @@ from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 from ipusim.pricing.passes import work_cycles
 
 KEY = (3, 14)
@@ -270,22 +269,24 @@ def test_an_embedding_refuses_ids_that_it_has_not(ids, message):
 def test_embedding_cost_by_hand():
     cost = Embedding(100, 8).cost((6,), batch=2, itemsize=4)
     taken = 2 * 6 * 8
-    assert cost.forward == Work(0, 0, 4 * (12 + 2 * taken), 4 * (12 + taken))
-    assert cost.backward == Work(0, taken, 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
+    assert cost.forward == Work((), 0, 4 * (12 + 2 * taken), 4 * (12 + taken))
+    assert cost.backward == Work((), taken, 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
 
 
 def test_layer_norm_cost_by_hand():
     cost = LayerNorm().cost((3, 5), batch=2, itemsize=4)
     elements, groups = 30, 6
-    assert cost.forward == Work(0, 7 * elements + 7 * groups, 4 * (2 * elements + 10), 4 * elements, 4, 2)
-    assert cost.backward == Work(0, 11 * elements + 2 * groups, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
+    assert cost.forward == Work((), 7 * elements + 7 * groups, 4 * (2 * elements + 10), 4 * elements, 4, 2)
+    assert cost.backward == Work((), 11 * elements + 2 * groups, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
 
 
 def test_convolution_cost_by_hand():
     cost = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4)
     x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
-    forward = Work(y * 30, y * 2, 4 * (x + weights + 7 + y), 4 * x)
-    backward = Work(2 * y * 30, y * 3, 4 * (y + x + y + weights + 7 + weights + x), 4 * (y + x + weights))
+    forward = Work((Product(60, 30, 7),), y * 2, 4 * (x + weights + 7 + y), 4 * x)
+    products = (Product(30, 60, 7), Product(60, 7, 30))
+    backward = Work(products, y * 3, 4 * (y + x + y + weights + 7 + weights + x), 4 * (y + x + weights))
+    assert (forward.macs, backward.macs) == (y * 30, 2 * y * 30)
     assert cost == LayerCost(replace(forward, convolution=True), replace(backward, convolution=True))
 
 
@@ -293,7 +294,7 @@ def test_pooling_cost_by_hand():
     x, y = 2 * 4 * 6 * 3, 2 * 2 * 3 * 3
     cost = MaxPool2D().cost((4, 6, 3), batch=2, itemsize=4)
     assert cost == LayerCost(
-        Work(0, 4 * y + y, 4 * (x + y), 4 * x), Work(0, 12 * y + y, 4 * (2 * x + 2 * y), 4 * (x + y))
+        Work((), 4 * y + y, 4 * (x + y), 4 * x), Work((), 12 * y + y, 4 * (2 * x + 2 * y), 4 * (x + y))
     )
     assert AveragePool2D().cost((4, 6, 3), 2, 4).backward.flops == 5 * y
 
@@ -302,6 +303,7 @@ def test_recurrent_cost_by_hand():
     cost = LSTM(3, return_sequences=True).cost((5, 2), batch=4, itemsize=4)
     rows, x, y = 20, 40, 60
     assert cost.forward.supersteps == cost.backward.supersteps == 5
+    assert cost.forward.products == (Product(4, 2, 12, times=5), Product(4, 3, 12, times=5))
     assert cost.forward.macs == rows * (2 + 3) * 12
     assert cost.backward.macs == rows * 12 * (2 * 2 + 2 * 3)
     # Three sigmoids and two tanh of 4 each, two sums for each of four gates, and the four of c and h.
@@ -316,12 +318,13 @@ def test_attention_cost_by_hand():
     cost = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4)
     rows, x, heads, scores = 10, 40, 60, 2 * 2 * 25
     assert cost.forward == Work(
-        macs=4 * rows * 4 * 6 + 2 * scores * 3,
+        (Product(10, 4, 6),) * 3 + (Product(5, 3, 5, 4), Product(5, 5, 3, 4), Product(10, 6, 4)),
         flops=scores * 9 + 3 * heads + x,
         sram_bytes=4 * (2 * x + 4 * 24 + 18 + 4 + 8 * heads + 2 * scores),
         exchange_bytes=4 * (x + 4 * heads + scores),
         supersteps=4,
     )
+    assert cost.forward.macs == 4 * rows * 4 * 6 + 2 * scores * 3
     assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3
     dropped = MultiHeadAttention(2, 3, dropout=0.1).cost((5, 4), 2, 4)
     assert dropped.forward.flops - cost.forward.flops == 4 * scores
@@ -355,7 +358,10 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
 
 
 def test_supersteps_each_take_a_sync():
-    once, thrice = Work(10**9, 10**6, 10**6, 10**6), Work(10**9, 10**6, 10**6, 10**6, 4, 3)
+    once, thrice = (
+        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6),
+        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6, 4, 3),
+    )
     assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == 2 * GC200.internal_sync_cycles
     assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)
     assert work_cycles(in_turn((), 4), GC200) == 0

@@ -1,14 +1,11 @@
 """Device listings, and selection of a device by id or by size."""
 
-from pathlib import Path
-
 import pytest
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.devices import device_listing, devices_of, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
-
-GOLDEN = Path(__file__).parents[1] / "golden"
+from tests.places import GOLDEN
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 

@@ -13,11 +13,13 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.evaluate import evaluate
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.job import Job
-from ipusim.scenario import json_schema, load_job
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_job
 from ipusim.schedules import registry
+from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
 
-FOLDER = Path(__file__).parents[2] / "scenarios"
+FOLDER = SCENARIOS
 FILES = sorted(FOLDER.glob("*.yaml"))
 TUTORIAL = [
     "tutorial_step1_single_ipu",
@@ -63,8 +65,8 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     assert program.repeat_count == 10
     assert program.reduction == "SUM"
     assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
-    assert experiment.scenario.optimizer is not None
-    assert experiment.scenario.optimizer.learning_rate == 0.01
+    assert experiment.request.options.optimizer is not None
+    assert experiment.request.options.optimizer.learning_rate == 0.01
     weights = experiment.workload and {
         key: array.shape
         for index in range(len(program.stages))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,10 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.study.tables import holder_table, memory_table
+from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
 
-SCENARIO = Path(__file__).parents[2] / "scenarios" / "memory_by_schedule.yaml"
+SCENARIO = SCENARIOS / "memory_by_schedule.yaml"
 
 
 def profile(name="s", **changes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from ipusim.render.window import Window, execution_window, phase_window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
 
 

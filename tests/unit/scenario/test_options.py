@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
 from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.scenario.problems import ScenarioError
+from tests.places import ROOT
 
-TESTS = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
 #: The arguments of Graphcore's function, of its last release and (pipeline_depth) of older ones.
 SIGNATURE = [
     "computational_stages",

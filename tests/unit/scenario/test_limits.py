@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 #: Runs of every kind of span.
 KINDS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE
+from tests.places import ROOT
 from tests.price_and_run import price_and_run
 
 
@@ -125,7 +125,8 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
     assert len(sequential.rows(SpanKind.SYNC)) == 4 * 3
     assert len(sharded.rows(SpanKind.SYNC)) == 2 * 3
     assert len(sequential.rows(SpanKind.EXCHANGE)) == len(sharded.rows(SpanKind.EXCHANGE)) == 2 * 3
-    alone = price_and_run(find("single").plan(PlanShape((0, 0), 3)), replace(prog, shape=PlanShape((0, 0), 3)), system)
+    shape = PlanShape(mapping=(0, 0), micro_batches=3)
+    alone = price_and_run(find("single").plan(shape), replace(prog, shape=shape), system)
     assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
     assert alone.makespan_cycles == 3 * 60
 
@@ -303,7 +304,7 @@ def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
 
 def test_the_machine_and_the_analysis_know_nothing_of_each_other():
     """import-linter holds what stands between bars apart."""
-    contracts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(each["layers"] for each in contracts["contracts"] if each["name"] == "Imports point down")
     assert "ipusim.machine | ipusim.analysis" in layers
 

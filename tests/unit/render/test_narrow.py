@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,7 @@ from ipusim.render.window import window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import LOOKS, SpanKind
-
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+from tests.places import SCENARIOS
 
 
 def rows_of_pixels(figure, ipus):

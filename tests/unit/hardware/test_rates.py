@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from ipusim.study.effects import effects
@@ -14,12 +13,12 @@ from ipusim.errors import QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 from ipusim.pricing.passes import work_cycles
 from ipusim.scenario.problems import ScenarioError
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
-WORK = Work(macs=10**9, flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
+WORK = Work((Product(1000, 1000, 1000),), flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
 
 
 @pytest.mark.parametrize("rate", RATES, ids=lambda rate: rate.name)

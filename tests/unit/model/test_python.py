@@ -1,6 +1,7 @@
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 import autograd.numpy as anp
 import numpy as np
@@ -91,7 +92,7 @@ def test_parameters_start_as_declared():
 
 
 def test_shapes_that_do_not_fit_name_function_line_and_shapes():
-    with pytest.raises(ModelError, match=r"'affine' \(.*test_model_python.py:\d+\) on \(2, 3\): ValueError: matmul"):
+    with pytest.raises(ModelError, match=rf"'affine' \(.*{Path(__file__).name}:\d+\) on \(2, 3\): ValueError: matmul"):
         PythonLayer(affine, AFFINE).output_shape((3,))
 
 

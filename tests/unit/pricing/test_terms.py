@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -22,8 +21,8 @@ from ipusim.pricing.terms import terms
 from ipusim.scenario import load_job
 from ipusim.study.costs import cost_tables
 from ipusim.study.figures import machine_tables
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
 LAWS = [each for each in vars(laws).values() if isinstance(each, Law)]
 #: Between them of every kind of term.

@@ -12,7 +12,7 @@ from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.python_layer import PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
-from ipusim.model.profile import Work
+from ipusim.model.profile import Product, Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
@@ -163,15 +163,15 @@ def test_optimizers_refuse_rates(make, rate):
 
 
 def test_cost_formula_by_hand():
-    work = Work(macs=10**6, flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
+    work = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
     # GC200: 1472 tiles, 16 MACs, 2 vector lanes, 24 bytes of memory and 4 of exchange a cycle and tile.
     exchange, matrix, vector, memory = 17, 85, 34, 29  # ceil of 16.98, 84.9 (half the peak), 33.97, 28.3
     assert work_cycles(work, GC200) == 150 + exchange + max(matrix + vector, memory)
-    half = Work(macs=10**6, flops=10**5, sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
+    half = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
     assert work_cycles(half, GC200) == 150 + 17 + 284  # memory-bound: 10^7 / 35328
     assert work_cycles(half, BOW) == work_cycles(half, GC200)
     assert work_cycles(work, GC2) > work_cycles(work, GC200)
-    double = Work(macs=10**6, flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=8)
+    double = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=8)
     assert work_cycles(double, GC200) == work_cycles(work, GC200)
 
 
@@ -186,8 +186,8 @@ def test_cost_of_measured_and_of_nothing():
 def test_cost_is_exact_for_numbers_beyond_floating_point():
     peak = GC200.macs_per_cycle(4)
     macs = peak * 10**17
-    assert work_cycles(Work(macs=macs), GC200) == 150 + 2 * 10**17
-    assert work_cycles(Work(macs=macs + 1), GC200) == 150 + 2 * 10**17 + 1
+    assert work_cycles(Work((Product(1, macs, 1),)), GC200) == 150 + 2 * 10**17
+    assert work_cycles(Work((Product(1, macs + 1, 1),)), GC200) == 150 + 2 * 10**17 + 1
 
 
 def test_evaluate_equals_one_pass_over_everything():

@@ -6,7 +6,6 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,8 +25,8 @@ from ipusim.scenario import load_job
 from ipusim.study.report import picture, picture_window
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from reports.gallery import TUTORIAL
+from tests.places import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
 
 

@@ -1,7 +1,6 @@
 import json
 from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from ipusim.render.window import execution_window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.report import run_files
+from tests.places import SCENARIOS
 
 FREE = {"sync": 0, "exchange": 0}
 
@@ -99,7 +99,7 @@ def test_a_pipeline_that_takes_no_time(lock_step):
 
 
 def test_the_summary_is_frozen_comparable_and_all_of_the_file():
-    path = Path(__file__).parents[2] / "scenarios" / "data_parallel_4x4.yaml"
+    path = SCENARIOS / "data_parallel_4x4.yaml"
     one, other = (execute(load_job(path, ("steps=1",))) for _ in range(2))
     assert one.summary == other.summary
     with pytest.raises(FrozenInstanceError):

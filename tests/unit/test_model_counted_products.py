@@ -1,0 +1,60 @@
+"""Products that are counted in a function have the shapes of its matrices, and lose no multiply-accumulate."""
+
+from __future__ import annotations
+
+import autograd.numpy as np
+import pytest
+
+from ipusim.model.functions.counting import count_passes
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.profile import Product
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "products"),
+    [
+        (np.dot, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (np.dot, [(3,), (3,)], [Product(1, 3, 1)]),
+        (np.outer, [(5,), (2,)], [Product(5, 1, 2)]),
+        (lambda a, b: np.tensordot(a, b, 2), [(5, 3, 4), (3, 4, 2)], [Product(5, 12, 2)]),
+        (np.matmul, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (np.matmul, [(7, 5, 3), (3, 2)], [Product(35, 3, 2)]),
+        (np.matmul, [(7, 5, 3), (7, 3, 2)], [Product(5, 3, 2, 7)]),
+        (np.matmul, [(7, 1, 5, 3), (4, 3, 2)], [Product(5, 3, 2, 28)]),
+        (np.matmul, [(5, 3), (3,)], [Product(5, 3, 1)]),
+        (np.matmul, [(3,), (7, 3, 2)], [Product(1, 3, 2, 7)]),
+        (lambda a, b: np.einsum("bhik,bhjk->bhij", a, b), [(2, 3, 5, 4), (2, 3, 6, 4)], [Product(5, 4, 6, 6)]),
+        (lambda a, b: np.einsum("ij,jk->k", a, b), [(5, 3), (3, 2)], [Product(1, 15, 2)]),
+        (lambda a: np.einsum("ij->i", a), [(5, 3)], [Product(5, 3, 1)]),
+        (lambda a: np.sum(np.tanh(a)), [(5, 3)], []),
+    ],
+)
+def test_the_shapes_are_those_of_the_matrices(function, shapes, products):
+    forward, _, _ = count_passes(function, [np.ones(shape) for shape in shapes], range(len(shapes)))
+    assert list(forward.products) == products
+
+
+def test_the_gradients_of_a_product_are_the_two_others_of_its_sizes():
+    _, backward, _ = count_passes(np.dot, [np.ones((5, 3)), np.ones((3, 2))], [0, 1])
+    assert [sorted((each.m, each.k, each.n)) for each in backward.products] == [[2, 3, 5]] * 2
+
+
+@pytest.mark.parametrize("need", [True, False])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(Dense(7), (3, 5)), (Conv2D(7, (3, 3)), (6, 5, 2)), (LSTM(3), (5, 2)), (MultiHeadAttention(2, 3), (5, 4))],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_forward_products_of_a_layer_read_its_parameters_once_in_a_use(layer, shape, need):
+    """Of each matrix of parameters there is a product that sums over its rows, in either direction none besides."""
+    batch = 6
+    cost = layer.cost(shape, batch, 4, need)
+    sizes = [each for each in layer.parameter_shapes(shape).values() if len(each) > 1]
+    whole = {(int(np.prod(size[:-1])), size[-1]) for size in sizes}
+    used = {(each.k, each.n) for each in cost.forward.products if each.groups == 1}
+    assert used == whole
+    gradients = {(each.m, each.n) for each in cost.backward.products if each.groups == 1}
+    assert whole <= gradients
