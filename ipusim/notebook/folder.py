@@ -63,9 +63,7 @@ def _summary(path: Path) -> dict[str, Any]:
         raise FileError(f"{path}: expected the summary of a run, got what is no JSON: {error}") from None
     for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
         if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
-            raise FileError(
-                f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as one has them"
-            )
+            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
     return dict(said)
 
 

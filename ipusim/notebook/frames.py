@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -96,9 +97,11 @@ def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
     return _pandas().DataFrame(rows)
 
 
-def csv_frame(content: bytes) -> pd.DataFrame:
-    """Return a CSV file as a frame, every number as it was written; raises MissingPackageError without pandas."""
-    return _pandas().read_csv(io.BytesIO(content), float_precision="round_trip")
+def losses_frame(content: bytes) -> pd.DataFrame:
+    """Return ``losses.csv`` as a frame, every loss to the last bit; raises MissingPackageError without pandas."""
+    header, *rows = csv.reader(io.StringIO(content.decode()))
+    types = {name: float if name.startswith("loss") else int for name in header}
+    return _pandas().DataFrame(rows, columns=header).astype(types)
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ipusim.analysis.run_times import RunTimes
 from ipusim.notebook import html
-from ipusim.notebook.frames import csv_frame, ipus_frame, memory_frame, spans_frame
+from ipusim.notebook.frames import ipus_frame, losses_frame, memory_frame, spans_frame
 from ipusim.render.execution_trace import default_title, execution_trace
 from ipusim.render.figures import Chart, to_png
 from ipusim.render.tables import summary_table
@@ -73,7 +73,7 @@ class Shown:
 
     def losses(self) -> pd.DataFrame:
         """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
-        return csv_frame(self._losses)
+        return losses_frame(self._losses)
 
     @cached_property
     def _png(self) -> bytes:

@@ -6,7 +6,6 @@ from dataclasses import fields
 from fractions import Fraction
 
 import pytest
-from ipusim.study.effects import effects
 
 from ipusim.analysis.effects import effects
 from ipusim.errors import QuantityError
