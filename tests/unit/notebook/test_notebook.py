@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import json
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,16 @@ def test_what_is_public():
     assert set(ipusim.__all__) <= set(dir(ipusim))
     with pytest.raises(AttributeError, match=r"^module 'ipusim' has no attribute 'nothing'$"):
         ipusim.nothing  # noqa: B018
+
+
+def test_type_checkers_are_told_what_is_given():
+    """Each public name comes from where the imports for type checkers say; they are all that those see."""
+    tree = ast.parse(Path(ipusim.__file__).read_text())
+    (checking,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = [(each.name, node.module) for node in checking.body for each in node.names]
+    assert dict(imported).keys() | {"__version__"} == set(ipusim.__all__)
+    for name, module in imported:
+        assert getattr(ipusim, name) is getattr(import_module(module), name)
 
 
 def test_importing_it_imports_nothing_that_takes_time():
