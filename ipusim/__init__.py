@@ -1,3 +1,62 @@
-"""ipusim: a discrete-event simulator of pipeline execution on Graphcore IPUs."""
+"""ipusim: a discrete-event simulator of pipeline execution on Graphcore IPUs.
+
+What ``import ipusim`` offers needs no other module of the package: a
+:class:`Request` of options by a scenario's own keys (:func:`request`), a
+:class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
+(:func:`compare`), and a :class:`RunFolder` of what a run has written (:func:`load`).
+Each is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ipusim.errors import IpusimError
+    from ipusim.notebook.asked import request
+    from ipusim.notebook.comparison import Comparison, compare
+    from ipusim.notebook.folder import RunFolder, load
+    from ipusim.notebook.run import Run, run
+    from ipusim.runs.problems import RequestError
+    from ipusim.runs.request.request import Request
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "IpusimError",
+    "Request",
+    "RequestError",
+    "Run",
+    "RunFolder",
+    "__version__",
+    "compare",
+    "load",
+    "request",
+    "run",
+]
+
+#: The module of each public name.
+_HOMES: Final = {
+    "Comparison": "ipusim.notebook.comparison",
+    "IpusimError": "ipusim.errors",
+    "Request": "ipusim.runs.request.request",
+    "RequestError": "ipusim.runs.problems",
+    "Run": "ipusim.notebook.run",
+    "RunFolder": "ipusim.notebook.folder",
+    "compare": "ipusim.notebook.comparison",
+    "load": "ipusim.notebook.folder",
+    "request": "ipusim.notebook.asked",
+    "run": "ipusim.notebook.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name out of its module; raises AttributeError for any other."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names beside what is here already."""
+    return sorted({*globals(), *__all__})

@@ -155,18 +155,27 @@ def compare(
 ) -> None:
     """Run a scenario under several schedules; print time and memory, write a figure of their traces on one axis."""
     from ipusim.render.tables import comparison_table
-    from ipusim.scenario.load import load_request
+    from ipusim.runs.problems import RequestError
+    from ipusim.scenario.load import load_job, load_request
     from ipusim.study import tables
     from ipusim.study.compare import compare as compare_schedules
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import COMPARISON_FILES, comparison_files
 
     names = [name.strip() for name in schedules.split(",") if name.strip()]
-    folder = out or Path("reports") / load_request(scenario, overrides or ()).name
+    request = load_request(scenario, overrides or ())
+    folder = out or Path("reports") / request.name
     _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
-        with _progress("comparing", heed) as progress:
-            rows = compare_schedules(scenario, names, overrides or (), progress)
+        try:
+            with _progress("comparing", heed) as progress:
+                rows = compare_schedules(request, names, progress)
+        except (
+            RequestError
+        ):  # of every schedule: a mistake of the file shows where it stands, or what the first refuses
+            load_job(scenario, overrides or ())
+            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}"))
+            raise
         files = comparison_files(rows)
         heed()
         results.write(files)

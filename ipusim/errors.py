@@ -100,3 +100,7 @@ class TimelineError(IpusimError):
 
 class OutputError(IpusimError):
     """A result that cannot be written where it was asked for."""
+
+
+class MissingPackageError(IpusimError, ImportError):
+    """Something that needs a package which is not installed; the text says how to install it."""

@@ -60,8 +60,8 @@ def read_up_to(file: Readable, size: int) -> bytearray:
     return data
 
 
-def read_arrays(file: BinaryIO, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of those names from a NumPy archive (npz), which may come from anywhere.
+def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of those names, or all, from a NumPy archive (npz), which may come from anywhere.
 
     Nothing is unpickled, and no array takes more memory than the archive holds of it. Raises FileError,
     whose text is the reason, for what is no such archive and for an array that is missing or damaged.
@@ -74,6 +74,7 @@ def read_arrays(file: BinaryIO, names: Sequence[str]) -> dict[str, npt.NDArray[A
         raise FileError(f"not a NumPy archive: {_reason(error)}") from error
     with archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        names = list(members) if names is None else names
         for name in names:
             if name not in members:
                 held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ipusim.render.tables import Table, comparison_table
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.scenario import load_job, load_request
 from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
@@ -36,7 +36,7 @@ def zooms() -> dict[str, bytes]:
 
 def schedules() -> str:
     """Compare the schedules of the tutorial's figures."""
-    rows = compare(SCENARIOS / "schedules_four_ipus.yaml", SCHEDULES)
+    rows = compare(load_request(SCENARIOS / "schedules_four_ipus.yaml"), SCHEDULES)
     table = markdown(comparison_table([row.result.summary for row in rows if row.result]))
     return f"# The schedules of the tutorial's figures\n\nFour stages, eight micro-batches, the free system.\n\n{table}"
 

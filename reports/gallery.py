@@ -8,7 +8,7 @@ from pathlib import Path
 from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.report import comparison_files, picture, picture_window
 
@@ -59,7 +59,7 @@ class Picture:
         """Run the scenario and return the picture as PNG."""
         path = SCENARIOS / f"{self.scenario}.yaml"
         if self.schedules:
-            return comparison_files(compare(path, self.schedules, self.changes))[self.file]
+            return comparison_files(compare(load_request(path, self.changes), self.schedules))[self.file]
         result = execute(load_job(path, self.changes))
         shown = picture_window(result.timeline)
         if self.file == "memory.png":

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from matplotlib.figure import Figure
-
 from ipusim.analysis.executions import find_execution
 from ipusim.errors import OutputError
+from ipusim.render.figures import Chart
 from ipusim.render.layout import Headed, stack
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
@@ -29,7 +28,7 @@ def comparison(
     remarks: Sequence[str] = (),
     width_in: float = 10.0,
     height_in: float | None = None,
-) -> Figure:
+) -> Chart:
     """Return the traces of ``timelines`` under each other, by default from cycle 0 over their first executions.
 
     The axis is that of the runs of similar length: one that takes more than four times as

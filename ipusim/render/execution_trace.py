@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
+from ipusim.render.figures import Chart
 from ipusim.render.layout import Headed, stack
 from ipusim.render.window import Window, window
 from ipusim.timeline.timeline import Timeline
@@ -17,7 +16,7 @@ def execution_trace(
     title: str | None = None,
     width_in: float = 10.0,
     height_in: float | None = None,
-) -> Figure:
+) -> Chart:
     """Return the execution trace of a run from cycle ``start`` to cycle ``end``, by default the whole.
 
     One row for each IPU of the device. ``title`` is by default the run's name,

@@ -13,6 +13,13 @@ from matplotlib.figure import Figure
 from ipusim.render.style import DPI
 
 
+class Chart(Figure):
+    """A figure that shows itself in a notebook, whatever backend matplotlib has there."""
+
+    def _repr_png_(self) -> bytes:
+        return to_png(self)
+
+
 @contextmanager
 def own_settings() -> Iterator[None]:
     """Put matplotlib's defaults and the project's SVG settings in force; the caller's come back on leaving.

@@ -8,13 +8,12 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ipusim.errors import OutputError
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
-from ipusim.render.figures import own_settings
+from ipusim.render.figures import Chart, own_settings
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
 from ipusim.render.lettering import wrap
 from ipusim.render.panel import draw_panel, names_width
@@ -54,7 +53,7 @@ class Headed:
 
 
 @own_settings()
-def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Figure:
+def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Chart:
     """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window``.
 
     Its height follows from the rows unless ``height_in`` is given. Raises
@@ -86,7 +85,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     if height_in is not None:
         row = _row_height(height_in, fixed, rows)
     height = fixed + row * rows
-    figure = Figure(figsize=(width_in, height), facecolor="white")
+    figure = Chart(figsize=(width_in, height), facecolor="white")
 
     def place(top: float, tall: float) -> Axes:
         axes = figure.add_axes((left / width_in, 1 - (top + tall) / height, width / width_in, tall / height))

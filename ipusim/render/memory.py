@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -19,7 +18,7 @@ from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
 from ipusim.render.execution_trace import default_title
-from ipusim.render.figures import own_settings
+from ipusim.render.figures import Chart, own_settings
 from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
 from ipusim.render.memory_layers import IpuLayers, ipu_layers
@@ -47,7 +46,7 @@ _ABOVE: Final = 1.06
 
 
 @own_settings()
-def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float = 10.0) -> Figure:
+def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float = 10.0) -> Chart:
     """Return the memory chart of a run in ``window``.
 
     One row for each IPU that holds a stage: on the left what it holds over time, on
@@ -74,7 +73,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
-    figure = Figure(figsize=(width_in, height), facecolor="white")
+    figure = Chart(figsize=(width_in, height), facecolor="white")
 
     def place(x: float, top: float, wide: float, high: float) -> Axes:
         axes = figure.add_axes((x / width_in, 1 - (top + high) / height, wide / width_in, high / height))

@@ -73,3 +73,20 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""
     return Window(found.start, max(found.end, found.start + 1), name)
+
+
+def part_window(
+    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> Window:
+    """Return the window of a phase, of the given cycles, or by default of one execution with its weight update.
+
+    Raises OutputError for a window outside the run, for a phase that the execution has not, and for both cycles
+    and a phase; TimelineError for an execution that the run has not.
+    """
+    if phase is not None and (start is not None or end is not None):
+        raise OutputError("expected either a phase or cycles from start to end, got both")
+    if phase is not None:
+        return phase_window(timeline, phase, execution)
+    if start is not None or end is not None:
+        return window(timeline, start, end)
+    return execution_window(timeline, execution)

@@ -34,6 +34,18 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
     return job_of(apply_overrides(read_source(Path(path)), overrides))
 
 
+@contextmanager
+def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[Request]:
+    """Give what :func:`load_request` returns; problems of it that the block raises are placed in the file.
+
+    Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
+    """
+    source = apply_overrides(read_source(Path(path)), overrides)
+    request = request_of(source)
+    with _placed_in(source):
+        yield request
+
+
 def job_of(source: Source) -> Job:
     """Return what ``source`` asks for, laid out; raises as :func:`load_job` does."""
     request = request_of(source)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ipusim.analysis.fit import Fit
-from ipusim.errors import IpusimError, ProgramError
+from ipusim.errors import ProgramError
 from ipusim.machine.simulate import Progress
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
-from ipusim.scenario.load import load_job
-from ipusim.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.schedules.registry import find, names
 
 
@@ -25,7 +26,7 @@ class Row:
         result: of the run; None when the schedule refuses the program.
         refusal: its own words, the nearest legal counts included when the count is why.
         memory: what its IPUs hold against what they have, also where that is why it is refused;
-            None where the scenario does not say, or where the schedule cannot lay the program out.
+            None where the request does not say, or where the schedule cannot lay the program out.
     """
 
     schedule: str
@@ -35,37 +36,34 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether the schedule runs, and every IPU holds what it needs for that, as far as the scenario says."""
+        """Whether the schedule runs, and every IPU holds what it needs for that, as far as the request says."""
         return self.result is not None and not self.result.memory.too_large
 
 
-def compare(
-    path: Path, schedules: Sequence[str], overrides: Iterable[str] = (), progress: Progress | None = None
-) -> tuple[Row, ...]:
-    """Run the scenario at ``path`` once under each of ``schedules``, on the same data, weights and device.
+def compare(request: Request, schedules: Sequence[str], progress: Progress | None = None) -> tuple[Row, ...]:
+    """Run ``request`` once under each of ``schedules``, on the same data, weights and device.
 
-    Raises ProgramError for a schedule that does not exist, and ScenarioError or
-    ScenarioMemoryError for a scenario that none of them can run.
+    Raises ProgramError for a schedule that does not exist, and RequestError or RequestMemoryError for a request that
+    none of them can run.
     """
-    overrides = tuple(overrides)
     rows: list[Row] = []
-    refused: list[IpusimError] = []
+    refused: list[RequestError] = []
     chosen = list(dict.fromkeys(find(schedule).name for schedule in schedules))
     if not chosen:
         raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
     for name in chosen:
         try:
-            job = load_job(path, (*overrides, f"pipeline.schedule={name}"))
-        except ScenarioMemoryError as error:
+            job = assemble(request.replace({"pipeline.schedule": name}))
+        except RequestMemoryError as error:
             refused.append(error)
             rows.append(Row(name, None, error.problems[0].text, error.job.memory))
-        except ScenarioError as error:
+        except RequestError as error:
             refused.append(error)
             rows.append(Row(name, None, "; ".join(problem.text for problem in error.problems)))
         else:
             run = execute(job, progress)
             rows.append(Row(name, run, memory=run.memory if run.describes_memory else None))
     if len(refused) == len(rows):
-        load_job(path, overrides)  # a mistake of the file itself shows as it stands there
+        assemble(request)  # a mistake of the request itself shows as it stands there
         raise refused[0]
     return tuple(rows)

@@ -20,11 +20,11 @@ from ipusim.errors import OptionError
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
-from ipusim.render.figures import to_png, to_svg
+from ipusim.render.figures import Chart, to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
-from ipusim.render.window import Window, execution_window, phase_window, window
+from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import show
 from ipusim.runs.run import Run
@@ -115,11 +115,7 @@ def picture_window(
     OptionError for an execution that the run has not, and for both cycles and a phase.
     """
     check_picture(timeline.info.executions, start, end, phase, execution)
-    if phase is not None:
-        return phase_window(timeline, phase, execution)
-    if start is not None or end is not None:
-        return window(timeline, start, end)
-    return execution_window(timeline, execution)
+    return part_window(timeline, start, end, phase, execution)
 
 
 def check_trace_format(name: str) -> None:
@@ -183,14 +179,19 @@ def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
     return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
 
 
-def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
-    """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
+def comparison_chart(rows: Sequence[Row]) -> Chart:
+    """Return the traces of a comparison under each other."""
     run = [(row, row.result) for row in rows if row.result is not None]
-    figure = comparison(
+    return comparison(
         [result.timeline for _, result in run],
         title=run[0][1].job.name,
         remarks=["" if row.fits else "out of memory" for row, _ in run],
     )
+
+
+def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
+    """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
+    figure = comparison_chart(rows)
     data = [
         {
             "schedule": row.schedule,

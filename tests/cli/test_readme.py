@@ -59,7 +59,7 @@ def test_every_command_is_listed_and_tried():
 
 
 def test_each_python_block_has_its_test():
-    assert sum(len(blocks(text, "python")) for text in PAGES.values()) == 2  # below, by a word that each has
+    assert sum(len(blocks(text, "python")) for text in PAGES.values()) == 3  # below, by a word that each has
 
 
 def test_the_scenario_explained_runs(workspace):
@@ -89,6 +89,10 @@ def test_the_pipeline_in_graphcores_names_learns(workspace):
     lacking = [2 * (1 - 8 * 2 * 0.02) ** updates for updates in (0, 9, 10)]
     losses = f"loss {lacking[0] ** 2:.3f} to {lacking[1] ** 2:.3f}"
     assert done.stdout.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
+
+
+def test_the_lines_for_a_notebook_run_anywhere(workspace):
+    run_block(workspace, README, "import ipusim\n")
 
 
 def test_the_schedule_of_ones_own_runs(workspace):

@@ -13,7 +13,7 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.pricing.price import price
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
 from ipusim.timeline.kinds import SpanKind
@@ -110,11 +110,9 @@ def test_pipelining_beats_sharding_and_one_ipu_beats_both():
 
 @pytest.mark.parametrize("system", ["free", "m2000", "c2_server", "bow_pod16"])
 def test_grouped_beats_interleaved_beats_sequential(system):
-    rows = compare(
-        SCENARIOS / "schedules_four_ipus.yaml",
-        ["grouped", "interleaved", "sequential"],
-        [f"system.name={system}", "system.auto_select_ipus=4"],
-    )
+    changes = f"system.name={system}", "system.auto_select_ipus=4"
+    request = load_request(SCENARIOS / "schedules_four_ipus.yaml", changes)
+    rows = compare(request, ["grouped", "interleaved", "sequential"])
     cycles = [row.result.summary.makespan_cycles for row in rows]
     assert cycles[0] < cycles[1] < cycles[2]
     if system == "free":

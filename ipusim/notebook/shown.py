@@ -1,0 +1,99 @@
+"""What a run shows of itself in a notebook, whether it has just run or lies in a folder."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy.typing as npt
+
+from ipusim.analysis.run_times import RunTimes
+from ipusim.notebook import html
+from ipusim.notebook.frames import ipus_frame, losses_frame, memory_frame, spans_frame
+from ipusim.render.execution_trace import default_title, execution_trace
+from ipusim.render.figures import Chart, to_png
+from ipusim.render.tables import summary_table
+from ipusim.render.window import part_window
+from ipusim.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The losses of a run that has none, as CSV.
+_NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
+
+
+class Shown:
+    """A run with its trace, tables and figures; a notebook shows it as a summary above the trace of an execution.
+
+    Attributes:
+        timeline: what happened, as integer columns.
+        times: every number that the Timeline tells.
+        weights: final parameters by name, such as ``dense/W``; none where only time is simulated.
+        outputs: what else than losses reached the host, by name.
+    """
+
+    def __init__(self, timeline: Timeline, times: RunTimes, said: dict[str, Any], losses: bytes | None) -> None:
+        """Take a Timeline, its times, what ``summary.json`` says, and the losses as CSV, if there are any."""
+        self.timeline = timeline
+        self.times = times
+        self.weights: dict[str, npt.NDArray[Any]] = {}
+        self.outputs: dict[str, npt.NDArray[Any]] = {}
+        self._said = said
+        self._losses = _NO_LOSSES if losses is None else losses
+
+    def figure(
+        self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
+    ) -> Chart:
+        """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
+
+        ``phase`` is ramp-up, main, ramp-down or weight-update. Raises OutputError for a phase that the execution has
+        not, for cycles outside the run, and for both; TimelineError for an execution that the run has not.
+        """
+        shown = part_window(self.timeline, start, end, phase, execution)
+        return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
+
+    def spans(self) -> pd.DataFrame:
+        """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
+
+        Columns are those of :func:`ipusim.notebook.frames.spans_frame`.
+        """
+        return spans_frame(self.timeline)
+
+    def ipus(self) -> pd.DataFrame:
+        """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""
+        return ipus_frame(self.times)
+
+    def memory(self) -> pd.DataFrame:
+        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
+
+        Stages known by their cycles alone do not say what they hold, which then is 0.
+        """
+        return memory_frame(self._said["memory"])
+
+    def losses(self) -> pd.DataFrame:
+        """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
+        return losses_frame(self._losses)
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png
+
+    def _repr_html_(self) -> str:
+        said, memory = self._said, self._said["memory"]
+        parts = [
+            html.paragraph(said["description"]),
+            html.paragraph(f"{html.verdict(self.times)}.", bold=True),
+            html.table(summary_table(self.times)),
+            html.picture(self._png, default_title(self.timeline)),
+            "" if memory["fits"] else html.paragraph(memory["verdict"], bold=True),
+            *map(html.paragraph, said["notes"]),
+        ]
+        return html.together(parts)
+
+    def __repr__(self) -> str:
+        """Name the run and its main numbers."""
+        return f"<{type(self).__name__} of {self.times.name}: {html.verdict(self.times)}>"

@@ -1,0 +1,52 @@
+"""The README's lines for a notebook, executed in one: a dict, a shown Run, a DataFrame and a figure."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+README = (Path(__file__).parents[3] / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """The outputs of the README's five lines in three cells, and of a look at the run and its spans."""
+    text = README.split("## In a notebook")[1].split("\n## ")[0]
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = block.splitlines()
+    assert len(lines) == 5
+    sources = ["\n".join(lines[:3]), "run", f"{lines[3]}\nspans", lines[4]]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    folder = tmp_path_factory.mktemp("notebook")
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def shown(outputs):
+    (output,) = outputs
+    assert output.output_type == "execute_result"
+    return output.data
+
+
+def test_a_run_shows_a_summary_and_its_trace(cells):
+    assert cells[0] == []
+    data = shown(cells[1])
+    assert "bubble 27.3%" in data["text/html"]
+    assert "33,000 cycles" in data["text/html"]
+    assert b64decode(data["image/png"]).startswith(b"\x89PNG")
+
+
+def test_spans_are_a_frame(cells):
+    html = shown(cells[2])["text/html"]
+    assert 'class="dataframe"' in html
+    assert "<td>forward</td>" in html
+    assert "<td>s0</td>" in html
+
+
+def test_a_figure_is_a_picture(cells):
+    assert b64decode(shown(cells[3])["image/png"]).startswith(b"\x89PNG")

@@ -1,0 +1,401 @@
+"""What ``import ipusim`` offers: the same requests, runs and numbers as through YAML, shown and framed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+import shutil
+import subprocess
+import sys
+from base64 import b64decode
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from ruamel.yaml import YAML
+
+import ipusim
+from ipusim.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
+from ipusim.runs.execute import execute
+from ipusim.scenario import ScenarioError, load_job
+from ipusim.study.report import RESULT_FILES
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Span, Timeline
+
+SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yaml"))
+STAGES = [{"name": f"s{n}", "forward": 1000, "backward": 2000} for n in range(4)]
+TIMED = {"system": {"name": "free"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+LEARNING = {
+    "name": "small",
+    "system": {"name": "m2000", "auto_select_ipus": 2},
+    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64},
+    "model": {
+        "layers": [
+            {"name": "hidden", "type": "dense", "units": 5, "activation": "relu"},
+            {"name": "logits", "type": "dense", "units": 3},
+            {"name": "cel", "type": "softmax_cross_entropy"},
+        ]
+    },
+    "pipeline": {"splits": ["logits"], "micro_batch_size": 4, "gradient_accumulation_count": 4},
+    "optimizer": {"type": "sgd", "learning_rate": 0.01},
+    "steps": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def timed():
+    return ipusim.run(TIMED)
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    return ipusim.run(LEARNING)
+
+
+@pytest.fixture(scope="module")
+def folder(learnt, tmp_path_factory):
+    return learnt.save(tmp_path_factory.mktemp("runs") / "small")
+
+
+def refused(kind, action, *words, **named):
+    with pytest.raises(kind) as caught:
+        action(*words, **named)
+    assert isinstance(caught.value, ipusim.IpusimError)
+    return str(caught.value)
+
+
+def test_what_is_public():
+    assert ipusim.__all__ == [
+        "Comparison",
+        "IpusimError",
+        "Request",
+        "RequestError",
+        "Run",
+        "RunFolder",
+        "__version__",
+        "compare",
+        "load",
+        "request",
+        "run",
+    ]
+    for name in ipusim.__all__:
+        found = getattr(ipusim, name)
+        assert name == "__version__" or (found.__name__, bool(found.__doc__)) == (name, True)
+    assert set(ipusim.__all__) <= set(dir(ipusim))
+    with pytest.raises(AttributeError, match=r"^module 'ipusim' has no attribute 'nothing'$"):
+        ipusim.nothing  # noqa: B018
+
+
+def test_type_checkers_are_told_what_is_given():
+    """Each public name comes from where the imports for type checkers say; they are all that those see."""
+    tree = ast.parse(Path(ipusim.__file__).read_text())
+    (checking,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = [(each.name, node.module) for node in checking.body for each in node.names]
+    assert dict(imported).keys() | {"__version__"} == set(ipusim.__all__)
+    for name, module in imported:
+        assert getattr(ipusim, name) is getattr(import_module(module), name)
+
+
+def test_importing_it_imports_nothing_that_takes_time():
+    code = (
+        "import sys, time; began = time.perf_counter(); import ipusim; print(time.perf_counter() - began);"
+        "print(*(name for name in ('numpy', 'matplotlib', 'pandas', 'pydantic', 'simpy') if name in sys.modules))"
+    )
+    done = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+        for _ in range(3)
+    ]
+    assert min(float(seconds) for seconds, *_ in done) < 0.1
+    assert {slow for _, slow, *_ in done} == {""}
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_as_a_dict_gives_the_same_timeline(path):
+    """Without arithmetic, which takes no simulated time, and with all its steps' options but one step."""
+    data = YAML(typ="safe", pure=True).load(path)
+    short = {"steps": 1, "numerics": "off", "pipeline.repeat_count": 1}
+    request = ipusim.request({"name": path.stem, **data}, folder=path.parent).replace(short)
+    there = execute(load_job(path, [f"{name}={value}" for name, value in short.items()])).timeline
+    assert ipusim.run(request).timeline == there
+
+
+def test_a_run_of_a_path_is_that_of_its_options(learnt, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(LEARNING))
+    for there in (ipusim.run(path), ipusim.run(str(path))):
+        assert there.timeline == learnt.timeline
+        assert there.summary == learnt.summary
+    path.write_text(json.dumps(TIMED | {"steps": 0}))
+    assert refused(ScenarioError, ipusim.run, path) == (
+        f"{path}:1:{json.dumps(TIMED | {'steps': 0}).index(' 0') + 2}: steps: expected a whole number from 1 to "
+        "1000000, got 0"
+    )
+
+
+def test_a_request_takes_keys_one_by_one_and_what_python_has_for_lists_and_numbers():
+    request = ipusim.request(LEARNING)
+    assert ipusim.request(**LEARNING) == request
+    assert ipusim.request({"name": "small"}, **{key: LEARNING[key] for key in LEARNING if key != "name"}) == request
+    data = dict(LEARNING["data"], shape=(np.int64(6),), samples=np.array(64))
+    assert ipusim.request(LEARNING | {"data": data, "steps": np.int32(2)}) == request
+    assert isinstance(request, ipusim.Request)
+    longer = request.replace({"steps": 3, "pipeline.schedule": "interleaved"})
+    assert longer == ipusim.request(
+        LEARNING | {"steps": 3, "pipeline": LEARNING["pipeline"] | {"schedule": "interleaved"}}
+    )
+
+
+def test_files_in_options_are_relative_to_a_folder(tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(64, 6)), np.arange(64) % 3
+    np.savez(tmp_path / "mine.npz", x=x, y=y)
+    options = LEARNING | {"data": {"type": "npz", "file": Path("mine.npz")}}
+    assert len(ipusim.run(ipusim.request(options, folder=tmp_path)).losses()) == 8
+    assert refused(ipusim.RequestError, ipusim.run, options).startswith("data.file: ")
+
+
+def test_problems_name_options_without_lines(timed):
+    request = ipusim.request(TIMED)
+    wrong = {"system": {"name": "fre"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 0}}
+    assert refused(ipusim.RequestError, ipusim.run, wrong).splitlines() == [
+        "system.name: expected c2_server, m2000, pod16, pod64, pod128, pod256, bow2000, bow_pod16, bow_pod64, "
+        "bow_pod128, bow_pod256 or free, got 'fre'; did you mean free?",
+        "pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got 0",
+    ]
+    assert refused(ipusim.RequestError, ipusim.request, [1]) == "expected a mapping of options, got [1]"
+    assert refused(ipusim.RequestError, ipusim.request, {"steps": 1}, steps=2) == (
+        "steps: expected each option once, got it a second time"
+    )
+    assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
+        "pipeline.schedule: expected grouped, interleaved, sequential, sharded or single, got 'interleved'; did you "
+        "mean interleaved?"
+    )
+    both = request.replace({"pipeline.splits": ["a"]})
+    assert refused(ipusim.RequestError, ipusim.run, both) == (
+        "pipeline.splits: expected splits or stages, got both: leave one out"
+    )
+
+
+def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
+    html = timed._repr_html_()
+    cycles = (8 + 4 - 1) * 3000
+    period_us = cycles / 1.325e9 * 1e6
+    verdict = f"{period_us:.4g} us per weight update, {8 / period_us * 1e6:,.0f} samples/s, bubble {3 / 11:.1%}"
+    assert html.index(verdict) < html.index("<table>") < html.index("<img ")
+    assert verdict in repr(timed)
+    assert re.search(r">makespan</td><td[^>]*>33,000 cycles, ", html)
+    (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    assert b64decode(png) == timed._repr_png_() == timed.figure()._repr_png_()
+
+
+def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
+    said = ipusim.request(LEARNING | {"memory": "report", "code_bytes": "900 MiB"}, description="<b> & more")
+    html = ipusim.run(said)._repr_html_()
+    assert "&lt;b&gt; &amp; more" in html
+    assert "<b>Out of memory on IPU " in html
+
+
+def test_figures_of_a_run(timed, learnt):
+    assert isinstance(timed.figure(), Figure)
+    assert timed.figure(phase="ramp-up")._repr_png_() != timed.figure()._repr_png_()
+    assert isinstance(learnt.memory_figure(execution=1), Figure)
+    assert learnt.figure(start=5, end=900)._repr_png_().startswith(b"\x89PNG")
+    assert refused(OutputError, timed.memory_figure) == (
+        "expected stages that say what they hold, got stages known by their cycles alone"
+    )
+    assert refused(OutputError, timed.figure, phase="main", start=3) == (
+        "expected either a phase or cycles from start to end, got both"
+    )
+    assert refused(OutputError, timed.figure, phase="ramp") == (
+        "expected a phase of execution 0 under the schedule 'grouped' (ramp-up, main, ramp-down), got 'ramp'"
+    )
+    assert refused(OutputError, timed.figure, start=7, end=7) == (
+        "expected a window of cycles within the run (0 to 33000), got 7 to 7"
+    )
+    assert "execution" in refused(TimelineError, timed.figure, execution=1)
+
+
+def test_spans_have_names_and_every_number_of_the_timeline(learnt):
+    spans, timeline = learnt.spans(), learnt.timeline
+    info = timeline.info
+    assert len(spans) == len(timeline)
+    for name in ("replica", "micro_batch", "time_step", "execution", "cause", "bytes"):
+        column = spans[name].fillna(-1).astype("int64").to_numpy()
+        np.testing.assert_array_equal(column, getattr(timeline, name), err_msg=name)
+    np.testing.assert_array_equal(spans["start_cycle"], timeline.start)
+    np.testing.assert_array_equal(spans["end_s"], timeline.end / info.clock_hz)
+    for span, row in zip(timeline, spans.itertuples(), strict=True):
+        assert row.kind.replace(" ", "_").upper() == next(kind.name for kind in SpanKind if kind == span.kind)
+        assert (row.stage == info.stages[span.stage]) if span.stage >= 0 else pd.isna(row.stage)
+        assert pd.isna(row.ipu) if span.ipu < 0 else row.track == f"IPU {row.ipu}"
+        assert (row.link == info.links[span.link]) if span.kind == SpanKind.LINK else pd.isna(row.link)
+    named = set(spans["track"])
+    assert named == {"IPU 0", "IPU 1", "all IPUs", "host infeed", "host outfeed", *(f"link {it}" for it in info.links)}
+    forward = spans[(spans["kind"] == "forward") & (spans["stage"] == "stage1")]
+    assert set(forward["ipu"]) == {1}
+
+
+def test_tracks_of_io_tiles_and_of_replicas():
+    overlapped, parallel = (
+        ipusim.run(ipusim.request(YAML(typ="safe", pure=True).load(path), folder=path.parent).replace(changes))
+        for path, changes in (
+            (SCENARIOS[0].with_name("overlapped_io.yaml"), {"steps": 1, "numerics": "off"}),
+            (
+                SCENARIOS[0].with_name("tutorial_step3_pipelining.yaml"),
+                {
+                    "steps": 1,
+                    "numerics": "off",
+                    "pipeline.repeat_count": 1,
+                    "system.auto_select_ipus": 4,
+                    "use_synthetic_data": False,
+                },
+            ),
+        )
+    )
+    assert any(name.startswith("I/O tiles of IPU ") for name in overlapped.spans()["track"].unique())
+    tracks = set(parallel.spans()["track"])
+    assert {"IPU 3", "all IPUs", "host infeed of replica 0", "host infeed of replica 1"} <= tracks
+
+
+def test_stages_and_links_of_one_name_are_no_matter(timed):
+    """A saved Timeline may say so, though no run of ours does."""
+    columns = np.stack([getattr(timed.timeline, name) for name in Span._fields], axis=1)
+    info = timed.timeline.info.__class__(**{**vars(timed.timeline.info), "stages": ("a", "b", "a", "b")})
+    shown = ipusim.Run(timed.result)
+    shown.timeline = Timeline(info, columns)
+    stages = shown.spans()["stage"]
+    assert sorted(stages.dropna().unique()) == ["a", "b"]
+    np.testing.assert_array_equal(stages == "a", np.isin(columns[:, Span._fields.index("stage")], (0, 2)))
+
+
+def test_frames_of_ipus_memory_and_losses(learnt, timed):
+    ipus = timed.ipus()
+    assert ipus["compute_cycles"].tolist() == [8 * 3000] * 4
+    assert ipus["stages"].tolist() == ["s0", "s1", "s2", "s3"]
+    np.testing.assert_allclose(ipus["utilisation"], 24 / 33)
+    memory = learnt.memory()
+    assert memory["ipu"].tolist() == [0, 1]
+    assert memory["peak_bytes"].tolist() == [peak.bytes for peak in learnt.result.memory.peaks]
+    assert memory["parameters_bytes"].tolist() == [(6 * 5 + 5) * 4, (5 * 3 + 3) * 4]
+    losses = learnt.losses()
+    assert list(losses) == ["step", "execution", "micro_batch", "loss"]
+    assert losses["loss"].tolist() == [loss.loss for loss in learnt.result.learning.losses]
+    assert (len(timed.losses()), list(timed.losses())) == (0, list(losses))
+    assert timed.weights == {}
+    assert learnt.weights["hidden/W"].shape == (6, 5)
+
+
+def test_a_run_is_varied_by_its_request(timed):
+    other = ipusim.run(timed.request.replace({"pipeline.schedule": "sharded"}))
+    assert other.summary.makespan_cycles == 8 * 4 * 3000
+
+
+def test_a_comparison_in_a_frame_a_figure_and_a_cell():
+    found = ipusim.compare(TIMED | {"name": "four"}, ["grouped", "sharded", "single"])
+    frame = found.frame().set_index("schedule")
+    assert frame.loc["grouped", "makespan_cycles"] == 33_000
+    assert frame.loc["sharded", "makespan_cycles"] == 96_000
+    assert frame.loc["sharded", "bubble"] == pytest.approx(0.75)
+    assert list(found.runs) == [name for name in frame.index if pd.isna(frame.loc[name, "refusal"])]
+    html = found._repr_html_()
+    assert re.search(r">sharded</td><td[^>]*>96,000</td>", html)
+    (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()
+    assert repr(found).startswith("<Comparison of grouped, sharded, ")
+
+
+def test_a_comparison_names_what_is_refused(tmp_path):
+    odd = TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}
+    found = ipusim.compare(odd, ["grouped", "sharded"])
+    assert list(found.runs) == ["sharded"]
+    refusal = found.frame()["refusal"]
+    assert refusal[0].endswith("The nearest that grouped can lay out: 8 or 16.")
+    assert pd.isna(refusal[1])
+    assert f"grouped: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
+    assert repr(found) == "<Comparison of grouped (refused), sharded>"
+    assert sorted(path.name for path in found.save(tmp_path / "both").glob("*.*") if path.is_file()) == [
+        "comparison.json",
+        "comparison.png",
+        "comparison.svg",
+    ]
+    text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
+    assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
+    assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
+        "expected a schedule out of grouped, interleaved, sequential, sharded, single, got 'groupd'; did you mean "
+        "'grouped'?"
+    )
+    path = tmp_path / "odd.yaml"
+    path.write_text(json.dumps(odd))
+    place = json.dumps(odd).index(": 9") + 3
+    assert refused(ScenarioError, ipusim.compare, path, ["grouped"]) == f"{path}:1:{place}: {text}"
+
+
+def test_a_folder_holds_what_the_run_showed(learnt, folder):
+    assert {path.name for path in folder.iterdir()} - {".ipusim"} <= set(RESULT_FILES)
+    there = ipusim.load(folder)
+    assert isinstance(there, ipusim.RunFolder)
+    assert there.timeline == learnt.timeline
+    assert there.summary == json.loads(json.dumps(learnt.summary.to_dict()))
+    for name in ("spans", "ipus", "memory", "losses"):
+        pd.testing.assert_frame_equal(getattr(there, name)(), getattr(learnt, name)())
+    for name, array in learnt.weights.items():
+        np.testing.assert_array_equal(there.weights[name], array)
+    assert there.weights.keys() == learnt.weights.keys()
+    assert there._repr_html_() == learnt._repr_html_()
+    assert there.figure(phase="main")._repr_png_() == learnt.figure(phase="main")._repr_png_()
+
+
+def test_saving_is_whole_or_not_at_all(learnt, tmp_path):
+    (tmp_path / "run" / "trace.png").mkdir(parents=True)
+    assert refused(OutputError, learnt.save, tmp_path / "run").endswith(
+        "trace.png: expected a place for a file, got a folder; name another folder for the results"
+    )
+    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["trace.png"]
+
+
+def test_what_is_no_run_folder(folder, tmp_path):
+    assert refused(FileError, ipusim.load, tmp_path / "none") == (
+        f"{tmp_path / 'none'}: expected a run folder, got no such folder"
+    )
+    file = folder / "summary.json"
+    assert refused(FileError, ipusim.load, file) == f"{file}: expected a run folder, got a file"
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    shutil.copy(folder / "timeline.npz", broken)
+    assert refused(FileError, ipusim.load, broken) == (
+        f"{broken}: expected a run folder, with summary.json and timeline.npz, got none with summary.json"
+    )
+    said = broken / "summary.json"
+    for text, reason in (
+        ("{", "got what is no JSON: "),
+        ("[]", "got JSON without description, notes, memory as it has them"),
+        ('{"description": "", "notes": [], "memory": {}}', "got JSON without fits, verdict, ipus as it has them"),
+    ):
+        said.write_text(text)
+        expected = f"{said}: expected the summary of a run, {reason}"
+        assert refused(FileError, ipusim.load, broken).startswith(expected)
+    shutil.copy(folder / "summary.json", broken)
+    (broken / "weights.npz").write_bytes(b"no archive")
+    assert refused(FileError, ipusim.load, broken).startswith(
+        f"{broken / 'weights.npz'}: expected the arrays of a run, found something else: "
+    )
+    (broken / "timeline.npz").write_bytes(b"no archive")
+    assert "expected a Timeline as ipusim saves it" in refused(TimelineError, ipusim.load, broken)
+
+
+def test_without_pandas_all_but_frames_works(timed, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *words, **named):
+        if name.partition(".")[0] == "pandas":
+            raise ImportError(name)
+        return real(name, *words, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for frame in (timed.spans, timed.ipus, timed.memory, timed.losses, ipusim.compare(TIMED, ["grouped"]).frame):
+        assert refused(MissingPackageError, frame) == "DataFrames need pandas: pip install ipusim[notebook]"
+    assert "<table>" in timed._repr_html_()
