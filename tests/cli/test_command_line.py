@@ -308,9 +308,11 @@ def test_results_go_to_another_file_system(tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_a_folder_in_use_is_refused_before_the_run(tmp_path, command):
+def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, command):
+    for module in ("ipusim.runs.execute", "ipusim.study.compare"):
+        monkeypatch.setattr(f"{module}.execute", lambda *_: pytest.fail("it ran"))
     with ResultsFolder(tmp_path / "out"):
-        done = ipusim(command, MEMORY, "--out", tmp_path / "out", "--set", "memory=error")
+        done = ipusim(command, MEMORY, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
 

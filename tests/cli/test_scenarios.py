@@ -192,7 +192,7 @@ def test_digits_reach_95_percent_over_four_ipus():
 
 def test_inference_gives_the_networks_outputs():
     result = run("inference")
-    workload = result.job.workload
+    workload = result.job.workload(0)
     count = result.job.program.shape.micro_batches
     assert result.learning.losses == ()
     assert len(result.learning.outputs["outputs"]) == count
@@ -217,7 +217,7 @@ def test_bert_large_takes_the_published_time_for_a_micro_batch():
 
 def test_costs_are_those_of_the_cost_model_or_as_measured():
     experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
-    plan = execute(experiment).plan
+    plan = execute(experiment).job.plan
     found = price(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
     assert set(found.updates.values()) == {500}

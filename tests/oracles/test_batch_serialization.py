@@ -91,7 +91,7 @@ def test_it_learns_what_as_many_micro_batches_learn(load, recompute):
             "pipeline.gradient_accumulation_count=6",
         )
     )
-    assert serial.plan.shape.serialization == 3
+    assert serial.job.plan.shape.serialization == 3
     assert serial.summary.throughput.effective_batch_size == 4 * 2 * 3
     assert len(serial.learning.losses) == 2 * 3 * 2 * 2
     assert serial.learning.losses == plain.learning.losses

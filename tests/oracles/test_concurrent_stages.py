@@ -107,8 +107,8 @@ def test_they_learn_what_the_branches_learn_in_turn(load, schedule, changes):
         parts, last = "[1, 2, 3]", 4
     together = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, {parts}, {last}]"))
     in_turn = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, 1, {last}]"))
-    assert len(together.plan.shape.mapping) == 5
-    assert len(in_turn.plan.shape.mapping) == 3
+    assert len(together.job.plan.shape.mapping) == 5
+    assert len(in_turn.job.plan.shape.mapping) == 3
     assert together.learning.losses == in_turn.learning.losses
     assert together.learning.weights.keys() == in_turn.learning.weights.keys()
     for name, array in in_turn.learning.weights.items():

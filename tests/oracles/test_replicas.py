@@ -52,7 +52,7 @@ def load(tmp_path):
 
 def trained_alone(experiment, replicas):
     """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload, experiment.program.shape.micro_batches
+    workload, count = experiment.workload(0), experiment.program.shape.micro_batches
     (stage,) = build_stages(*whole_network(workload))
     weights = stage.initial_parameters(workload.seed, workload.dtype)
     slots = {name: np.zeros_like(array) for name, array in weights.items()}

@@ -123,7 +123,7 @@ def test_without_options_nothing_is_counted(load):
     for profile in program.stages:
         assert not profile.forward_temporary_bytes
         assert not profile.backward_temporary_bytes
-    assert footprint(execute(load()).plan, program).stages[1].forward == 0  # the loss leaves by the stream
+    assert footprint(execute(load()).job.plan, program).stages[1].forward == 0  # the loss leaves by the stream
 
 
 @pytest.mark.parametrize("name", ["forward", "backward"])

@@ -160,7 +160,7 @@ def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
     plan = registry.find(experiment.program.schedule).plan(experiment.program.shape)
     assert experiment.workload is not None
     assert experiment.held_out is not None
-    executor = NumpyExecutor(plan.shape, experiment.workload)
+    executor = NumpyExecutor(plan.shape, experiment.workload(0))
     price_and_run(plan, experiment.program, experiment.system, executor=executor, executions=experiment.executions)
     result = evaluate(experiment.held_out.stages, [executor.weights()], experiment.held_out.dataset)
     assert result.accuracy is not None
