@@ -25,6 +25,7 @@ from ipusim.streams import prepare_streams
 if TYPE_CHECKING:
     from ipusim.machine.simulate import Progress
     from ipusim.render.tables import Table
+    from ipusim.runs.run import Run
 
 app = typer.Typer(
     name="ipusim",
@@ -86,10 +87,8 @@ def run(
     ] = "perfetto",
 ) -> None:
     """Run a scenario; write losses, weights, timeline, trace and pictures; print a summary."""
-    from ipusim.render.tables import ipu_table, summary_table
     from ipusim.runs.execute import execute
     from ipusim.scenario.load import load_job
-    from ipusim.study import tables
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import RESULT_FILES, check_picture, check_trace_format, picture_window, run_files
 
@@ -110,6 +109,18 @@ def run(
         files = run_files(result, window, trace_format)
         heed()
         results.write(files)
+    _print_run(result)
+    typer.echo(f"{folder}: {', '.join(files)}")
+    if missing:
+        raise OutputError(missing)
+
+
+def _print_run(result: Run) -> None:
+    """Print what a run came to, table by table."""
+    from ipusim.render.tables import ipu_table, summary_table
+    from ipusim.study import tables
+
+    job = result.job
     if job.request.description:
         typer.echo(job.request.description)
     _print_table(summary_table(result.summary))
@@ -131,9 +142,6 @@ def run(
     typer.echo(tables.order_words(result.job.system, orders))
     for note in result.summary.notes:
         typer.echo(note)
-    typer.echo(f"{folder}: {', '.join(files)}")
-    if missing:
-        raise OutputError(missing)
 
 
 @app.command()

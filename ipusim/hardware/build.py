@@ -48,34 +48,21 @@ def build_system(
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
         clock_hz: tile clock, by default the generation's.
-        overhead_ns: fixed cost of a superstep that exchanges between IPUs, on a device of any size; by default that
-            of ``rates``.
+        overhead_ns: fixed cost of a superstep that exchanges between IPUs; by default those of ``rates``.
         rates: what prices passes, and what the IPUs do together.
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
         streaming: figures by attribute name of StreamingMemory, instead of the machine's.
         io_tiles: tiles of each IPU that are set aside for host copies.
 
-    Raises DeviceError for a machine, device, order or rate that does not exist, for a number of
-    IPUs that no device has (in Graphcore's words), and for a stage on an IPU outside the device;
-    QuantityError for a clock or rate that is not above zero and for a negative overhead.
+    Raises DeviceError for a machine, device, order or rate that there is not, a number of IPUs that no device has (in
+    Graphcore's words), and a stage outside the device; QuantityError for clocks and rates not above 0, overheads below.
     """
     machine = find_machine(name)
-    if machine.free and (overhead_ns is not None or host_rates):
-        raise DeviceError(f"copies and the host cost nothing on {name}: expected no overhead_ns and no host_rates")
+    _check_costs(machine, overhead_ns, host_rates)
     _check_stages_are_placed(mapping)
     device = _find_device(machine, mapping, ipus, select)
-    for stage, ipu in enumerate(mapping):
-        if ipu >= device.count:
-            raise DeviceError(
-                f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {device.count} IPUs: "
-                f"expected an IPU {format_numbers(device.count)}, or a larger device"
-            )
-        if ipu >= POD_IPUS:
-            raise DeviceError(
-                f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
-                f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
-            )
+    _check_ipus_are_there(name, mapping, device.count)
     order, reason = resolve_order(selection_order, mapping if devices is None else devices, pipelined)
     replicas = replication_factor(device.count, shards_of(mapping))
     return System(
@@ -92,6 +79,29 @@ def build_system(
         streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
         io_tiles=io_tiles,
     )
+
+
+def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Mapping[str, Fraction] | None) -> None:
+    """Refuse costs of copies and the host where these are free; raises DeviceError."""
+    if machine.free and (overhead_ns is not None or host_rates):
+        raise DeviceError(
+            f"copies and the host cost nothing on {machine.name}: expected no overhead_ns and no host_rates"
+        )
+
+
+def _check_ipus_are_there(name: str, mapping: Sequence[int], count: int) -> None:
+    """Refuse a stage outside the device's ``count`` IPUs, or beyond the IPU-Links of one pod."""
+    for stage, ipu in enumerate(mapping):
+        if ipu >= count:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but the device of {name} has {count} IPUs: "
+                f"expected an IPU {format_numbers(count)}, or a larger device"
+            )
+        if ipu >= POD_IPUS:
+            raise DeviceError(
+                f"stage {stage} is mapped to IPU {ipu}, but IPU-Links join {POD_IPUS} IPUs at most: "
+                f"expected an IPU from 0 to {POD_IPUS - 1}; only replicas can be in different pods"
+            )
 
 
 def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:

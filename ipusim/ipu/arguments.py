@@ -124,16 +124,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
     )
     update = check_update_options(given[UPDATE_OPTIONS] if training else None)
-    queue: IPUOutfeedQueue | None = given["outfeed_queue"]
-    mask, loss = _mask(given["outfeed_mask"]), checks.truth("outfeed_loss", given["outfeed_loss"])
-    accumulate = checks.truth("accumulate_outfeed", given["accumulate_outfeed"])
-    check_outfeed(
-        training=training,
-        mask=bool(mask),
-        loss=loss,
-        accumulate=accumulate,
-        mode=None if queue is None else queue.mode,
-    )
+    mask, loss, accumulate = _sent(given, training)
     _check_concurrent_stages(stages, mapping)
     states = {name: checks.three_state(name, given[name]) for name in _THREE_STATES}
     sharded = bool(
@@ -168,6 +159,16 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
         name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
     )
+
+
+def _sent(given: Mapping[str, Any], training: bool) -> tuple[tuple[bool, ...] | None, bool, bool]:
+    """Return the outfeed's mask, whether it carries the loss alone, and whether results are summed up."""
+    queue: IPUOutfeedQueue | None = given["outfeed_queue"]
+    mask, loss = _mask(given["outfeed_mask"]), checks.truth("outfeed_loss", given["outfeed_loss"])
+    accumulate = checks.truth("accumulate_outfeed", given["accumulate_outfeed"])
+    mode = None if queue is None else queue.mode
+    check_outfeed(training=training, mask=bool(mask), loss=loss, accumulate=accumulate, mode=mode)
+    return mask, loss, accumulate
 
 
 def _check_captured(value: Any) -> None:

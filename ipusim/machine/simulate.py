@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import simpy
 
@@ -13,7 +13,7 @@ from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import HostPort, Ipu, agendas
+from ipusim.machine.ipu import HostPort, Ipu, Process, agendas
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.pipeline.plan import Plan
@@ -56,49 +56,60 @@ def simulate(
     total = executions * steps
     meetings = _meetings(env, recorder, plan, system, costs, together, executions)
     meetings[0].finished = lambda done: progress and progress(done, total)
-    reduction = None
-    if costs.gradient_sum is not None:
-        reduction = Reduction(
-            env,
-            recorder,
-            costs.gradient_sum,
-            ipus=_places(plan, system, range(system.replicas)),
-            links={direction: number for number, direction in enumerate(costs.links)},
-            reduce=together.reduce,
-            first_step=plan.emitted,
-            steps=steps,
-        )
+    reduction = _reduction(env, recorder, plan, system, costs, together)
     gatherings = _gatherings(env, recorder, plan, system, costs, together)
-    ports_to_memory = _remote_ports(env, recorder, plan, system, costs)
-    ipus, ports = [], []
-    for replica, executor_ in enumerate(together.executors):
-        meeting = meetings[replica % len(meetings)]
-        first = replica * system.shards
-        ports.append(_ports(env, recorder, program, costs.host, executions, replica, first))
-        infeed, outfeed = ports[-1]
+    remote = _remote_ports(env, recorder, plan, system, costs)
+
+    def ipus_of(replica: int) -> Iterator[Ipu]:
+        first, arithmetic = replica * system.shards, together.executors[replica]
+        infeed, outfeed = _ports(env, recorder, program, costs.host, executions, replica, first)
         agenda = agendas(plan, costs, recorder, program.outfeed_elements, replica, first)
-        executor_.begin(0)
-        ipus += [
-            Ipu(
+        arithmetic.begin(0)
+        for place in plan.ipus:
+            yield Ipu(
                 env,
                 recorder,
                 number=first + place,
                 place=place,
                 replica=replica,
                 agenda=agenda[place],
-                interconnect=meeting,
-                executor=executor_,
+                interconnect=meetings[replica % len(meetings)],
+                executor=arithmetic,
                 infeed=infeed if place == plan.shape.mapping[0] else None,
                 outfeed=outfeed if place == plan.shape.mapping[-1] else None,
                 reduction=reduction,
-                remote=ports_to_memory.get(first + place),
+                remote=remote.get(first + place),
                 gathering=gatherings.get(place),
                 let_go=together.let_go,
             )
-            for place in plan.ipus
-        ]
+
+    ipus = [ipu for replica in range(len(together.executors)) for ipu in ipus_of(replica)]
     training = plan.shape.training
-    running = [env.process(ipu.run(executions, costs.updates[ipu.place] if training else None)) for ipu in ipus]
+    _run_to_the_end(env, ipus, [ipu.run(executions, costs.updates[ipu.place] if training else None) for ipu in ipus])
+    return recorder.timeline(_info(plan, program, system, costs.links, executions))
+
+
+def _reduction(
+    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, costs: Costs, together: Replicas
+) -> Reduction | None:
+    """Return where the replicas sum up their gradients; None where there is nothing to sum."""
+    if costs.gradient_sum is None:
+        return None
+    return Reduction(
+        env,
+        recorder,
+        costs.gradient_sum,
+        ipus=_places(plan, system, range(system.replicas)),
+        links={direction: number for number, direction in enumerate(costs.links)},
+        reduce=together.reduce,
+        first_step=plan.emitted,
+        steps=plan.emitted + 1,
+    )
+
+
+def _run_to_the_end(env: simpy.Environment, ipus: Sequence[Ipu], programs: Sequence[Process]) -> None:
+    """Run what each IPU does until all are done; raises DeadlockError where they never are."""
+    running = [env.process(program) for program in programs]
     everyone = simpy.AllOf(env, running)
     try:
         env.run(until=everyone)
@@ -108,7 +119,6 @@ def simulate(
             lines = [f"  IPU {ipu.number} waits for {ipu.waits_for()}" for ipu in waiting]
             raise DeadlockError("\n".join([_DEADLOCK, *lines])) from None
         raise
-    return recorder.timeline(_info(plan, program, system, costs.links, executions))
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:

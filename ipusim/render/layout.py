@@ -64,11 +64,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / rows)
     row = row if height_in is None else height_in / rows
     left = _EDGE + _BESIDE + max(names_width(panel.timeline, row * 72) for panel in panels) / 72
-    width = width_in - left - _RIGHT
-    if width < _LEAST_WIDTH:
-        raise OutputError(
-            f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
-        )
+    width = _check_width(width_in, left)
     coarser = max(rows / _MOST_FINE_ROWS, 1.0)
     contents = [content(panel.timeline, window, width, coarser, row) for panel in panels]
     crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
@@ -87,10 +83,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     fixed += _BETWEEN * (len(panels) - 1)
     if height_in is not None:
-        row = (height_in - fixed) / rows
-        if row < _LEAST_ROW:
-            least = fixed + _LEAST_ROW * rows
-            raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
+        row = _row_height(height_in, fixed, rows)
     height = fixed + row * rows
     figure = Chart(figsize=(width_in, height), facecolor="white")
 
@@ -99,14 +92,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         axes.patch.set_visible(False)
         return axes
 
-    top = _EDGE
-    for line in titles:
-        figure.text(
-            _EDGE / width_in, 1 - top / height, line, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE
-        )
-        top += _TITLE_LINE
-    top += _BELOW_TITLE if titles else 0
-    top += _SECONDS
+    top = _EDGE + _write_title(figure, titles) + _SECONDS
     clock_hz = panels[0].timeline.info.clock_hz
     second_axis(place(top, 0.01), window, clock_hz, width)
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
@@ -126,6 +112,34 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         top += _BAND + tall + _BETWEEN
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+def _check_width(width_in: float, left: float) -> float:
+    """Return the inches that are left for the panels; raises OutputError for too few."""
+    width = width_in - left - _RIGHT
+    if width < _LEAST_WIDTH:
+        raise OutputError(
+            f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
+        )
+    return width
+
+
+def _row_height(height_in: float, fixed: float, rows: int) -> float:
+    """Return the height of each of ``rows`` where all else takes ``fixed`` inches; raises OutputError if too little."""
+    row = (height_in - fixed) / rows
+    if row < _LEAST_ROW:
+        least = fixed + _LEAST_ROW * rows
+        raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
+    return row
+
+
+def _write_title(figure: Figure, lines: Sequence[str]) -> float:
+    """Write the lines of a title at the top of a figure, and return the inches that they take."""
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(lines):
+        top = 1 - (_EDGE + number * _TITLE_LINE) / height
+        figure.text(_EDGE / width, top, line, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE)
+    return _TITLE_LINE * len(lines) + _BELOW_TITLE if lines else 0
 
 
 def _tear(axes: Axes, width: float, tall: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,16 +64,10 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
         ipu_layers(curve, peak, moment(timeline, peak), window, int(width * DPI))
         for curve, peak in zip(memory_curves(timeline, fit.footprint), fit.peaks, strict=True)
     ]
-    fullest = max(1, *(row.peak_bytes for row in rows))
-    limit = fit.sram_bytes if fit.sram_bytes and fullest >= _WITHIN_REACH * fit.sram_bytes else None
-    highest = _ABOVE * max(fullest, limit or 0)
+    limit, highest = _limit_and_top(fit, rows)
     titles = wrap(default_title(timeline, window), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
-    said = [
-        fit.verdict(),
-        *(["Every replica holds the same."] if timeline.info.replicas > 1 else []),
-        *(["Each row over time has a scale of its own."] if limit is None and len(rows) > 1 else []),
-    ]
-    words = wrap(" ".join(said), TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
+    words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else _ABOVE * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, limit), width_in - 2 * _EDGE)
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
@@ -89,14 +83,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     def write(x: float, top: float, text: str, **how: Any) -> None:
         figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
 
-    top = _EDGE
-    for line in titles:
-        write(_EDGE, top, line, fontsize=TITLE_SIZE, fontweight="bold")
-        top += _TITLE_LINE
-    for line in words:
-        write(_EDGE, top, line, fontweight="bold" if fit.too_large else "normal")
-        top += _LINE
-    top += _SECONDS
+    top = _EDGE + _write_above(write, titles, words, bold=bool(fit.too_large)) + _SECONDS
     bars = left + width + _COLUMNS
     second_axis(place(left, top, width, 0.01), window, timeline.info.clock_hz, width)
     draw_brackets(place(left, top, width, _BAND), shown)
@@ -107,10 +94,9 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
         _draw_over_time(over_time, row, limit, scale)
         _draw_bar(at_peak, row, limit, highest, scale)
-        middle = top + scale.foot - tall / 2
+        middle, weight = top + scale.foot - tall / 2, "bold" if fit.excess_bytes(peak) else "normal"
         write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
         write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
-        weight = "bold" if fit.excess_bytes(peak) else "normal"
         write(width_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
@@ -119,6 +105,29 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     _byte_axis(at_peak, highest)
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+def _write_above(write: Callable[..., None], titles: Sequence[str], words: Sequence[str], *, bold: bool) -> float:
+    """Write title and words at the top, and return the inches that they take."""
+    for number, line in enumerate(titles):
+        write(_EDGE, _EDGE + number * _TITLE_LINE, line, fontsize=TITLE_SIZE, fontweight="bold")
+    below = _TITLE_LINE * len(titles)
+    for number, line in enumerate(words):
+        write(_EDGE, _EDGE + below + number * _LINE, line, fontweight="bold" if bold else "normal")
+    return below + _LINE * len(words)
+
+
+def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
+    """Return an IPU's memory where it is in sight of what the rows hold, and the top of the bars' scale, in bytes."""
+    fullest = max(1, *(row.peak_bytes for row in rows))
+    limit = fit.sram_bytes if fit.sram_bytes and fullest >= _WITHIN_REACH * fit.sram_bytes else None
+    return limit, _ABOVE * max(fullest, limit or 0)
+
+
+def _said(fit: Fit, timeline: Timeline, *, own_scales: bool) -> str:
+    """Return what stands above the rows: the verdict, and how to read them."""
+    replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
+    return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
 
 
 @dataclass(frozen=True)

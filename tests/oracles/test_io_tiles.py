@@ -109,7 +109,7 @@ def test_nothing_is_learnt_otherwise(load):
 
 def test_tiles_that_are_set_aside_alone_overlap_nothing(load):
     alone = execute(load(LAYERS, "system.io_tiles.place_ops_on_io_tiles=false"))
-    assert not alone.plan.shape.overlapped_io
+    assert not alone.job.plan.shape.overlapped_io
     assert alone.job.system.ipu.tiles == 1400
 
 

@@ -53,23 +53,21 @@ def profile(
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
-    A layer of this package costs what it costs in a list of layers; every other NumPy call is
-    charged its own memory traffic, as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for
-    a function whose work cannot be counted, or that cannot be differentiated.
+    A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic,
+    as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for a function whose work cannot be
+    counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
     arrays = [*variables.values(), *inputs]
     itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
     counted, saved = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
-    work = list(counted.forward)
-    if summed is not None:
-        work.append(_adding_up(summed, itemsize))
+    added = () if summed is None else (_adding_up(summed, itemsize),)
     found = StageProfile(
         name=stage.name,
-        forward=tuple(work),
+        forward=(*counted.forward, *added),
         output_bytes=0 if is_last else _bytes(outputs),
-        label_bytes=_bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"),
+        label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
         input_bytes=_bytes(inputs),
         working_bytes=counted.touched_bytes,
@@ -124,6 +122,10 @@ def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
         held = optimizer.state_bytes(array.size, array.itemsize)
         slots += [array.nbytes] * (held // max(array.nbytes, 1))
     return tuple(slots)
+
+
+def _label_bytes(outputs: Arrays, taught: Sequence[bool]) -> int:
+    return _bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f")
 
 
 def _bytes(arrays: Iterable[Array]) -> int:
