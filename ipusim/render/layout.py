@@ -133,7 +133,7 @@ def _row_height(height_in: float, fixed: float, rows: int) -> float:
     return row
 
 
-def _write_title(figure: Figure, lines: Sequence[str]) -> float:
+def _write_title(figure: Chart, lines: Sequence[str]) -> float:
     """Write the lines of a title at the top of a figure, and return the inches that they take."""
     width, height = figure.get_size_inches()
     for number, line in enumerate(lines):
