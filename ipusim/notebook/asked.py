@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ipusim.runs.problems import Problem, RequestError, show
 from ipusim.runs.request.request import Request
 from ipusim.scenario.load import placed_request
@@ -28,11 +26,11 @@ def request(
     when a program is laid out are raised by :func:`ipusim.run`.
     """
     if options is not None and not isinstance(options, Mapping):
-        raise RequestError([Problem((), f"expected a mapping of options, got {show(_plain(options))}")])
+        raise RequestError([Problem((), f"expected a mapping of options, got {show(options)}")])
     data = dict(options or {})
     if twice := sorted(data.keys() & keys.keys()):
         raise RequestError([Problem((key,), "expected each option once, got it a second time") for key in twice])
-    return Request.from_dict(_plain(data | keys), description=description, folder=folder)
+    return Request.from_dict(data | keys, description=description, folder=folder)
 
 
 @contextmanager
@@ -47,14 +45,3 @@ def placed(asked: Asked) -> Iterator[Request]:
             yield found
     else:
         yield asked if isinstance(asked, Request) else request(asked)
-
-
-def _plain(value: Any) -> Any:
-    """Return options as YAML would give them: lists of Python's own numbers, and names of files as text."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value

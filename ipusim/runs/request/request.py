@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from ipusim.hardware.machines import find_machine
@@ -45,9 +46,10 @@ class Request:
     ) -> Request:
         """Return the Request of options as a scenario has them, by its keys.
 
-        ``name`` is taken where the options have none. Raises RequestError with every problem of keys and values.
+        Sequences may be tuples or arrays, and numbers NumPy's. ``name`` is taken where the options have none. Raises
+        RequestError with every problem of keys and values.
         """
-        found = validate(data)
+        found = validate(plain(data))
         return cls(found, found.name or name or cls.name, description, Path(folder))
 
     def is_set(self, path: KeyPath) -> bool:
@@ -73,9 +75,9 @@ class Request:
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = _plain(self.options.model_dump(exclude_unset=True))
+        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True))
         for name, value in changes.items():
-            _put(data, name, value)
+            _put(data, name, plain(value))
         return replace(self, options=validate(data))
 
 
@@ -102,11 +104,15 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
     return json_schema()
 
 
-def _plain(value: Any) -> Any:
-    """Return a copy with lists in place of tuples, as options are given."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+def plain(value: Any) -> Any:
+    """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ def cells(tmp_path_factory):
     """The outputs of the README's five lines in three cells, and of a look at the run and its spans."""
     text = README.split("## In a notebook")[1].split("\n## ")[0]
     (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = block.splitlines()
+    lines = list(filter(None, block.splitlines()))
     assert len(lines) == 5
     sources = ["\n".join(lines[:3]), "run", f"{lines[3]}\nspans", lines[4]]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])

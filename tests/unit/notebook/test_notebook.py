@@ -144,6 +144,7 @@ def test_a_request_takes_keys_one_by_one_and_what_python_has_for_lists_and_numbe
     data = dict(LEARNING["data"], shape=(np.int64(6),), samples=np.array(64))
     assert ipusim.request(LEARNING | {"data": data, "steps": np.int32(2)}) == request
     assert isinstance(request, ipusim.Request)
+    assert request.replace({"steps": np.int64(2), "data.shape": np.array([6])}) == request
     longer = request.replace({"steps": 3, "pipeline.schedule": "interleaved"})
     assert longer == ipusim.request(
         LEARNING | {"steps": 3, "pipeline": LEARNING["pipeline"] | {"schedule": "interleaved"}}
