@@ -158,7 +158,9 @@ def interrupted(command, cwd, seen):
 
 
 @posix
-@pytest.mark.parametrize("module", ["typer", "numpy", "ruamel.yaml", "simpy", "ipusim.runs.assemble.assemble", "matplotlib"])
+@pytest.mark.parametrize(
+    "module", ["typer", "numpy", "ruamel.yaml", "simpy", "ipusim.runs.assemble.assemble", "matplotlib"]
+)
 def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
     def imported(process):
         for line in process.stderr:
