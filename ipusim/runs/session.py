@@ -18,7 +18,10 @@ from ipusim.timeline.timeline import Timeline
 
 
 class Hook(Protocol):
-    """What looks on while a Job runs: an evaluation, a checkpoint of the training, a reader of the outfeed."""
+    """What looks on while a Job runs: an evaluation, a checkpoint of the training, a reader of the outfeed.
+
+    It may ask the session for its results and variables. Where there is no arithmetic it sees the end alone.
+    """
 
     def before(self, session: Session, execution: int) -> None:
         """Look on at the beginning of an execution of the pipeline, which counts from 0 in each run."""

@@ -1,4 +1,4 @@
-"""From the accumulators' type in a scenario to that of each parameter."""
+"""From the accumulators' type in a request to that of each parameter."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
 
 
-def accumulator_dtype(scenario: Options) -> Callable[[str], np.dtype[np.floating]]:
+def accumulator_dtype(options: Options) -> Callable[[str], np.dtype[np.floating]]:
     """Return the function from a parameter's name (``layer/W``) to the type of its accumulator.
 
     Of several names that fit, the longest holds: a parameter's own before its layer's.
     """
-    chosen = scenario.pipeline.gradient_accumulation_dtype
+    chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
-        everywhere = np.dtype(chosen or scenario.precision)
+        everywhere = np.dtype(chosen or options.precision)
         return lambda name: everywhere  # noqa: ARG005
 
     def of(name: str) -> np.dtype[np.floating]:
         fitting = [key for key in chosen if name == key or name.startswith(f"{key}/")]
-        return np.dtype(chosen[max(fitting, key=len)] if fitting else scenario.precision)
+        return np.dtype(chosen[max(fitting, key=len)] if fitting else options.precision)
 
     return of
 
 
-def check_accumulators(scenario: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
+def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
     """Note names that no parameter has, nor a layer with any."""
-    chosen = scenario.pipeline.gradient_accumulation_dtype
+    chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
         return
     names = [name for stage in stages for name in stage.parameter_names]

@@ -1,4 +1,4 @@
-"""From one layer of a scenario to the layer that computes."""
+"""From one layer of a request to the layer that computes."""
 
 from __future__ import annotations
 

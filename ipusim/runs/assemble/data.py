@@ -1,4 +1,4 @@
-"""From the data section of a scenario to datasets in memory."""
+"""From the data section of a request to datasets in memory."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Data:
     held_out: Dataset | None
 
 
-def resolve_data(scenario: Options, base: Path, findings: Findings) -> Data | None:
-    """Return the datasets in the scenario's precision; None where there are none, or after noting why not.
+def resolve_data(options: Options, base: Path, findings: Findings) -> Data | None:
+    """Return the datasets in the request's precision; None where there are none, or after noting why not.
 
     ``base`` is the folder that file names are relative to.
     """
-    spec = scenario.data
+    spec = options.data
     if spec is None:
         return None
-    dtype = np.dtype(scenario.precision)
+    dtype = np.dtype(options.precision)
     train = _dataset(spec, base, dtype, findings)
     if train is None:
         return None
@@ -52,10 +52,10 @@ def resolve_data(scenario: Options, base: Path, findings: Findings) -> Data | No
     if spec.hold_out is not None:
         before = len(findings)
         with findings.at(("data", "hold_out")):
-            train, held_out = train.split(spec.hold_out, scenario.seed)
+            train, held_out = train.split(spec.hold_out, options.seed)
         if len(findings) > before:
             return None
-    size = scenario.pipeline.micro_batch_size
+    size = options.pipeline.micro_batch_size
     if size > len(train):
         left = " that are not held out" if held_out is not None else ""
         text = f"expected a micro-batch of at most the {len(train)} samples of the data{left}, got {size}"

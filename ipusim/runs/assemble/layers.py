@@ -32,60 +32,60 @@ class Layered:
     network: Network
     data: Data
 
-    def content(self, scenario: Options, shape: PlanShape, training: bool, findings: Findings) -> Content:
+    def content(self, options: Options, shape: PlanShape, training: bool, findings: Findings) -> Content:
         """Return what the stages cost and, unless numerics are off, compute; raises RequestError."""
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.planned]
-        stages = self._stages(scenario, shape, layers, findings)
-        shuffle = scenario.data is None or scenario.data.shuffle
-        feed = Feed(data.train, scenario.pipeline.micro_batch_size, scenario.seed, shuffle)
-        profiles = counted_profiles(scenario, stages, feed, training, findings)
+        stages = self._stages(options, shape, layers, findings)
+        shuffle = options.data is None or options.data.shuffle
+        feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
+        profiles = counted_profiles(options, stages, feed, training, findings)
         findings.raise_if_any()
-        outfeed = sent_outfeed(scenario, stages)
+        outfeed = sent_outfeed(options, stages)
         found = Content(
-            profiles, infeed_bytes(scenario, feed), outfeed, scenario.pipeline.micro_batch_size, samples=len(data.train)
+            profiles, infeed_bytes(options, feed), outfeed, options.pipeline.micro_batch_size, samples=len(data.train)
         )
-        if scenario.numerics == "off":
+        if options.numerics == "off":
             return found
         held_out = None
         if data.held_out is not None and network.loss is not None:
             whole = build_stages(network, [[name for group in layers for name in group]])  # no pipeline
-            held_out = HeldOut(data.held_out, whole, scenario.evaluate.every if scenario.evaluate else None)
-        workload = build_workload(scenario, stages, feed, training)
+            held_out = HeldOut(data.held_out, whole, options.evaluate.every if options.evaluate else None)
+        workload = build_workload(options, stages, feed, training)
         return replace(
             found,
-            kept_bytes=sent_outfeed(scenario, stages, asked=False).element_bytes,
+            kept_bytes=sent_outfeed(options, stages, asked=False).element_bytes,
             workload=lambda _: workload,
             held_out=held_out,
             constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),
         )
 
     def _stages(
-        self, scenario: Options, shape: PlanShape, layers: list[list[str]], findings: Findings
+        self, options: Options, shape: PlanShape, layers: list[list[str]], findings: Findings
     ) -> tuple[LayerStage, ...]:
         names = [stage.name for stage in self.planned]
         places = [place for place, each in enumerate(shape.parts) if len(each) > 1]
-        checkpoints = scenario.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
+        checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
         stages: tuple[LayerStage, ...] = ()
         with findings.at(MAPPING):
-            stages = build_stages(self.network, layers, names, places, checkpoints, _returning(scenario, shape))
+            stages = build_stages(self.network, layers, names, places, checkpoints, _returning(options, shape))
         findings.raise_if_any()
-        check_accumulators(scenario, stages, findings)
-        if scenario.pipeline.outfeed_mask is None:
+        check_accumulators(options, stages, findings)
+        if options.pipeline.outfeed_mask is None:
             return stages
         return (*stages[:-1], replace(stages[-1], gives_predictions=True))
 
 
-def _returning(scenario: Options, shape: PlanShape) -> Returning | None:
+def _returning(options: Options, shape: PlanShape) -> Returning | None:
     """Return which values stay on an IPU: under Interleaved, and in loops of batch serialization, none."""
-    schedule = scenario.pipeline.schedule.lower()
+    schedule = options.pipeline.schedule.lower()
     if schedule not in ("grouped", "sequential", "sharded") or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule == "grouped")
 
 
 def layered(
-    scenario: Options,
+    options: Options,
     planned: tuple[PlannedStage, ...] | None,
     data: Data | None,
     plan: Plan | None,
@@ -99,5 +99,5 @@ def layered(
     network = resolve_network(layers, data.train, folder, findings)
     if network is not None and plan is not None:
         alive = max(plan.fifo_depths, default=0) + 1
-        check_network(network, [layer.path for layer in layers], alive, scenario, findings)
+        check_network(network, [layer.path for layer in layers], alive, options, findings)
     return None if network is None else Layered(planned, network, data)

@@ -1,4 +1,4 @@
-"""How much one scenario may ask for: bounds on products of its values, each far beyond what a person waits for."""
+"""How much one request may ask for: bounds on products of its values, each far beyond what a person waits for."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
     return elements <= MAX_PARAMETER_ELEMENTS
 
 
-def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: Options, findings: Findings) -> bool:
+def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> bool:
     """Note weights and activations that would not fit this computer; tell whether they do. Without arithmetic all do.
 
     ``paths`` are the places of the layers, the loss last; ``alive`` micro-batches are held at once.
     """
-    if scenario.numerics == "off":
+    if options.numerics == "off":
         return True
     before = len(findings)
     elements = 0
@@ -62,7 +62,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: 
             text = f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to here"
             findings.add(path, text + _TIME_ALONE)
             break
-    batch = scenario.pipeline.micro_batch_size
+    batch = options.pipeline.micro_batch_size
     inner = [inner_sizes(named.layer, shape) for named, shape in zip(network.layers, network.shapes, strict=False)]
     sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.kept for layer in inner)
     for layer, path in zip(inner, paths, strict=False):
@@ -81,18 +81,18 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, scenario: 
     return len(findings) == before
 
 
-def check_passes(scenario: Options, shape: PlanShape, findings: Findings) -> bool:
+def check_passes(options: Options, shape: PlanShape, findings: Findings) -> bool:
     """Note a run whose passes alone take too much memory, before a Plan is laid out; tell whether they fit."""
-    total = shape.passes * scenario.pipeline.repeat_count * scenario.steps
-    return _check_size(scenario, shape, total, findings)
+    total = shape.passes * options.pipeline.repeat_count * options.steps
+    return _check_size(options, shape, total, findings)
 
 
-def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
+def _check_size(options: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
     """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
     counts: dict[KeyPath, int] = {
         ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
-        ("pipeline", "repeat_count"): scenario.pipeline.repeat_count,
-        ("steps",): scenario.steps,
+        ("pipeline", "repeat_count"): options.pipeline.repeat_count,
+        ("steps",): options.steps,
     }
     size = spans * SPAN_BYTES + shape.passes * PASS_BYTES + results
     if size > MAX_RUN_BYTES:
@@ -106,7 +106,7 @@ def _check_size(scenario: Options, shape: PlanShape, spans: int, findings: Findi
 
 
 def price_run(
-    scenario: Options,
+    options: Options,
     plan: Plan,
     program: PipelineProgram,
     system: System,
@@ -115,7 +115,7 @@ def price_run(
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
-    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises ScenarioError
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises RequestError
     with what was found so far and here.
     """
     with findings.at(("pipeline",)):
@@ -125,7 +125,7 @@ def price_run(
         host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
         step = sum(costs.passes.values()) + copies
         execution = plan.emitted * step + host * plan.shape.micro_batches + sum(costs.updates.values())
-        executions = program.repeat_count * scenario.steps
+        executions = program.repeat_count * options.steps
         longest = execution * executions
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
@@ -133,6 +133,6 @@ def price_run(
         spans = most_spans(plan, system, costs, executions)
         # Each is kept as it comes, in one array with the others, and in the file.
         results = 3 * element_bytes * program.outfeed_elements.sent(executions) * system.replicas
-        _check_size(scenario, plan.shape, spans, findings, results)
+        _check_size(options, plan.shape, spans, findings, results)
     findings.raise_if_any()
     return costs

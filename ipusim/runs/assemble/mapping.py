@@ -1,4 +1,4 @@
-"""From a scenario's device mapping to the IPU of every stage, the parts of concurrent ones included."""
+"""From a request's device mapping to the IPU of every stage, the parts of concurrent ones included."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class DeviceMapping:
         return tuple(each[0] if len(each) == 1 else -1 for each in found)
 
 
-def resolve_mapping(scenario: Options, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
+def resolve_mapping(options: Options, planned: tuple[PlannedStage, ...], findings: Findings) -> DeviceMapping | None:
     """Return where the stages run: as given, or one stage on each IPU; by default all on one under
     ``single`` and with batch serialization.
 
     None after noting, in Graphcore's words where it has any, why a mapping does not fit.
     """
     stages, before = len(planned), len(findings)
-    single = scenario.pipeline.schedule == "single"
-    together = single or scenario.pipeline.batch_serialization_iterations > 1
-    mapping = scenario.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
+    single = options.pipeline.schedule == "single"
+    together = single or options.pipeline.batch_serialization_iterations > 1
+    mapping = options.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
     with findings.at(MAPPING):
         check_mapping(len(mapping), stages)
     if len(findings) > before:
@@ -64,7 +64,7 @@ def resolve_mapping(scenario: Options, planned: tuple[PlannedStage, ...], findin
             _check_place(stage, ipus)
     flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
-    cycles = scenario.pipeline.cycles
+    cycles = options.pipeline.cycles
     if cycles is not None and len(cycles) != len(flat) and len(findings) == before:
         text = f"expected the cycles of {len(flat)} stages, got those of {len(cycles)}"
         findings.add(("pipeline", "cycles"), text)

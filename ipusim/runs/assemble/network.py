@@ -1,4 +1,4 @@
-"""From the layers of a scenario to a Network whose shapes fit."""
+"""From the layers of a request to a Network whose shapes fit."""
 
 from __future__ import annotations
 

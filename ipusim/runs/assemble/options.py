@@ -1,4 +1,4 @@
-"""From the options of stages in a scenario to those of the model."""
+"""From the options of stages in a request to those of the model."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _KEYS: Final[tuple[KeyPath, ...]] = (
 )
 
 
-def check_options(scenario: Options, stages: int, counted: bool, findings: Findings) -> None:
+def check_options(options: Options, stages: int, counted: bool, findings: Findings) -> None:
     """Note a list of options that is not as long as the list of stages, and options of cycles that are given."""
     if not counted:
         for path in filter(findings.is_set, _KEYS):
             text = "expected no options of operations in stages whose cycles are given, got some: leave them out"
             findings.add(path, text)
     for name in _LISTS:
-        given = getattr(scenario.pipeline, name)
+        given = getattr(options.pipeline, name)
         if given is not None:
             with findings.at(("pipeline", name)):
                 check_stage_options(name, len(given), stages)
 
 
 def apply_options(
-    scenario: Options, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
+    options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
 ) -> tuple[StageProfile, ...]:
     """Return ``profiles`` with their operations in the parts that options ask for; concurrent stages share theirs."""
-    system, pipeline = scenario.system, scenario.pipeline
+    system, pipeline = options.system, options.pipeline
     general = StageOptions(_proportion(system.matmuls.poplar_options), _proportion(system.convolutions.poplar_options))
     places = [StageOptionsSpec()] * shape.positions
     forward = pipeline.forward_propagation_stages_poplar_options or places

@@ -15,23 +15,23 @@ from ipusim.schedules import registry
 
 
 def place(
-    scenario: Options,
+    options: Options,
     planned: tuple[PlannedStage, ...] | None,
     training: bool,
     overlapped_io: bool,
     findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
-    mapping = resolve_mapping(scenario, planned, findings) if planned else None
+    mapping = resolve_mapping(options, planned, findings) if planned else None
     if mapping is None:
-        return resolve_system(scenario, DeviceMapping((0,)), findings), None
-    pipeline = scenario.pipeline
+        return resolve_system(options, DeviceMapping((0,)), findings), None
+    pipeline = options.pipeline
     schedule = registry.find(pipeline.schedule)
     mode = None
     with findings.at(("pipeline", "recomputation_mode")):
         mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
     if mode is None:
-        return resolve_system(scenario, mapping, findings), None
+        return resolve_system(options, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
     with findings.at(("pipeline", "allow_recompute")):
         check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
@@ -47,5 +47,5 @@ def place(
             sizes=mapping.sizes,
             serialization=pipeline.batch_serialization_iterations,
         )
-    system = resolve_system(scenario, mapping, findings)
-    return system, None if shape is None else resolve_plan(scenario, shape, findings)
+    system = resolve_system(options, mapping, findings)
+    return system, None if shape is None else resolve_plan(options, shape, findings)

@@ -26,11 +26,11 @@ from ipusim.runs.request.optimizer_spec import AdamSpec, LambSpec, MomentumSpec,
 from ipusim.runs.request.schema import Options
 
 
-def timed_content(scenario: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
+def timed_content(options: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
     """Return what stages known by their cost alone cost."""
-    profiles = timed_profiles(planned, training, scenario.infeed.element_bytes)
-    size = scenario.pipeline.micro_batch_size
-    return Content(profiles, infeed_bytes(scenario, None), sent_outfeed(scenario, ()), size)
+    profiles = timed_profiles(planned, training, options.infeed.element_bytes)
+    size = options.pipeline.micro_batch_size
+    return Content(profiles, infeed_bytes(options, None), sent_outfeed(options, ()), size)
 
 
 def timed_profiles(
@@ -64,12 +64,12 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 
 
 def counted_profiles(
-    scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
+    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
 ) -> tuple[StageProfile, ...]:
     """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
-    batch, itemsize = scenario.pipeline.micro_batch_size, np.dtype(scenario.precision).itemsize
-    optimizer = _optimizer(scenario) if training else None
-    dtype_of = accumulator_dtype(scenario)
+    batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
+    optimizer = _optimizer(options) if training else None
+    dtype_of = accumulator_dtype(options)
     profiles = []
 
     def held(name: str) -> int:
@@ -79,9 +79,9 @@ def counted_profiles(
         with findings.at(("model",)):
             profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
     if len(profiles) == len(stages):
-        sent, elements = _outfeed(scenario, stages), stages[-1].result_elements(batch)
+        sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)
-    if scenario.pipeline.cycles is None:
+    if options.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
         replace(
@@ -90,14 +90,14 @@ def counted_profiles(
             backward=cycles.backward if training else 0,
             update=cycles.update if training else 0,
         )
-        for profile, cycles in zip(profiles, scenario.pipeline.cycles, strict=False)
+        for profile, cycles in zip(profiles, options.pipeline.cycles, strict=False)
     )
 
 
-def build_program(scenario: Options, name: str, content: Content, shape: PlanShape) -> PipelineProgram:
+def build_program(options: Options, name: str, content: Content, shape: PlanShape) -> PipelineProgram:
     """Return the program; with synthetic data its feeds carry no bytes."""
-    pipeline, outfeed, in_bytes = scenario.pipeline, content.outfeed, content.infeed_bytes
-    if scenario.use_synthetic_data:
+    pipeline, outfeed, in_bytes = options.pipeline, content.outfeed, content.infeed_bytes
+    if options.use_synthetic_data:
         outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
     return PipelineProgram(
         stages=content.profiles,
@@ -105,36 +105,36 @@ def build_program(scenario: Options, name: str, content: Content, shape: PlanSha
         schedule=pipeline.schedule,
         repeat_count=pipeline.repeat_count,
         reduction=pipeline.reduction_method,
-        infeed=Infeed(in_bytes, scenario.infeed.prefetch_depth),
+        infeed=Infeed(in_bytes, options.infeed.prefetch_depth),
         outfeed=outfeed,
         micro_batch_size=content.micro_batch_size,
-        sync_replicas_independently=scenario.system.sync_replicas_independently,
+        sync_replicas_independently=options.system.sync_replicas_independently,
         name=name,
     )
 
 
-def infeed_bytes(scenario: Options, feed: Feed | None) -> int:
+def infeed_bytes(options: Options, feed: Feed | None) -> int:
     """Return the bytes of an element of the infeed: as given, else those of the data; 0 without data."""
-    given = scenario.infeed.element_bytes
+    given = options.infeed.element_bytes
     return given if given is not None else feed.element_bytes if feed else 0
 
 
-def sent_outfeed(scenario: Options, stages: tuple[LayerStage, ...], *, asked: bool = True) -> Outfeed:
+def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, asked: bool = True) -> Outfeed:
     """Return which results are sent, how, and their bytes: as ``asked`` for, else those of the last of ``stages``.
 
     Without stages they are 0.
     """
-    sent = _outfeed(scenario, stages)
-    if asked and scenario.outfeed.element_bytes is not None:
-        return replace(sent, element_bytes=scenario.outfeed.element_bytes)
-    elements = stages[-1].result_elements(scenario.pipeline.micro_batch_size) if stages else (0,)
-    itemsize = np.dtype(sent.accumulate_dtype or scenario.precision).itemsize
+    sent = _outfeed(options, stages)
+    if asked and options.outfeed.element_bytes is not None:
+        return replace(sent, element_bytes=options.outfeed.element_bytes)
+    elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
+    itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
     return replace(sent, element_bytes=sum(elements[place] for place in sent.kept) * itemsize)
 
 
-def _outfeed(scenario: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
+def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
     """Return which results are sent and how; their bytes are not known here."""
-    pipeline, spec = scenario.pipeline, scenario.outfeed
+    pipeline, spec = options.pipeline, options.outfeed
     if pipeline.outfeed_mask is not None:
         names: tuple[str, ...] = ("predictions", "loss")
     else:
@@ -159,8 +159,8 @@ def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: in
     return replace(profile, forward=(*profile.forward, work))
 
 
-def _optimizer(scenario: Options) -> Optimizer | None:
-    spec = scenario.optimizer
+def _optimizer(options: Options) -> Optimizer | None:
+    spec = options.optimizer
     if spec is None:
         return None
     gradient_map = None if spec.map_gradient is None else GradientMap(**dict(spec.map_gradient))
@@ -170,14 +170,14 @@ def _optimizer(scenario: Options) -> Optimizer | None:
     return optimizer
 
 
-def build_workload(scenario: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
+def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
     """Return the arithmetic of a program that computes."""
     return Workload(
         stages=stages,
         feed=feed,
-        optimizer=_optimizer(scenario) if training else None,
-        reduction=scenario.pipeline.reduction_method,
-        dtype=np.dtype(scenario.precision),
-        seed=scenario.seed,
-        accumulation_dtype=accumulator_dtype(scenario),
+        optimizer=_optimizer(options) if training else None,
+        reduction=options.pipeline.reduction_method,
+        dtype=np.dtype(options.precision),
+        seed=options.seed,
+        accumulation_dtype=accumulator_dtype(options),
     )

@@ -22,7 +22,7 @@ from ipusim.runs.request.schema import Options
 
 
 def check_sections(
-    scenario: Options,
+    options: Options,
     planned: tuple[PlannedStage, ...] | None,
     training: bool,
     findings: Findings,
@@ -33,56 +33,56 @@ def check_sections(
 
     ``by_options`` is whether the options say what the stages are.
     """
-    if scenario.evaluate is not None and (scenario.data is None or scenario.data.hold_out is None):
+    if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
     for queue in ("infeed", "outfeed"):
-        if scenario.use_synthetic_data and findings.is_set((queue, "element_bytes")):
+        if options.use_synthetic_data and findings.is_set((queue, "element_bytes")):
             text = (
                 "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
             )
             findings.add((queue, "element_bytes"), text)
     with findings.at(("pipeline", "continuous_weight_updates")):
-        check_weight_updates(scenario.pipeline.continuous_weight_updates)
+        check_weight_updates(options.pipeline.continuous_weight_updates)
     with findings.at(("pipeline", "batch_serialization_iterations")):
-        check_serialization(scenario.pipeline.batch_serialization_iterations, scenario.pipeline.reduction_method)
+        check_serialization(options.pipeline.batch_serialization_iterations, options.pipeline.reduction_method)
     with findings.at(("infeed", "prefetch_depth")):
-        check_prefetch_depth(scenario.infeed.prefetch_depth)
+        check_prefetch_depth(options.infeed.prefetch_depth)
     with findings.at(("outfeed", "buffer_depth")):
-        check_buffer_depth(scenario.outfeed.buffer_depth)
+        check_buffer_depth(options.outfeed.buffer_depth)
     if planned is None or not by_options:
         return
-    _check_outfeed(scenario, planned, training, findings)
-    counted = not planned[0].costs and scenario.pipeline.cycles is None
-    check_options(scenario, len(planned), counted, findings)
-    _check_checkpoints(scenario, planned, counted, findings)
+    _check_outfeed(options, planned, training, findings)
+    counted = not planned[0].costs and options.pipeline.cycles is None
+    check_options(options, len(planned), counted, findings)
+    _check_checkpoints(options, planned, counted, findings)
     if planned[0].costs:
-        if scenario.numerics == "on":
+        if options.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
             findings.add(("numerics",), text)
-        if scenario.data is not None:
+        if options.data is not None:
             text = (
                 "expected no data with stages known by their cost alone, got some: infeed.element_bytes says the bytes"
             )
             findings.add(("data",), text)
         return
-    if scenario.data is None:
+    if options.data is None:
         text = "expected data, whose samples give the model its input, got nothing: add for example "
         findings.add(("data",), text + "data: {type: synthetic, shape: [28, 28], classes: 10, samples: 1000}")
     last = planned[-1].layers[-1]
-    if training and scenario.optimizer is None:
+    if training and options.optimizer is None:
         findings.add(("training",), "expected an optimizer to train with, got none: add one, or set training to false")
     if training and not is_loss(last):
         text = f"expected a loss as the last layer to train, got {last.spec.name!r}: add one, or leave optimizer out"
         findings.add(last.path, text)
-    if scenario.evaluate is not None and not training and not is_loss(last):
+    if options.evaluate is not None and not training and not is_loss(last):
         text = f"expected a loss as the model's last layer to evaluate, got {last.spec.name!r}"
         findings.add(("evaluate",), text)
 
 
-def _check_outfeed(scenario: Options, planned: tuple[PlannedStage, ...], training: bool, findings: Findings) -> None:
+def _check_outfeed(options: Options, planned: tuple[PlannedStage, ...], training: bool, findings: Findings) -> None:
     """Refuse what the outfeed cannot send, at the first of the keys that say it."""
-    pipeline = scenario.pipeline
+    pipeline = options.pipeline
     keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
     place = next((key for key in keys if getattr(pipeline, key)), keys[0])
     with findings.at(("pipeline", place)):
@@ -91,7 +91,7 @@ def _check_outfeed(scenario: Options, planned: tuple[PlannedStage, ...], trainin
             mask=pipeline.outfeed_mask is not None,
             loss=pipeline.outfeed_loss,
             accumulate=pipeline.accumulate_outfeed,
-            mode=scenario.outfeed.mode,
+            mode=options.outfeed.mode,
         )
         if pipeline.outfeed_mask is not None:
             check_outfeed_mask(pipeline.outfeed_mask, 1 if planned[0].costs else 2)
@@ -100,18 +100,18 @@ def _check_outfeed(scenario: Options, planned: tuple[PlannedStage, ...], trainin
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
 
 
-def _check_checkpoints(scenario: Options, planned: tuple[PlannedStage, ...], counted: bool, findings: Findings) -> None:
+def _check_checkpoints(options: Options, planned: tuple[PlannedStage, ...], counted: bool, findings: Findings) -> None:
     """Refuse checkpoints that are no layers, or in stages whose cycles are given."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
-    if scenario.pipeline.recomputation_checkpoints and not counted:
+    if options.pipeline.recomputation_checkpoints and not counted:
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
     layers = [layer for stage in planned for layer in stage.layers]
     specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
-    if scenario.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
+    if options.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
         findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
-    for index, name in enumerate(scenario.pipeline.recomputation_checkpoints):
+    for index, name in enumerate(options.pipeline.recomputation_checkpoints):
         if name not in names:
             near = did_you_mean(name, names)
             text = f"expected the name of a layer, got {name!r}{near} (the layers are {', '.join(names)})"

@@ -1,4 +1,4 @@
-"""How a scenario cuts its model into stages: by splits, by lists of layers, by functions, or by costs alone."""
+"""How a request cuts its model into stages: by splits, by lists of layers, by functions, or by costs alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class PlacedLayer:
-    """A layer of the scenario and where it is written."""
+    """A layer of the request and where it is written."""
 
     path: KeyPath
     spec: LayerSpec
@@ -24,7 +24,7 @@ class PlacedLayer:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage as the scenario has it: its layers, or its cost alone (then it has no layers).
+    """A stage as the request has it: its layers, or its cost alone (then it has no layers).
 
     Of several stages that run at the same time, ``concurrent`` are the costs, and ``functions`` is the number where
     they are functions.
@@ -49,21 +49,21 @@ def function_stages(functions: Functions) -> tuple[PlannedStage, ...]:
     )
 
 
-def plan_stages(scenario: Options, findings: Findings) -> tuple[PlannedStage, ...] | None:
+def plan_stages(options: Options, findings: Findings) -> tuple[PlannedStage, ...] | None:
     """Return the stages in order; None after noting why there are none."""
     before = len(findings)
-    _check_model(scenario, findings)
-    layers = _model_layers(scenario)
-    pipeline = scenario.pipeline
+    _check_model(options, findings)
+    layers = _model_layers(options)
+    pipeline = options.pipeline
     if pipeline.stages is None:
-        if scenario.model is None:
+        if options.model is None:
             findings.add(("pipeline", "stages"), "expected a model, or stages known by their cost, got neither")
         stages = _by_splits(layers, pipeline.splits or (), findings)
     elif pipeline.splits is not None:
         findings.add(("pipeline", "splits"), "expected splits or stages, got both: leave one out")
         stages = []
     else:
-        stages = list(_by_lists(scenario, layers, findings))
+        stages = list(_by_lists(options, layers, findings))
         _check_kinds(stages, findings)
     _check_names([_names(stage) for stage in stages], findings)
     if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
@@ -72,15 +72,15 @@ def plan_stages(scenario: Options, findings: Findings) -> tuple[PlannedStage, ..
     return None if len(findings) > before else tuple(stages)
 
 
-def _model_layers(scenario: Options) -> list[PlacedLayer]:
-    specs = scenario.model.layers if scenario.model else ()
+def _model_layers(options: Options) -> list[PlacedLayer]:
+    specs = options.model.layers if options.model else ()
     return [PlacedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
 
 
-def _check_model(scenario: Options, findings: Findings) -> None:
+def _check_model(options: Options, findings: Findings) -> None:
     """Refuse two layers of one name."""
     seen: set[str] = set()
-    for layer in _model_layers(scenario):
+    for layer in _model_layers(options):
         if layer.spec.name in seen:
             text = f"expected a name that no other layer has, got {layer.spec.name!r} again"
             findings.add((*layer.path, "name"), text)
@@ -111,11 +111,11 @@ def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Fin
     ]
 
 
-def _by_lists(scenario: Options, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
+def _by_lists(options: Options, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
     """Yield the stages as listed; all layers must come once, in the order of the model."""
     names = [layer.spec.name for layer in layers]
     place = 0
-    for index, spec in enumerate(scenario.pipeline.stages or ()):
+    for index, spec in enumerate(options.pipeline.stages or ()):
         path: KeyPath = ("pipeline", "stages", index)
         if isinstance(spec, TimedStageSpec):
             yield PlannedStage(spec.name, timed=spec)

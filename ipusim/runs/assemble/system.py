@@ -1,4 +1,4 @@
-"""From the system section of a scenario, its device mapping and schedule to a System and a shape."""
+"""From the system section of a options, its device mapping and schedule to a System and a shape."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from ipusim.units import format_numbers
 _NANOSECONDS = 10**9
 
 
-def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings) -> System | None:
+def resolve_system(options: Options, devices: DeviceMapping, findings: Findings) -> System | None:
     """Return the device that the program runs on; None after noting why there is none."""
-    spec, mapping = scenario.system, devices.ipus
+    spec, mapping = options.system, devices.ipus
     ipus = spec.auto_select_ipus
     if ipus is None and spec.select_ipus is None:
         ipus = 1 << max(mapping).bit_length()
@@ -45,7 +45,7 @@ def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings
     if not findings.is_set(asked):
         asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
 
-    rates = rates_of(scenario.rates)
+    rates = rates_of(options.rates)
 
     def build(stages: tuple[int, ...]) -> System:
         return build_system(
@@ -55,11 +55,11 @@ def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings
             select=spec.select_ipus,
             selection_order=spec.selection_order,
             devices=devices.devices,
-            pipelined=registry.find(scenario.pipeline.schedule).pipelined,
+            pipelined=registry.find(options.pipeline.schedule).pipelined,
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
             rates=rates,
-            host_rates=_host_rates(scenario),
+            host_rates=_host_rates(options),
             remote_buffers=spec.enable_remote_buffers,
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
@@ -94,22 +94,22 @@ def resolve_system(scenario: Options, devices: DeviceMapping, findings: Findings
     return None
 
 
-def resolve_io_tiles(scenario: Options, findings: Findings) -> IoTiles | None:
-    """Return what the scenario asks of I/O tiles; None after noting why it cannot."""
-    spec = scenario.system.io_tiles
+def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
+    """Return what the request asks of I/O tiles; None after noting why it cannot."""
+    spec = options.system.io_tiles
     with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
         return IoTiles(spec.num_io_tiles, spec.place_ops_on_io_tiles, Fraction(str(spec.available_memory_proportion)))
     return None
 
 
 def resolve_offloads(
-    scenario: Options, system: System, training: bool, stage: str, findings: Findings
+    options: Options, system: System, training: bool, stage: str, findings: Findings
 ) -> Offload | None:
     """Return what lies in Streaming Memory and what replicas share; None after noting why it cannot.
 
     ``stage`` is the name of one that has weights, for messages.
     """
-    pipeline, before = scenario.pipeline, len(findings)
+    pipeline, before = options.pipeline, len(findings)
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
     with findings.at(("pipeline", "offload_activations")):
         check_activations(pipeline.offload_activations, remote_memory=there, serialized=serialized)
@@ -127,7 +127,7 @@ def resolve_offloads(
         )
     if len(findings) > before:
         return None
-    least = scenario.system.minimum_remote_tensor_size
+    least = options.system.minimum_remote_tensor_size
     offload = resolve_offload(
         state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
     )
@@ -176,15 +176,15 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _host_rates(scenario: Options) -> Mapping[str, Fraction]:
-    return {f"{name}_bytes_per_s": rate for name, rate in scenario.system.host if rate is not None}
+def _host_rates(options: Options) -> Mapping[str, Fraction]:
+    return {f"{name}_bytes_per_s": rate for name, rate in options.system.host if rate is not None}
 
 
-def resolve_plan(scenario: Options, shape: PlanShape, findings: Findings) -> Plan | None:
+def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan | None:
     """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
-    if not check_passes(scenario, shape, findings):
+    if not check_passes(options, shape, findings):
         return None
-    schedule = registry.find(scenario.pipeline.schedule)
+    schedule = registry.find(options.pipeline.schedule)
     if schedule.name == "sharded" and shape.stages < 2:
         text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)

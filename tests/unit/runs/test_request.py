@@ -1,0 +1,90 @@
+"""A Request: compared by what it asks for, varied by name, refused in words that know no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipusim.errors import CountError, OutOfMemoryError
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.scenario import load_job, load_request
+from tests.places import SCENARIOS
+
+STAGES = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(4)]
+TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
+
+
+def test_requests_for_the_same_are_equal_and_none_of_their_options_can_be_changed():
+    one, other = Request.from_dict(TIMED), Request.from_dict(TIMED)
+    assert one == other
+    assert one != one.replace({"steps": 2})
+    with pytest.raises(ValueError, match="frozen"):
+        one.options.steps = 3
+
+
+def test_an_option_is_varied_by_its_name_and_all_else_stays():
+    request = Request.from_dict(TIMED)
+    varied = request.replace({"pipeline.schedule": "interleaved", "pipeline.stages.2.forward": 5000})
+    assert (request.options.pipeline.schedule, varied.options.pipeline.schedule) == ("grouped", "interleaved")
+    assert [stage.forward for stage in varied.options.pipeline.stages] == [1000, 1000, 5000, 1000]
+    assert varied.replace({"pipeline.schedule": "grouped", "pipeline.stages.2.forward": 1000}).options == (
+        request.replace({"pipeline.schedule": "grouped"}).options
+    )
+
+
+def test_what_was_given_is_told_from_what_is_by_default():
+    request = Request.from_dict(TIMED)
+    assert request.is_set(("pipeline", "stages", 3, "forward"))
+    assert not request.is_set(("pipeline", "stages", 4))
+    assert not request.is_set(("pipeline", "stages", 3, "stash_bytes"))
+    assert not request.is_set(("pipeline", "schedule"))
+    assert not request.is_set(("system", "host", "infeed"))
+    assert request.replace({"system.host.infeed": "1 GB/s"}).is_set(("system", "host", "infeed"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pipeline.scedule": "grouped"}, "pipeline.scedule: expected one of the keys "),
+        ({"pipeline.schedule": "groupd"}, "got 'groupd'; did you mean grouped?"),
+        ({"pipeline.stages.4.forward": 1}, "pipeline.stages.4: expected the number of an item below 4, got 4"),
+        ({"steps.x": 1}, "steps: expected a mapping or a list here, got 1"),
+    ],
+)
+def test_a_change_that_is_no_option_is_refused_by_its_name(changes, text):
+    with pytest.raises(RequestError) as caught:
+        Request.from_dict({**TIMED, "steps": 1}).replace(changes)
+    assert text in str(caught.value)
+
+
+def test_problems_name_the_option_and_keep_what_their_rule_raised():
+    with pytest.raises(RequestError) as caught:
+        assemble(Request.from_dict(TIMED).replace({"pipeline.gradient_accumulation_count": 7}))
+    (problem,) = caught.value.problems
+    assert problem.path == ("pipeline", "gradient_accumulation_count")
+    assert isinstance(problem.error, CountError)
+    assert str(caught.value).startswith("pipeline.gradient_accumulation_count: The number of iterations")
+
+
+def test_a_program_that_does_not_fit_says_so_of_the_option_to_change_and_keeps_its_job():
+    with pytest.raises(RequestError, match=r"^pipeline\.device_mapping: Out of memory") as caught:
+        assemble(Request.from_dict(TIMED).replace({"pipeline.stages.0.parameter_bytes": "1 GiB"}))
+    assert isinstance(caught.value, OutOfMemoryError)
+    assert caught.value.job.memory.too_large
+
+
+@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large_pod16"])
+def test_a_file_and_a_mapping_ask_for_the_same(name):
+    path = SCENARIOS / f"{name}.yaml"
+    request = load_request(path)
+    again = Request.from_dict(
+        request.options.model_dump(exclude_unset=True),
+        name=name,
+        description=request.description,
+        folder=Path(path).parent,
+    )
+    assert again == request
+    assert assemble(again).plan == load_job(path).plan
