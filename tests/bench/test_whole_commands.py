@@ -28,5 +28,3 @@ def test_run_of_64_ipus_1024_micro_batches(tmp_path, memory):
     print(f"\nipusim run of 64 IPUs x 1024 micro-batches: {min(took):.2f} s with {', '.join(sorted(files))}")
     assert files >= {"summary.json", "timeline.npz", "trace.pftrace.gz", "trace.png", "trace.svg"}
     assert ("memory.png" in files) == memory
-    if not memory:  # its chart of 64 IPUs is as much to draw again as all the rest
-        assert min(took) <= 3.5
