@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
+import autograd.numpy as anp
+import numpy as np
 import pytest
 
+from ipusim.ipu import get_variable
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.optimizers import GradientDescentOptimizer
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.pricing import collectives, copies, price
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
+from ipusim.schedules import registry
 from tests.places import SCENARIOS
 
 
@@ -45,6 +53,36 @@ def test_a_run_is_priced_once(calls, independent):
     once = dict.fromkeys(("price", "gradient_sum", "weight_gathers", "update_gathers"), 1)
     # Beside the copies of the run those of the two selection orders that it does not use.
     assert calls == {**once, "copy_costs": 3}
+
+
+@pytest.fixture
+def laid_out(monkeypatch):
+    """Every shape that Grouped has laid out."""
+    shapes, grouped = [], registry.find("grouped")
+
+    def plan(shape):
+        shapes.append(shape)
+        return grouped.plan(shape)
+
+    monkeypatch.setitem(registry._SCHEDULES, "grouped", replace(grouped, plan=plan))
+    return shapes
+
+
+@pytest.mark.parametrize("door", ["scenario", "Graphcore's"])
+def test_a_run_lays_out_one_plan(laid_out, calls, door):
+    if door == "scenario":
+        execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ("steps=1", "numerics=off")))
+    else:
+        program = pipeline(
+            [lambda x: x * get_variable("w", np.ones(3)), anp.sum],
+            4,
+            inputs=[np.ones(3)],
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss),
+        )
+        program.run()
+    assert len(laid_out) == 1
+    assert (calls["price"], calls["gradient_sum"]) == (1, 1)
 
 
 def test_replicas_that_do_not_wait_for_each_other_have_copies_of_their_own():
