@@ -28,7 +28,8 @@ from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
 from ipusim.runs.request.rates_spec import rates_of
-from ipusim.runs.request.schema import Options, StreamingMemorySpec, SystemSpec
+from ipusim.runs.request.schema import Options
+from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
 from ipusim.units import format_numbers
 

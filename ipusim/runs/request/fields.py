@@ -187,6 +187,8 @@ _CASES = (str.lower, str.capitalize, str.upper)
 
 #: Bytes, such as ``4 KiB``.
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
+#: A size of memory beside IPUs, which is larger than any tensor.
+MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
 #: A clock, such as ``1.325 GHz``.
 Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
 #: A rate, such as ``64 GB/s``.

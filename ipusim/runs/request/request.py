@@ -17,7 +17,8 @@ from ipusim.runs.problems import KeyPath, Problem, RequestError, show
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
-from ipusim.runs.request.schema import Options, SystemSpec, json_schema
+from ipusim.runs.request.schema import Options, json_schema
+from ipusim.runs.request.system_spec import SystemSpec
 from ipusim.schedules import registry
 
 

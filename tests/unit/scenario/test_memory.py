@@ -132,3 +132,11 @@ def test_streaming_memory_that_is_too_small_is_said_where_it_stands(load):
     assert not load(TIMED, *changes).memory.too_large
     with pytest.raises(ScenarioMemoryError, match=r"^--set system.streaming_memory.capacity: Out of Streaming Memory"):
         load(TIMED, *changes, "system.streaming_memory.capacity=1 MiB")
+
+
+def test_the_capacity_that_is_there_by_default_can_be_written(load):
+    changes = ("system.enable_remote_buffers=true", "pipeline.stages.0.state_bytes=100 MiB")
+    plain = load(TIMED, *changes).system.streaming
+    written = load(TIMED, *changes, f"system.streaming_memory.capacity={plain.capacity_bytes}").system.streaming
+    assert written == plain
+    assert load(TIMED, *changes, "system.streaming_memory.capacity=256 GB").system.streaming == plain

@@ -1,0 +1,111 @@
+"""The part of a request that says what it runs on: the machine, its device, and what lies beside its IPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.orders import ORDERS
+from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
+from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
+from ipusim.runs.request.fields import Bytes, BytesPerSecond, Choice, Hertz, MachineBytes, Node, Seconds
+
+
+class HostSpec(Node, title="host"):
+    """Rates of the host, instead of the machine's."""
+
+    infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
+    host_fill: BytesPerSecond | None = Field(default=None, description="rate at which the host writes that buffer")
+    outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
+    host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
+
+
+class StreamingMemorySpec(Node, title="streaming memory"):
+    """Figures of the Streaming Memory, instead of the machine's."""
+
+    bandwidth: BytesPerSecond | None = Field(
+        default=None, description="bandwidth of one machine's memory, for its four IPUs together; default: assumed"
+    )
+    ipu_bandwidth: BytesPerSecond | None = Field(
+        default=None, description="what the link of one IPU to the memory carries; default: PCIe Gen4 x8"
+    )
+    capacity: MachineBytes | None = Field(default=None, description="size of one machine's memory; default: 256 GB")
+
+
+class IoTilesSpec(Node, title="io_tiles"):
+    """Tiles of each IPU that copy from and to the host beside the computation."""
+
+    num_io_tiles: int = Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
+    place_ops_on_io_tiles: bool = Field(
+        default=False, description="whether the feeds run on them, one time-step ahead and behind (grouped only)"
+    )
+    available_memory_proportion: float = Field(
+        default=float(AVAILABLE_MEMORY_PROPORTION),
+        gt=0,
+        le=1,
+        description="share of their memory for the feeds; with more to place, all tiles compute",
+    )
+
+
+class PoplarOptionsSpec(Node, title="poplar_options"):
+    """Options of the operations of one kind."""
+
+    availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
+        default=None,
+        description="share of an IPU's memory that an operation may take for a while; default: no limit, none counted",
+    )
+
+
+class OperationsSpec(Node, title="operations"):
+    """How the operations of one kind are planned in all stages."""
+
+    poplar_options: PoplarOptionsSpec = Field(
+        default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own"
+    )
+
+
+class SystemSpec(Node, title="system"):
+    """The machine, and which of its IPUs the program runs on."""
+
+    name: Annotated[str, Choice(lambda: MACHINES)] = Field(
+        description="the machine; `ipusim devices NAME` lists its devices"
+    )
+    auto_select_ipus: int | None = Field(
+        default=None,
+        ge=1,
+        le=max(machine.count for machine in MACHINES.values()),
+        description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
+        "the program runs as that many replicas",
+    )
+    select_ipus: int | None = Field(
+        default=None,
+        ge=0,
+        le=1023,
+        description="id of the device in the machine's listing; default: the first that fits",
+    )
+    selection_order: Annotated[str, Choice(("AUTO", *ORDERS))] = Field(
+        default="AUTO", description="how logical IPUs are laid over the physical ones"
+    )
+    sync_replicas_independently: bool = Field(
+        default=False,
+        description="whether replicas wait for each other only before a weight update; default: after every time-step",
+    )
+    clock: Hertz | None = Field(default=None, description="tile clock; default: the generation's")
+    overhead: Seconds | None = Field(
+        default=None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
+    )
+    host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
+    enable_remote_buffers: bool = Field(
+        default=False, description="whether programs may keep variables in Streaming Memory"
+    )
+    streaming_memory: StreamingMemorySpec = Field(
+        default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
+    )
+    io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
+    matmuls: OperationsSpec = Field(default_factory=OperationsSpec, description="how matrix products are planned")
+    convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="how convolutions are planned")
+    minimum_remote_tensor_size: Bytes = Field(
+        default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
+    )
