@@ -170,9 +170,8 @@ def compare(
         try:
             with _progress("comparing", heed) as progress:
                 rows = compare_schedules(request, names, progress)
-        except (
-            RequestError
-        ):  # of every schedule: a mistake of the file shows where it stands, or what the first refuses
+        except RequestError:
+            # Of every schedule: a mistake of the file itself shows where it stands, else what the first one refuses.
             load_job(scenario, overrides or ())
             load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}"))
             raise

@@ -67,11 +67,6 @@ def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> i
     return sum(leaf_cycles(leaf, ipu, rates).total for leaf in leaves(cost))
 
 
-def work_cycles(work: Work, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
-    """Return the cycles of one layer's pass."""
-    return pass_cycles((work,), ipu, rates)
-
-
 def leaves(cost: PassCost) -> Iterator[Work]:
     """Yield the works that a pass is made of, one after another, none of which is made of others."""
     if isinstance(cost, int):

@@ -22,7 +22,8 @@ def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
 
     Raises ScenarioError with every problem found.
     """
-    return request_of(apply_overrides(read_source(Path(path)), overrides))
+    with placed_request(path, overrides) as request:
+        return request
 
 
 def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
@@ -40,28 +41,14 @@ def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[
 
     Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
     """
-    source = apply_overrides(read_source(Path(path)), overrides)
-    request = request_of(source)
-    with _placed_in(source):
+    with _asked_by(apply_overrides(read_source(Path(path)), overrides)) as request:
         yield request
 
 
 def job_of(source: Source) -> Job:
     """Return what ``source`` asks for, laid out; raises as :func:`load_job` does."""
-    request = request_of(source)
-    with _placed_in(source):
+    with _asked_by(source) as request:
         return assemble(request)
-
-
-def request_of(source: Source) -> Request:
-    """Return what ``source`` asks for. Raises ScenarioError with every problem of its keys and values."""
-    with _placed_in(source):
-        return Request.from_dict(
-            source.data,
-            name=_name_of(source.path),
-            description=source.description,
-            folder=source.path.parent,
-        )
 
 
 def _name_of(path: Path) -> str:
@@ -73,10 +60,15 @@ def _name_of(path: Path) -> str:
 
 
 @contextmanager
-def _placed_in(source: Source) -> Iterator[None]:
-    """Make the problems of a request those of the scenario, each at the place where its value is written."""
+def _asked_by(source: Source) -> Iterator[Request]:
+    """Give what ``source`` asks for; problems of it, here and in the block, are told where their values are written."""
     try:
-        yield
+        yield Request.from_dict(
+            source.data,
+            name=_name_of(source.path),
+            description=source.description,
+            folder=source.path.parent,
+        )
     except RequestError as error:
         problems = [
             Problem(

@@ -19,8 +19,9 @@ from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Product, Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.pricing.passes import pass_cycles, work_cycles
+from ipusim.pricing.passes import pass_cycles
 from tests.networks import split
+from tests.work_cycles import work_cycles
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(

@@ -13,9 +13,9 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.model.profile import Product, Work
-from ipusim.pricing.passes import work_cycles
 from ipusim.scenario.problems import ScenarioError
 from tests.places import SCENARIOS
+from tests.work_cycles import work_cycles
 
 WORK = Work((Product(1000, 1000, 1000),), flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
 

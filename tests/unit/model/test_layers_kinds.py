@@ -23,7 +23,7 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
 from ipusim.model.profile import Product, Work
-from ipusim.pricing.passes import work_cycles
+from tests.work_cycles import work_cycles
 
 KEY = (3, 14)
 

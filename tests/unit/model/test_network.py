@@ -16,8 +16,9 @@ from ipusim.model.profile import Product, Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
-from ipusim.pricing.passes import pass_cycles, work_cycles
+from ipusim.pricing.passes import pass_cycles
 from tests.networks import split
+from tests.work_cycles import work_cycles
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
 
