@@ -16,7 +16,7 @@ from hypothesis import settings
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, Trace, TracePacket, TrackEvent
 
 from ipusim.pipeline.ops import Op
-from ipusim.pipeline.plan import CopyRule
+from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.program import PlanShape
 from ipusim.scenario import load_job
 from ipusim.schedules import registry

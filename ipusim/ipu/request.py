@@ -46,7 +46,7 @@ def _request(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig
     schedule = find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
         shape = PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
-        check_count(0, len(schedule.offsets(shape)))
+        check_count(0, schedule.multiple(shape))
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured)
     general = config.general_options()
     tiles = config.io_tiles

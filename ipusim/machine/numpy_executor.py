@@ -24,7 +24,7 @@ from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Edge
+from ipusim.pipeline.order import Edge
 from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
@@ -208,6 +208,11 @@ class NumpyExecutor:
                 else:
                     self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
             memory.outbox.clear()
+
+    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
+        """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
+        payload = self._memories[ipu].outbox.pop((step, micro_batch))
+        self._memories[self._ipus_of_step[step + 1][0]].arrived[step + 1, micro_batch] = payload
 
     def _deliver(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
         """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""

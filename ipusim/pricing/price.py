@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ipusim.hardware.system import System
+from ipusim.lowering.streams import pass_streams, update_streams
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
-from ipusim.pricing.copies import copy_costs
+from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
-from ipusim.pricing.streams import pass_streams, update_streams
 
 
 def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
@@ -19,6 +19,8 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     copies = copy_costs(plan, program, system)
     summed = gradient_sum(plan, program, system)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
+    links = {direction: number for number, direction in enumerate(copies.links)}
+    sends = send_costs(plan, program, system, links)
     return Costs(
         passes=_passes(program, system),
         updates=_updates(plan, program, system),
@@ -29,7 +31,8 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         gradient_sum=summed,
         weight_gathers=weight_gathers(program, system),
         update_gathers=update_gathers(plan, program, system),
-        links=tuple(dict.fromkeys((*copies.links, *summed_on))),
+        links=tuple(dict.fromkeys((*links, *summed_on))),
+        sends=sends,
     )
 
 

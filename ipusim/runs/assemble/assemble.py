@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ipusim.hardware.system import System
+from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
@@ -25,6 +26,7 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
 
 
 def assemble(request: Request) -> Job:
@@ -58,11 +60,11 @@ def assemble(request: Request) -> Job:
 
 
 def _with_default_schedule(request: Request) -> Options:
-    """Return the options with Graphcore's default under batch serialization, which is Sequential."""
+    """Return the options with Graphcore's default under batch serialization."""
     options, pipeline = request.options, request.options.pipeline
     if pipeline.batch_serialization_iterations == 1 or request.is_set(("pipeline", "schedule")):
         return options
-    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": "sequential"})})
+    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": registry.serialized()})})
 
 
 def _is_training(options: Options, planned: tuple[PlannedStage, ...] | None) -> bool:
@@ -119,6 +121,7 @@ def _content(
 def _job(request: Request, options: Options, placed: _Placed, content: Content, findings: Findings) -> Job:
     program = build_program(options, request.name, content, placed.plan.shape)
     placed, program = placed.settled(options, program, findings)
+    placed = replace(placed, plan=complete(placed.plan, program, placed.system.replicas))
     costs = price_run(options, placed.plan, program, placed.system, findings, content.kept_bytes)
     check(placed.plan)
     job = Job(

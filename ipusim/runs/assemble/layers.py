@@ -22,6 +22,8 @@ from ipusim.runs.assemble.stages import PlannedStage
 from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
+from ipusim.schedules.features import Feature
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class Layered:
 
 
 def _returning(options: Options, shape: PlanShape) -> Returning | None:
-    """Return which values stay on an IPU: under Interleaved, and in loops of batch serialization, none."""
-    schedule = options.pipeline.schedule.lower()
-    if schedule not in ("grouped", "sequential", "sharded") or shape.serialization > 1:
+    """Return which values stay on an IPU: in loops of batch serialization, none."""
+    schedule = registry.find(options.pipeline.schedule)
+    if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
-    return Returning(shape.device_of_step[: shape.positions], schedule == "grouped")
+    return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)
 
 
 def layered(

@@ -121,10 +121,18 @@ def price_run(
     with findings.at(("pipeline",)):
         costs = price(plan, program, system)
         meetings = costs.copies.meetings
-        copies = max(sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings)
+        copies = max(
+            (sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),
+            default=0,
+        )
+        copies += sum(send.lead_cycles + send.cycles * len(send.links) for send in costs.sends.values())
         host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
         step = sum(costs.passes.values()) + copies
-        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(costs.updates.values())
+        execution = (
+            max(plan.emitted, plan.shape.micro_batches) * step
+            + host * plan.shape.micro_batches
+            + sum(costs.updates.values())
+        )
         executions = program.repeat_count * options.steps
         longest = execution * executions
         if longest > MAX_CYCLES:

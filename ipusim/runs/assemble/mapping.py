@@ -13,6 +13,8 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
+from ipusim.schedules.features import Feature
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 
@@ -52,7 +54,7 @@ def resolve_mapping(options: Options, planned: tuple[PlannedStage, ...], finding
     None after noting, in Graphcore's words where it has any, why a mapping does not fit.
     """
     stages, before = len(planned), len(findings)
-    single = options.pipeline.schedule == "single"
+    single = Feature.SEVERAL_IPUS not in registry.find(options.pipeline.schedule).supports
     together = single or options.pipeline.batch_serialization_iterations > 1
     mapping = options.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
     with findings.at(MAPPING):

@@ -109,6 +109,7 @@ def build_program(options: Options, name: str, content: Content, shape: PlanShap
         outfeed=outfeed,
         micro_batch_size=content.micro_batch_size,
         sync_replicas_independently=options.system.sync_replicas_independently,
+        overlap_copies=pipeline.overlap_copies,
         name=name,
     )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.workload import Reduction
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.runs.request.data_spec import DataSpec
 from ipusim.runs.request.fields import (
@@ -101,6 +102,12 @@ class PipelineSpec(Node, title="pipeline"):
     """How the model is cut into stages, where they run and in which order."""
 
     schedule: Annotated[str, Choice(registry.names)] = Field(default="grouped", description="order of the passes")
+    sync: Annotated[str | None, Choice(tuple(each.value for each in Sync))] = Field(
+        default=None, description="how IPUs wait for each other; default: the schedule's own"
+    )
+    overlap_copies: bool = Field(
+        default=True, description="in point_to_point, whether an IPU goes on while what it has sent is on its way"
+    )
     splits: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
     )

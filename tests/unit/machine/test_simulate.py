@@ -222,7 +222,7 @@ def test_progress_is_told_every_time_step():
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._env.timeout(1)
+    yield process._clock.spend(1)
 
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):
@@ -292,7 +292,7 @@ def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
 
 
 def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
-    monkeypatch.setattr(Interconnect, "_link", stopped)
+    monkeypatch.setattr(Interconnect, "_carry", stopped)
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)
