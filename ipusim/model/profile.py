@@ -1,62 +1,10 @@
-"""What one computational stage asks of an IPU for one micro-batch: arithmetic, memory traffic, exchange, memory.
-
-A profile knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a given IPU.
-"""
+"""What one computational stage asks of an IPU for one micro-batch: the work of its passes, and memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Product:
-    """Matrix products of one shape: (m, k) by (k, n).
-
-    Attributes:
-        m, k, n: rows of the result, length of its sums, columns of the result.
-        groups: how many run side by side, on operands of their own.
-        times: how often they run one after another.
-    """
-
-    m: int
-    k: int
-    n: int
-    groups: int = 1
-    times: int = 1
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all of them."""
-        return self.m * self.k * self.n * self.groups * self.times
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of one layer in one pass over one micro-batch.
-
-    Attributes:
-        products: what the matrix unit (AMP) can take.
-        flops: other floating-point operations, done by the vector units.
-        sram_bytes: bytes read from and written to tile memory.
-        exchange_bytes: bytes that tiles receive over the on-chip exchange.
-        itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
-        supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
-        convolution: whether the products are those of a convolution, which has options of its own.
-    """
-
-    products: tuple[Product, ...] = ()
-    flops: int = 0
-    sram_bytes: int = 0
-    exchange_bytes: int = 0
-    itemsize: int = 4
-    supersteps: int = 1
-    convolution: bool = False
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all products."""
-        return sum(product.macs for product in self.products)
-
+from ipusim.model.work import Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
 PassCost = tuple[Work, ...] | int

@@ -14,9 +14,10 @@ from fractions import Fraction
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import nominal_sync_ns
 from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
-from ipusim.model.cost import MeasuredWork
-from ipusim.model.profile import PassCost, Work
+from ipusim.model.profile import PassCost
+from ipusim.model.work import MeasuredWork, VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -119,10 +120,20 @@ def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, 
         yield laws.MATRIX, found.matrix, f"ceil({work.macs} / ({unit}))"
     if found.vector:
         size, path = min(work.itemsize, 4), f"{ipu.tiles} * {number(rates.vector_bytes_per_cycle)}"
-        yield laws.VECTOR, found.vector, f"ceil({work.flops} * {size} / ({path}))"
+        yield laws.VECTOR, found.vector, f"ceil({_operations(work.vector, rates)} * {size} / ({path}))"
     if found.memory_beyond:
         memory = f"ceil({work.sram_bytes} / ({ipu.tiles} * {ipu.sram_bytes_per_cycle_per_tile}))"
         yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.matrix + found.vector}"
+
+
+def _operations(vector: VectorWork, rates: Rates) -> str:
+    """Return the kinds of vector work in the order of their law, up to the last of which there is any."""
+    kinds = [str(each) for each in (vector.elementwise, vector.reductions, vector.quotients)]
+    if vector.transcendentals:
+        kinds.append(f"{number(rates.transcendental_operations)} * {vector.transcendentals}")
+    while len(kinds) > 1 and kinds[-1] == "0":
+        kinds.pop()
+    return f"({' + '.join(kinds)})" if len(kinds) > 1 else kinds[0]
 
 
 def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:

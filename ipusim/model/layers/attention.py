@@ -12,10 +12,9 @@ from annotated_doc import Doc
 from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.dropout import DRAW_FLOPS, check_rate, drop
+from ipusim.model.layers.dropout import DROP, check_rate, drop
 from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
-    ELEMENTARY_FLOPS,
     Array,
     InnerSizes,
     Key,
@@ -25,13 +24,12 @@ from ipusim.model.layers.layer import (
     Shape,
     glorot_uniform,
 )
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
-#: Vector operations for one score: the scale 1 / sqrt(key_dim), and a softmax of maximum,
-#: difference, exp, sum and quotient.
-_SCORE_FLOPS: Final = 5 + ELEMENTARY_FLOPS
+#: For one score: the scale 1 / sqrt(key_dim), and a softmax of maximum, difference, exp, sum and quotient.
+_SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
 #: And back: product with the weight, sum, difference, product, scale.
-_SCORE_BACK_FLOPS: Final = 5
+_SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
 
 
 @dataclass(frozen=True)
@@ -169,14 +167,14 @@ class MultiHeadAttention:
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
         scores = batch * self.num_heads * positions**2
-        drops = scores * (DRAW_FLOPS + 2) if self.dropout else 0
-        bias_flops = 3 * heads + x if self.use_bias else 0
+        drops = scores * DROP if self.dropout else NO_VECTOR_WORK
+        biased = 3 * heads + x if self.use_bias else 0
         groups, projection = batch * self.num_heads, Product(rows, elements, inner)
         similar = Product(positions, head, positions, groups)
         weighted = Product(positions, positions, head, groups)
         forward = Work(
             products=(projection,) * 3 + (similar, weighted, Product(rows, inner, elements)),
-            flops=scores * (_SCORE_FLOPS + self.causal) + drops + bias_flops,
+            vector=scores * _SCORE + drops + VectorWork(scores * self.causal + biased),
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
             exchange_bytes=(x + 4 * heads + scores) * itemsize,
             itemsize=itemsize,
@@ -190,7 +188,7 @@ class MultiHeadAttention:
                 *((Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),)),
                 *((Product(rows, inner, elements),) * (3 * need)),
             ),
-            flops=scores * _SCORE_BACK_FLOPS + 2 * drops + bias_flops + 2 * x * need,
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x * need, reductions=biased),
             sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
             exchange_bytes=(2 * x + 8 * heads + scores + elements * inner * (1 + 3 * need)) * itemsize,
             itemsize=itemsize,

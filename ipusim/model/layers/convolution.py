@@ -16,7 +16,7 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Conv2D:
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with Y outputs of K = window x channels products each.
 
-        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's flops
+        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
         for each output. Backward: Y*K for dW, and again for dx where needed. Products
         with the padding count (PopLibs counts those within the image alone). Tiles read
         windows where they lie: im2col is this simulator's arithmetic, not the machine's.
@@ -121,7 +121,7 @@ class Conv2D:
         rule = activation(self.activation)
         forward = Work(
             products=(Product(positions, window, self.filters),),
-            flops=y * (rule.forward_flops + self.use_bias),
+            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -132,7 +132,7 @@ class Conv2D:
         again = weights + x if need_input_gradient else 0
         backward = Work(
             products=(Product(window, positions, self.filters), *(into if need_input_gradient else ())),
-            flops=y * (rule.backward_flops + self.use_bias),
+            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,

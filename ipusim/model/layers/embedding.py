@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
@@ -94,7 +94,7 @@ class Embedding:
             sram_bytes=(ids + 2 * taken) * itemsize, exchange_bytes=(ids + taken) * itemsize, itemsize=itemsize
         )
         backward = Work(
-            flops=taken,
+            vector=VectorWork(taken),
             sram_bytes=(ids + 3 * taken + table) * itemsize,
             exchange_bytes=(ids + taken) * itemsize,
             itemsize=itemsize,
@@ -143,13 +143,13 @@ class PositionEmbedding:
         table = math.prod(input_shape)
         elements = batch * table
         forward = Work(
-            flops=elements,
+            vector=VectorWork(elements),
             sram_bytes=(2 * elements + table) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
         )
         backward = Work(
-            flops=elements,
+            vector=VectorWork(reductions=elements),
             sram_bytes=(elements + table) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,

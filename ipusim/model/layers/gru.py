@@ -11,6 +11,7 @@ from annotated_doc import Doc
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.recurrent import Recurrent, zero_state
+from ipusim.model.work import VectorWork
 
 
 @dataclass(frozen=True)
@@ -118,5 +119,6 @@ class GRU(Recurrent):
         z*h + (1 - z)*n; backward the products with each of their operands, the sum for
         ``b`` of each gate, those of dh, and two more biases' with the reset gate after.
         """
-        flops = self._flops(recurrent_gates=2, activations=1, forward=5, backward=10)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, flops, kept=5)
+        back = VectorWork(8, reductions=2)
+        unit = self._unit_work(recurrent_gates=2, activations=1, forward=VectorWork(5), backward=back)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=5)

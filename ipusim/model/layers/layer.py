@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.profile import Work
+from ipusim.model.work import Work
 
 Array = npt.NDArray[Any]
 #: Shape of one sample, without the batch axis.
@@ -31,9 +31,6 @@ Saved = Any
 #: What seeds the random draws of one layer in one micro-batch: whole numbers, such as (seed, number of the
 #: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
 Key = tuple[int, ...]
-
-#: Vector operations that one element of an elementary function (exp, log, tanh, ...) counts as; assumed.
-ELEMENTARY_FLOPS: Final = 4
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ipusim.model.layers.layer import (
 )
 from ipusim.model.layers.products import add_product
 from ipusim.model.layers.serialized_matmul import Dimension, SerializedMatmul
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Dense:
         """Return the work, with R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates; the bias adds R*U and the activation
-        its own flops for each of R*U outputs. Backward: R*I*U for dW, and again for
+        its own work for each of R*U outputs. Backward: R*I*U for dW, and again for
         dx where needed; R*U for db, and the activation's derivative. A serialized
         product is as many supersteps as parts, each of which reads again what it does
         not split. Raises ModelError when the factor does not divide R.
@@ -181,7 +181,7 @@ class Dense:
         again = self._matmul.repeated(x, weights, y)
         forward = Work(
             products=(Product(rows, inputs, units),),
-            flops=y * (rule.forward_flops + self.use_bias),
+            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y + again) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -191,7 +191,7 @@ class Dense:
         again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
         backward = Work(
             products=(Product(inputs, rows, units), *((Product(rows, units, inputs),) if need_input_gradient else ())),
-            flops=y * (rule.backward_flops + self.use_bias),
+            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
@@ -230,11 +230,11 @@ class ActivationLayer(Parameterless):
         return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: the activation's flops for each element, read and written where it lies."""
+        """Return the work: the activation's for each element, read and written where it lies."""
         rule, none = activation(self.activation), Work(itemsize=itemsize)
         if rule.keeps == "nothing":
             return LayerCost(none, none)
         elements = batch * math.prod(input_shape)
-        forward = Work(flops=elements * rule.forward_flops, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
-        backward = Work(flops=elements * rule.backward_flops, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
+        forward = Work(vector=elements * rule.forward, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        backward = Work(vector=elements * rule.backward, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
         return LayerCost(forward, backward if need_input_gradient else none)

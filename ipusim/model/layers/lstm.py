@@ -12,6 +12,7 @@ from annotated_doc import Doc
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.recurrent import Recurrent, zero_state
+from ipusim.model.work import VectorWork
 
 
 @dataclass(frozen=True)
@@ -102,5 +103,5 @@ class LSTM(Recurrent):
         the squashed cell; backward the products with each of their operands, the sum
         for ``b`` of each gate and those of dc and dh.
         """
-        flops = self._flops(recurrent_gates=3, activations=2, forward=4, backward=8)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, flops, kept=7)
+        unit = self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=7)

@@ -18,11 +18,11 @@ from annotated_types import Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.work import VectorWork, Work
 
-#: Vector operations for one group: two means, the sum with epsilon, and 1 / sqrt.
-_GROUP_FLOPS: Final = 3 + ELEMENTARY_FLOPS
+#: For one group: two means, the sum with epsilon, and 1 / sqrt.
+_GROUP: Final = VectorWork(3, transcendentals=1)
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,16 @@ class _Normalisation:
         groups = elements // math.prod(shape[axis - 1] for axis in axes)
         parameters = input_shape[-1] * (self.scale + self.center)
         forward = Work(
-            flops=elements * (5 + self.scale + self.center) + groups * _GROUP_FLOPS,
+            vector=elements * VectorWork(3 + self.scale + self.center, reductions=2) + groups * _GROUP,
             sram_bytes=(2 * elements + parameters) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
             supersteps=2,
         )
-        per_element = 2 * self.scale + self.center + (7 + self.scale) * need_input_gradient
+        back = VectorWork(int(self.scale), reductions=self.scale + self.center)
+        into = VectorWork(5 + self.scale, reductions=2) * need_input_gradient
         backward = Work(
-            flops=elements * per_element + 2 * groups * need_input_gradient,
+            vector=elements * (back + into) + VectorWork(2 * groups * need_input_gradient),
             sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,

@@ -12,12 +12,11 @@ from annotated_doc import Doc
 from annotated_types import Len
 
 from ipusim.errors import ModelError
-from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work, in_turn
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class Parallel:
         joined = 2 * batch * math.prod(self.output_shape(input_shape)) * itemsize
         sums = (len(found) - 1) * batch * math.prod(input_shape)
         join = Work(sram_bytes=joined, itemsize=itemsize)
-        add = Work(flops=sums, sram_bytes=3 * sums * itemsize, itemsize=itemsize)
+        add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
         back = tuple(cost.backward for cost in reversed(found))
         return LayerCost(
             in_turn((*(cost.forward for cost in found), join), itemsize),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
-from ipusim.model.profile import Work
+from ipusim.model.work import Work
 
 #: Samples of the micro-batch of zeros that a function is tried on.
 _PROBE_BATCH: Final = 2
@@ -139,14 +139,14 @@ class _PythonFunction:
         return LayerCost(
             Work(
                 forward.products,
-                forward.flops,
+                forward.vector,
                 forward.elements * itemsize,
                 (x.size + labels_read) * itemsize,
                 itemsize,
             ),
             Work(
                 backward.products,
-                backward.flops,
+                backward.vector,
                 backward.elements * itemsize,
                 (y.size + x.size + weights) * itemsize,
                 itemsize,

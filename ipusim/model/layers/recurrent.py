@@ -19,7 +19,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
 from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
@@ -122,10 +122,10 @@ class Recurrent:
         batch: int,
         itemsize: int,
         need_input_gradient: bool,
-        unit_flops: tuple[int, int],
+        unit_work: tuple[VectorWork, VectorWork],
         kept: int,
     ) -> LayerCost:
-        """Return the work: of ``unit_flops`` vector operations for each unit and step, ``kept`` elements for each.
+        """Return the work: of ``unit_work`` of the vector units for each unit and step, ``kept`` elements for each.
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
@@ -140,7 +140,7 @@ class Recurrent:
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         forward = Work(
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
-            flops=y * unit_flops[0],
+            vector=y * unit_work[0],
             sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
             exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
@@ -154,7 +154,7 @@ class Recurrent:
                 Product(elements, rows, columns),
                 *((Product(rows, columns, elements),) * need),
             ),
-            flops=y * unit_flops[1],
+            vector=y * unit_work[1],
             sram_bytes=(
                 returned
                 + x * (1 + need)
@@ -172,13 +172,15 @@ class Recurrent:
         )
         return LayerCost(forward, backward)
 
-    def _flops(self, recurrent_gates: int, activations: int, forward: int, backward: int) -> tuple[int, int]:
-        """Return the vector operations of one unit and step: activations, two sums for each gate, and the others."""
+    def _unit_work(
+        self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork
+    ) -> tuple[VectorWork, VectorWork]:
+        """Return the work of one unit and step: activations, two sums for each gate, and the others."""
         gate, own = activation(self.recurrent_activation), activation(self.activation)
-        sums = self.gates * (1 + self.use_bias)
+        sums = VectorWork(self.gates * (1 + self.use_bias))
         return (
-            recurrent_gates * gate.forward_flops + activations * own.forward_flops + sums + forward,
-            recurrent_gates * gate.backward_flops + activations * own.backward_flops + self.gates + backward,
+            recurrent_gates * gate.forward + activations * own.forward + sums + forward,
+            recurrent_gates * gate.backward + activations * own.backward + VectorWork(reductions=self.gates) + backward,
         )
 
 

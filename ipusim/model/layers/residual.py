@@ -14,11 +14,10 @@ from annotated_doc import Doc
 from annotated_types import Len, MaxLen
 
 from ipusim.errors import ModelError
-from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
 from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
 from ipusim.model.layers.network import NamedLayer, chain_shapes
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work, in_turn
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Residual:
             for cost in chain.costs(branch, input_shape, batch, itemsize, need_input_gradient)
         ]
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
-        add, add_back = (Work(flops=n, sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
+        add, add_back = (Work(vector=VectorWork(n), sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
         back = tuple(cost.backward for cost in reversed(costs))
         return LayerCost(
             in_turn((*(cost.forward for cost in costs), add), itemsize),

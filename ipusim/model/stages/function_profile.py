@@ -12,8 +12,9 @@ from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
+from ipusim.model.work import VectorWork, Work
 
 if TYPE_CHECKING:
     from ipusim.model.functions.counting import Counted
@@ -112,7 +113,7 @@ def _counted(
 def _adding_up(summed: Summed, itemsize: int) -> Work:
     """Return the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
-    return Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+    return Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
 
 
 def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:

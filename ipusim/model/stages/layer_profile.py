@@ -9,10 +9,11 @@ from dataclasses import replace
 from ipusim.errors import ModelError
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.stages.stash import stash_bytes, with_memory
+from ipusim.model.work import Work
 
 
 def layer_profile(

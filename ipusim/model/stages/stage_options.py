@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ipusim.hardware.generations import IpuSpec
-from ipusim.model.cost import MeasuredWork, WorkSequence, in_turn
-from ipusim.model.profile import PassCost, StageProfile, Work
+from ipusim.model.profile import PassCost, StageProfile
+from ipusim.model.work import MeasuredWork, Work, WorkSequence, in_turn
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from annotated_doc import Doc
 from annotated_types import Gt, Le
 
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class Gain:
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         count = batch * math.prod(input_shape)
-        forward = Work(flops=count, sram_bytes=(2 * count + input_shape[-1]) * itemsize, itemsize=itemsize)
-        return LayerCost(forward, Work(flops=3 * count, sram_bytes=4 * count * itemsize, itemsize=itemsize))
+        forward = Work(vector=VectorWork(count), sram_bytes=(2 * count + input_shape[-1]) * itemsize, itemsize=itemsize)
+        return LayerCost(
+            forward, Work(vector=VectorWork(3 * count), sram_bytes=4 * count * itemsize, itemsize=itemsize)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,5 +85,5 @@ class Hinge(Parameterless):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         count = batch * math.prod(input_shape)
-        work = Work(flops=3 * count, sram_bytes=2 * count * itemsize, itemsize=itemsize)
+        work = Work(vector=VectorWork(3 * count), sram_bytes=2 * count * itemsize, itemsize=itemsize)
         return LayerCost(work, work)

@@ -37,7 +37,10 @@ RUNS = {
     "offload": ("optimizer_state_offload", ("numerics=off",)),
     "other rates": (
         "tutorial_step3_pipelining",
-        ("rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3}",),
+        (
+            "rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3, "
+            "transcendental_operations: 2.5}",
+        ),
     ),
     "transformer": ("transformer_eight_ipus", ("numerics=off",)),
     "parts of weights": (
@@ -100,6 +103,16 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
         each.cost.total_cycles for each in together
     ]
     assert not total
+
+
+def test_a_formula_tells_vector_work_by_kind():
+    experiment, found = told("other rates")
+    work = experiment.program.stages[-1].forward[-1]
+    vector = work.vector
+    assert all((vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals))
+    kinds = f"({vector.elementwise} + {vector.reductions} + {vector.quotients} + 2.5 * {vector.transcendentals})"
+    (term,) = [each for each in found if each.law is laws.VECTOR and each.of == "forward of stage1"]
+    assert f"ceil({kinds} * {work.itemsize} / (1472 * 3))" in dict(term.addends)
 
 
 def test_the_runs_above_have_terms_of_every_kind():
