@@ -16,10 +16,12 @@ from ipusim.model.layers.dropout import DROP, check_rate, drop
 from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
     Array,
+    InHalves,
     InnerSizes,
     Key,
     LayerCost,
     Parameters,
+    Rest,
     Saved,
     Shape,
     glorot_uniform,
@@ -33,7 +35,7 @@ _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
 
 
 @dataclass(frozen=True)
-class MultiHeadAttention:
+class MultiHeadAttention(InHalves):
     """Self-attention: each position of a sample takes from all positions what it looks for.
 
     In several heads, as Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v for
@@ -109,26 +111,31 @@ class MultiHeadAttention:
         seen = _joined(drop(key, weights, self.dropout) @ v)
         return self._affine(parameters, "o", seen), (x, q, k, v, weights, seen, key)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients, back through the projections, the weighted sum and the softmax."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, back through the projections, the weighted sum and the softmax, and what each projection made."""
         x, q, k, v, weights, seen, key = saved
-        gradients = self._affine_gradients("o", seen, grad)
         dseen = self._heads(grad @ parameters["Wo"].T)
         dscores = drop(key, dseen @ v.swapaxes(-1, -2), self.dropout)
         dscores -= (dscores * weights).sum(axis=-1, keepdims=True)
         dscores *= weights
         dscores *= 1 / math.sqrt(q.shape[-1])
         dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dseen
+        made = {"q": _joined(dscores @ k), "k": _joined(dscores.swapaxes(-1, -2) @ q), "v": _joined(dv)}
         dx = None
-        for name, heads in (("q", dscores @ k), ("k", dscores.swapaxes(-1, -2) @ q), ("v", dv)):
-            d = _joined(heads)
-            gradients |= self._affine_gradients(name, x, d)
-            if need_input_gradient:
-                part = d @ parameters[f"W{name}"].T
-                dx = part if dx is None else dx + part
-        return dx, {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
+        for name, d in made.items() if need_input_gradient else ():
+            part = d @ parameters[f"W{name}"].T
+            dx = part if dx is None else dx + part
+        return dx, (x, seen, {**made, "o": grad})
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of the projections."""
+        x, seen, made = rest
+        gradients: dict[str, Array] = {}
+        for name, d in made.items():
+            gradients |= self._affine_gradients(name, seen if name == "o" else x, d)
+        return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
 
     def _affine(self, parameters: Parameters, name: str, x: Array) -> Array:
         y = x @ parameters[f"W{name}"]

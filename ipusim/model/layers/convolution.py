@@ -14,13 +14,24 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    glorot_uniform,
+)
 from ipusim.model.layers.windows import Extents, Padding, Windows
 from ipusim.model.work import Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
-class Conv2D:
+class Conv2D(InHalves):
     """A convolution of images of height, width and channels.
 
     Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels,
@@ -80,24 +91,28 @@ class Conv2D:
         y, kept = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
         return y, (x, kept)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return dW = windows.T @ g, db = sum of g, and dx as the windows' gradients added where they overlap."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx as the windows' gradients added where they overlap, and x and the rows of g."""
         x, kept = saved
-        W = parameters["W"]
         rows = pull_back(self.activation, kept, grad).reshape(-1, self.filters)
-        gradients = {"W": (self._columns(x).T @ rows).reshape(W.shape)}
-        if self.use_bias:
-            gradients["b"] = rows.sum(axis=0)
         if not need_input_gradient:
-            return None, gradients
+            return None, (x, rows)
         field = grad.shape[:-1]
-        columns = (rows @ W.reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
+        columns = (rows @ parameters["W"].reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
         padded = np.zeros_like(self._windows.pad(x))
         for place, view in enumerate(self._windows.offsets(padded, x.shape[1:])):
             np.add(view, columns[..., place, :], out=view)
-        return self._windows.crop(padded, x.shape[1:]), gradients
+        return self._windows.crop(padded, x.shape[1:]), (x, rows)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return dW = windows.T @ g and db = sum of g."""
+        x, rows = rest
+        gradients = {"W": (self._columns(x).T @ rows).reshape(parameters["W"].shape)}
+        if self.use_bias:
+            gradients["b"] = rows.sum(axis=0)
+        return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the windows side by side, as rows of a matrix."""

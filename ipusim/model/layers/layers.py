@@ -16,10 +16,12 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
+    InHalves,
     Key,
     LayerCost,
     Parameterless,
     Parameters,
+    Rest,
     Saved,
     Shape,
     View,
@@ -55,7 +57,7 @@ class Flatten(View):
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(InHalves):
     """A fully connected layer: activation(x @ W + b).
 
     It takes the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform and bias ``b`` of
@@ -125,43 +127,47 @@ class Dense:
         y, kept = activate(self.activation, y)
         return y, (x, kept)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return dx = g @ W.T, dW = x.T @ g and db = sum of g, with g the gradient before the activation."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx = g @ W.T, and x and g, the gradient before the activation."""
         x, kept = saved
         grad = pull_back(self.activation, kept, grad)
         W = parameters["W"]
-        rows = grad.reshape(-1, self.units)  # (batch * ..., units)
-        inputs = x.reshape(-1, len(W))
+        if not need_input_gradient:
+            return None, (x, grad)
+        if self.serialization_factor == 1:
+            return grad @ W.T, (x, grad)
+        dx = self._matmul.left_gradient(x.reshape(-1, len(W)), W, grad.reshape(-1, self.units))
+        return dx.reshape(x.shape), (x, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return dW = x.T @ g and db = sum of g."""
+        inputs, rows = self._rows(rest)
         if self.serialization_factor == 1:
             gradients = {"W": inputs.T @ rows}  # (inputs, units)
-            dx = grad @ W.T if need_input_gradient else None
         else:
-            part, dW = self._matmul.gradients(inputs, W, rows, need_input_gradient)
-            gradients, dx = {"W": dW}, None if part is None else part.reshape(x.shape)
+            gradients = {"W": self._matmul.right_gradient(inputs, parameters["W"], rows)}
         if self.use_bias:
             gradients["b"] = np.add.reduce(rows, axis=0)
-        return dx, gradients
+        return gradients
 
-    def backward_into(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
-    ) -> Array | None:
-        """Do as ``backward``, adding dW and db to ``totals``."""
+    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+        """Add dW and db to ``totals``."""
         if self.serialization_factor != 1:
-            dx, gradients = self.backward(parameters, saved, grad, need_input_gradient)
-            for name, gradient in gradients.items():
+            for name, gradient in self.backward_weights(parameters, rest).items():
                 np.add(totals[name], gradient, out=totals[name])
-            return dx
-        x, kept = saved
-        grad = pull_back(self.activation, kept, grad)
-        W = parameters["W"]
-        rows = grad.reshape(-1, self.units)
-        add_product(totals["W"], x.reshape(-1, len(W)), rows)
+            return
+        inputs, rows = self._rows(rest)
+        add_product(totals["W"], inputs, rows)
         if self.use_bias:
             b = totals["b"]
             np.add(b, np.add.reduce(rows, axis=0), out=b)
-        return grad @ W.T if need_input_gradient else None
+
+    def _rows(self, rest: Rest) -> tuple[Array, Array]:
+        """Return the inputs (batch * ..., inputs) and g (batch * ..., units)."""
+        x, grad = rest
+        return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.

@@ -18,7 +18,7 @@ from annotated_types import Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.work import VectorWork, Work
 
 #: For one group: two means, the sum with epsilon, and 1 / sqrt.
@@ -26,7 +26,7 @@ _GROUP: Final = VectorWork(3, transcendentals=1)
 
 
 @dataclass(frozen=True)
-class _Normalisation:
+class _Normalisation(InHalves):
     """What the normalisations share; they differ in which elements of a sample form a group."""
 
     epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
@@ -81,29 +81,34 @@ class _Normalisation:
             y = y + parameters["beta"]
         return y, (normal, inverse)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients; with g = grad * gamma and n the normalised input,
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, and n and grad; with g = grad * gamma and n the normalised input,
 
         dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance + epsilon).
         """
         normal, inverse = saved
-        channels = grad.shape[-1]
-        gradients: dict[str, Array] = {}
-        if self.scale:
-            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
-        if self.center:
-            gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
         if not need_input_gradient:
-            return None, gradients
+            return None, (normal, grad)
         _, axes = self._view(grad.shape[1:])
         g = (grad * parameters["gamma"] if self.scale else grad).reshape(normal.shape)
         dx = normal * (g * normal).mean(axis=axes, keepdims=True)
         dx += g.mean(axis=axes, keepdims=True)
         np.subtract(g, dx, out=dx)
         dx *= inverse
-        return dx.reshape(grad.shape), gradients
+        return dx.reshape(grad.shape), (normal, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the sums of grad * n for gamma, and of grad for beta."""
+        normal, grad = rest
+        channels = grad.shape[-1]
+        gradients: dict[str, Array] = {}
+        if self.scale:
+            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
+        if self.center:
+            gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
+        return gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of two dependent steps, the statistics and their use, in either pass.

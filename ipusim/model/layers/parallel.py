@@ -14,13 +14,13 @@ from annotated_types import Len
 from ipusim.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.keys import Called
-from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, InHalves, InnerSizes, Key, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
 from ipusim.model.work import VectorWork, Work, in_turn
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(InHalves):
     """Layers in order, as one layer.
 
     Its parameters are those of the inner layers, under their names: ``inner/W``.
@@ -65,11 +65,15 @@ class Branch:
         """Run the layers in order; the key of each is ``key``, the branch's number, and its place."""
         return chain.run_forward(self.layers, parameters, x, None if key is None else (*key, self.number), 0)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Run the backward passes in reverse."""
-        return chain.run_backward(self.layers, parameters, saved, grad, need_input_gradient)
+    ) -> tuple[Array | None, Rest]:
+        """Run the first halves of the backward passes in reverse."""
+        return chain.run_backward_input(self.layers, parameters, saved, grad, need_input_gradient)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Run the second halves."""
+        return chain.run_backward_weights(self.layers, parameters, rest)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return what the layers make."""
@@ -85,7 +89,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(InHalves):
     """Branches that take the same input; their outputs are joined along the last axis.
 
     As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
@@ -139,19 +143,26 @@ class Parallel:
         widths = [y.shape[-1] for y, _ in made]
         return np.concatenate([y for y, _ in made], axis=-1), ([saved for _, saved in made], widths)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the sum of the branches' gradients of the input, and those of all inner parameters."""
+    ) -> tuple[Array | None, Rest]:
+        """Return the sum of the branches' gradients of the input, and what each leaves."""
         kept, widths = saved
-        gradients: dict[str, Array] = {}
+        rests: list[Rest] = []
         total: Array | None = None
         for part, own, piece in zip(self.parts, kept, np.split(grad, np.cumsum(widths)[:-1], axis=-1), strict=True):
-            dx, more = part.backward(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
-            gradients |= more
+            dx, rest = part.backward_input(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
+            rests.append(rest)
             if dx is not None:
                 total = dx if total is None else total + dx
-        return total, gradients
+        return total, rests
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of all inner parameters."""
+        gradients: dict[str, Array] = {}
+        for part, own in zip(self.parts, rest, strict=True):
+            gradients |= part.backward_weights(parameters, own)
+        return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return what all branches make."""

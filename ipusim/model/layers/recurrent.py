@@ -18,7 +18,7 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
-from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
+from ipusim.model.layers.layer import Array, InHalves, InnerSizes, LayerCost, Shape, glorot_uniform
 from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
@@ -39,7 +39,7 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Recurrent(InHalves):
     """A layer over time steps whose gates are products with the input and with its own last output.
 
     The activation is that of an LSTM's output, too.
@@ -108,13 +108,6 @@ class Recurrent:
         whole = np.zeros((len(grad), time_steps, self.units), grad.dtype)
         whole[:, -1] = grad
         return whole
-
-    def _input_gradients(
-        self, parameters: Parameters, x: Array, gates: Array, need_input_gradient: bool
-    ) -> tuple[Array | None, Array]:
-        """Return dx and dW from the gradients of x @ W, (batch, time steps, gates * units)."""
-        rows = gates.reshape(-1, gates.shape[-1])
-        return (gates @ parameters["W"].T if need_input_gradient else None), x.reshape(-1, x.shape[-1]).T @ rows
 
     def _cost(
         self,
@@ -187,3 +180,8 @@ class Recurrent:
 def zero_state(x: Array, units: int) -> Array:
     """Return the state before the first time step of ``x`` (batch, time steps, elements)."""
     return np.zeros((len(x), units), x.dtype)
+
+
+def kernel_gradient(x: Array, gates: Array) -> Array:
+    """Return dW from the gradients of x @ W, (batch, time steps, gates * units)."""
+    return x.reshape(-1, x.shape[-1]).T @ gates.reshape(-1, gates.shape[-1])

@@ -11,12 +11,22 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Gt, Le
 
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    Key,
+    LayerCost,
+    Parameterless,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+)
 from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(InHalves):
     """Multiplies each element of the last axis by a weight of its own.
 
     The weights are ``g``.
@@ -40,11 +50,14 @@ class Gain:
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         return x * parameters["g"], x
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        own = (grad * saved).reshape(-1, grad.shape[-1]).sum(axis=0)
-        return (grad * parameters["g"] if need_input_gradient else None), {"g": own}
+    ) -> tuple[Array | None, Rest]:
+        return (grad * parameters["g"] if need_input_gradient else None), (saved, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        x, grad = rest
+        return {"g": (grad * x).reshape(-1, grad.shape[-1]).sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         count = batch * math.prod(input_shape)
