@@ -17,6 +17,10 @@ class StageProfile:
     Attributes:
         name: the stage's name in charts and messages.
         forward, backward: cost of one pass over one micro-batch.
+        backward_input, backward_weights: cost of the backward pass in halves: what other stages wait for, and the
+            rest; None: half of given cycles each (assumed), or all and nothing of work.
+        rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with weights,
+            gradients of their outputs; None where nobody has asked: no more than the stash and its gradients.
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
         output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
         label_bytes: bytes of labels among them.
@@ -66,6 +70,18 @@ class StageProfile:
     forward_temporary_bytes: int = 0
     backward_temporary_bytes: int = 0
     update_temporary_bytes: int = 0
+    backward_input: PassCost | None = None
+    backward_weights: PassCost | None = None
+    rest_bytes: int | None = None
+
+    @property
+    def halves(self) -> tuple[PassCost, PassCost]:
+        """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
+        if self.backward_input is not None and self.backward_weights is not None:
+            return self.backward_input, self.backward_weights
+        if isinstance(self.backward, int):
+            return self.backward - self.backward // 2, self.backward // 2
+        return self.backward, ()
 
     @property
     def activation_bytes(self) -> int:

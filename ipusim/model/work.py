@@ -105,8 +105,8 @@ class Work:
         return sum(product.macs for product in self.products)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is asked."""
+    def is_nothing(self) -> bool:
+        """Whether nothing is asked, which takes no superstep either."""
         return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
 
 
@@ -116,12 +116,22 @@ class MeasuredWork(Work):
 
     cycles: int = 0
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it takes no cycles."""
+        return not self.cycles
+
 
 @dataclass(frozen=True)
 class WorkSequence(Work):
     """A layer's pass that is made of other layers' passes; the other fields are the sums of theirs."""
 
     parts: tuple[Work, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no part asks anything."""
+        return all(part.is_nothing for part in self.parts)
 
 
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:

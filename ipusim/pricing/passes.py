@@ -89,7 +89,7 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
     """
     if isinstance(work, MeasuredWork):
         return WorkCycles(measured=work.cycles)
-    if work.is_empty:
+    if work.is_nothing:
         return WorkCycles()
     tiles = ipu.tiles
     received = tiles * ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
@@ -111,10 +111,20 @@ def operations(vector: VectorWork, rates: Rates) -> Fraction:
 
 
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
-    """Return what a pass of a stage is made of; a backward pass may run the forward pass again inside it."""
+    """Return what a pass of a stage is made of.
+
+    A backward pass, or the half of it for the input, may run the forward pass again inside it.
+    """
     profile = program.stages[stage]
-    if kind != Pass.BACKWARD:
-        return (profile.forward,)
+    match kind:
+        case Pass.BACKWARD:
+            cost = profile.backward
+        case Pass.INPUT_GRADIENT:
+            cost = profile.halves[0]
+        case Pass.WEIGHT_GRADIENT:
+            return (profile.halves[1],)
+        case _:
+            return (profile.forward,)
     if not program.recomputes_inside(stage):
-        return (profile.backward,)
-    return (profile.backward, profile.forward if profile.recompute is None else profile.recompute)
+        return (cost,)
+    return (cost, profile.forward if profile.recompute is None else profile.recompute)

@@ -20,7 +20,7 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     summed = gradient_sum(plan, program, system)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     return Costs(
-        passes=_passes(program, system),
+        passes=_passes(plan, program, system),
         updates=_updates(plan, program, system),
         copies=copies,
         host=_host(program, system),
@@ -33,12 +33,14 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     )
 
 
-def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage)."""
+def _passes(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (pass, stage), of halves of a backward pass where the Plan has any."""
+    halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
     return {
         (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
         for stage in range(program.shape.stages)
-        for kind in Pass
+        for kind in kinds
     }
 
 

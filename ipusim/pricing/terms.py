@@ -75,14 +75,19 @@ def number(value: Fraction | int) -> str:
 
 def _passes(plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
     shape = program.shape
-    kinds = [Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []), *([Pass.RECOMPUTE] if shape.recompute else [])]
+    kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
+    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if kind in plan.kind]
     for stage, profile in enumerate(program.stages):
         for kind in kinds:
-            yield from _work(f"{kind.name.lower()} of {profile.name}", pass_costs(program, kind, stage), system)
+            yield from _work(f"{_name(kind)} of {profile.name}", pass_costs(program, kind, stage), system)
     for ipu in plan.ipus if shape.training else ():
         own = [program.stages[stage] for stage, place in enumerate(shape.mapping) if place == ipu]
         updates = tuple(profile.update for profile in own if counts_update(profile, system))
         yield from _work(f"update on IPU {ipu}", updates, system)
+
+
+def _name(kind: Pass) -> str:
+    return kind.name.lower().replace("_", " ")
 
 
 def _work(of: str, costs: tuple[PassCost, ...], system: System) -> Iterator[Term]:
@@ -189,7 +194,7 @@ def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator
         return
     streamed = [
         *(
-            (f"{Pass(kind).name.lower()} of {program.stages[stage].name}", stream)
+            (f"{_name(Pass(kind))} of {program.stages[stage].name}", stream)
             for (kind, stage), stream in costs.pass_streams.items()
         ),
         *((f"update on IPU {ipu}", stream) for ipu, stream in costs.update_streams.items()),

@@ -16,6 +16,7 @@ from ipusim.model.layers.dropout import DROP, check_rate, drop
 from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
     Array,
+    Halves,
     InHalves,
     InnerSizes,
     Key,
@@ -24,6 +25,7 @@ from ipusim.model.layers.layer import (
     Rest,
     Saved,
     Shape,
+    all_later,
     glorot_uniform,
 )
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
@@ -166,7 +168,8 @@ class MultiHeadAttention(InHalves):
         Backward: as many for the kernels and twice as many for the scores, and again
         R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
         computes all scores too (assumed). Each array between two steps is written and
-        read once.
+        read once. The second half of the backward pass are the gradients of the kernels and
+        biases, in one step.
         """
         positions, elements = input_shape
         head = self._head(elements)
@@ -201,7 +204,22 @@ class MultiHeadAttention(InHalves):
             itemsize=itemsize,
             supersteps=4,
         )
-        return LayerCost(forward, backward)
+        first = Work(
+            products=(projection, similar, *((weighted,) * 3), *((Product(rows, inner, elements),) * 3)),
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x),
+            sram_bytes=(2 * x + 11 * heads + 3 * scores + kernels) * itemsize,
+            exchange_bytes=(x + 7 * heads + scores + kernels) * itemsize,
+            itemsize=itemsize,
+            supersteps=4,
+        )
+        second = Work(
+            products=(Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),),
+            vector=VectorWork(reductions=biased),
+            sram_bytes=(2 * x + 4 * heads + kernels + biases) * itemsize,
+            exchange_bytes=(2 * x + 4 * heads) * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
 
 
 def _joined(heads: Array) -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import Array, Halves, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
 from ipusim.model.layers.network import NamedLayer, chain_shapes
+from ipusim.model.work import Work, in_turn
 
 #: Layers in order.
 Chain = tuple[NamedLayer[Layer], ...]
@@ -72,6 +73,13 @@ def costs(
     """Yield the work of each layer."""
     for index, (named, shape) in enumerate(with_shapes(chain, input_shape)):
         yield named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+
+
+def halves(costs: Sequence[LayerCost], itemsize: int, before: Work | None = None, after: Work | None = None) -> Halves:
+    """Return the backward passes of layers in reverse, in halves; ``before`` and ``after`` stand in the first one."""
+    found = [cost.halves for cost in reversed(costs)]
+    first = (*((before,) if before else ()), *(half.input for half in found), *((after,) if after else ()))
+    return Halves(in_turn(first, itemsize), in_turn(tuple(half.weights for half in found), itemsize))
 
 
 def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:

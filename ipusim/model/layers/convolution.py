@@ -16,6 +16,7 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
+    Halves,
     InHalves,
     InnerSizes,
     Key,
@@ -24,6 +25,7 @@ from ipusim.model.layers.layer import (
     Rest,
     Saved,
     Shape,
+    all_later,
     glorot_uniform,
 )
 from ipusim.model.layers.windows import Extents, Padding, Windows
@@ -153,4 +155,27 @@ class Conv2D(InHalves):
             itemsize=itemsize,
             convolution=True,
         )
-        return LayerCost(forward, backward)
+        apart = self._halves(x, y, window, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
+
+    def _halves(self, x: int, y: int, window: int, itemsize: int) -> Halves:
+        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
+        weights, positions, rule = window * self.filters, y // self.filters, activation(self.activation)
+        slope = 2 * y if rule.keeps != "nothing" else 0
+        into = Work(
+            products=(Product(positions, self.filters, window),),
+            vector=y * rule.backward,
+            sram_bytes=(y + slope + weights + x) * itemsize,
+            exchange_bytes=(y + weights) * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        own = Work(
+            products=(Product(window, positions, self.filters),),
+            vector=VectorWork(reductions=y * self.use_bias),
+            sram_bytes=(x + y + weights + (self.filters if self.use_bias else 0)) * itemsize,
+            exchange_bytes=(x + y) * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        return Halves(into, own)

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
 from ipusim.model.work import VectorWork, Work
 
 
@@ -91,7 +91,7 @@ class Embedding(InHalves):
         """Return the work, with R rows taken of D elements.
 
         Forward: reads and writes R*D, which all comes over the exchange. Backward: R*D
-        sums into a table that is zeroed first.
+        sums into a table that is zeroed first, all of them in the second half.
         """
         ids = batch * math.prod(input_shape)
         taken, table = ids * self.output_dim, self.input_dim * self.output_dim
@@ -104,7 +104,7 @@ class Embedding(InHalves):
             exchange_bytes=(ids + taken) * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, backward)
+        return LayerCost(forward, backward, all_later(backward))
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class PositionEmbedding(InHalves):
         return {"W": grad.sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a sum for each element, in either pass."""
+        """Return the work: a sum for each element, in either pass; backward in the second half."""
         table = math.prod(input_shape)
         elements = batch * table
         forward = Work(
@@ -164,4 +164,4 @@ class PositionEmbedding(InHalves):
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, backward)
+        return LayerCost(forward, backward, all_later(backward))

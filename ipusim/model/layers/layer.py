@@ -35,12 +35,40 @@ Rest = Any
 Key = tuple[int, ...]
 
 
+class Halves(NamedTuple):
+    """The work of a backward pass in halves: what makes the gradient of the input, and what those of the parameters.
+
+    Each has supersteps of its own, and takes what it needs over the exchange for itself. What the first hands
+    to the second it writes, and the second reads.
+    """
+
+    input: Work
+    weights: Work
+
+
 @dataclass(frozen=True)
 class LayerCost:
-    """The work of one layer's two passes over one micro-batch."""
+    """The work of one layer's two passes over one micro-batch.
+
+    Attributes:
+        forward: of the forward pass.
+        backward: of the backward pass in one.
+        apart: of its halves; None where the first is all of it, as of layers without parameters.
+    """
 
     forward: Work
     backward: Work
+    apart: Halves | None = None
+
+    @property
+    def halves(self) -> Halves:
+        """The backward pass in halves."""
+        return self.apart or Halves(self.backward, Work(itemsize=self.backward.itemsize))
+
+
+def all_later(backward: Work) -> Halves:
+    """Return the halves of a backward pass whose input needs no gradient: the second is all of it."""
+    return Halves(Work(itemsize=backward.itemsize), backward)
 
 
 class InnerSizes(NamedTuple):

@@ -16,6 +16,7 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
+    Halves,
     InHalves,
     Key,
     LayerCost,
@@ -25,6 +26,7 @@ from ipusim.model.layers.layer import (
     Saved,
     Shape,
     View,
+    all_later,
     glorot_uniform,
 )
 from ipusim.model.layers.products import add_product
@@ -203,7 +205,31 @@ class Dense(InHalves):
             itemsize=itemsize,
             supersteps=self.serialization_factor,
         )
-        return LayerCost(forward, backward)
+        apart = self._halves(rows, inputs, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
+
+    def _halves(self, rows: int, inputs: int, itemsize: int) -> Halves:
+        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
+        x, y, weights = rows * inputs, rows * self.units, inputs * self.units
+        again, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
+        slope = 2 * y if rule.keeps != "nothing" else 0
+        into = Work(
+            products=(Product(rows, self.units, inputs),),
+            vector=y * rule.backward,
+            sram_bytes=(y + slope + weights + x + again) * itemsize,
+            exchange_bytes=(y + weights) * itemsize,
+            itemsize=itemsize,
+            supersteps=self.serialization_factor,
+        )
+        own = Work(
+            products=(Product(inputs, rows, self.units),),
+            vector=VectorWork(reductions=y * self.use_bias),
+            sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + again) * itemsize,
+            exchange_bytes=(x + y) * itemsize,
+            itemsize=itemsize,
+            supersteps=self.serialization_factor,
+        )
+        return Halves(into, own)
 
 
 @dataclass(frozen=True)

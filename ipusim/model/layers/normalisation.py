@@ -18,7 +18,7 @@ from annotated_types import Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import Array, Halves, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
 from ipusim.model.work import VectorWork, Work
 
 #: For one group: two means, the sum with epsilon, and 1 / sqrt.
@@ -116,7 +116,7 @@ class _Normalisation(InHalves):
         Forward, for each element: sum, difference, square, sum, product with 1 / sqrt,
         and a product with gamma and a sum with beta. Backward: a product and a sum for
         gamma, a sum for beta; for dx a product with gamma, then sum, product, sum,
-        product, two differences and a product.
+        product, two differences and a product. The sums for gamma and beta are the second half, in one step.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
@@ -138,7 +138,23 @@ class _Normalisation(InHalves):
             itemsize=itemsize,
             supersteps=2,
         )
-        return LayerCost(forward, backward)
+        if not need_input_gradient or not parameters:
+            return LayerCost(forward, backward, all_later(backward) if parameters else None)
+        first = Work(
+            vector=elements * into + VectorWork(2 * groups),
+            sram_bytes=(3 * elements + parameters) * itemsize,
+            exchange_bytes=2 * elements * itemsize,
+            itemsize=itemsize,
+            supersteps=2,
+        )
+        read = (1 + self.scale) * elements
+        second = Work(
+            vector=elements * back,
+            sram_bytes=(read + parameters) * itemsize,
+            exchange_bytes=read * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward, Halves(first, second))
 
 
 @dataclass(frozen=True)

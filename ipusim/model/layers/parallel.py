@@ -14,7 +14,18 @@ from annotated_types import Len
 from ipusim.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.keys import Called
-from ipusim.model.layers.layer import Array, InHalves, InnerSizes, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+)
 from ipusim.model.layers.network import chain_shapes
 from ipusim.model.work import VectorWork, Work, in_turn
 
@@ -82,10 +93,10 @@ class Branch(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn."""
         found = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
-        return LayerCost(
-            in_turn(tuple(cost.forward for cost in found), itemsize),
-            in_turn(tuple(cost.backward for cost in reversed(found)), itemsize),
-        )
+        forward = in_turn(tuple(cost.forward for cost in found), itemsize)
+        backward = in_turn(tuple(cost.backward for cost in reversed(found)), itemsize)
+        apart = chain.halves(found, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ class Parallel(InHalves):
         join = Work(sram_bytes=joined, itemsize=itemsize)
         add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
         back = tuple(cost.backward for cost in reversed(found))
-        return LayerCost(
-            in_turn((*(cost.forward for cost in found), join), itemsize),
-            in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize),
-        )
+        forward = in_turn((*(cost.forward for cost in found), join), itemsize)
+        backward = in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize)
+        apart = chain.halves(found, itemsize, join, add) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)

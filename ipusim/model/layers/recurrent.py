@@ -18,7 +18,7 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
-from ipusim.model.layers.layer import Array, InHalves, InnerSizes, LayerCost, Shape, glorot_uniform
+from ipusim.model.layers.layer import Array, Halves, InHalves, InnerSizes, LayerCost, Shape, all_later, glorot_uniform
 from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
@@ -123,7 +123,8 @@ class Recurrent(InHalves):
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
         states, and R*E*G*U for dx where needed. Each time step is a superstep and reads
-        the recurrent kernel anew.
+        the recurrent kernel anew. The second half of the backward pass are the gradients of the
+        kernels and the bias over all time steps, in one superstep.
         """
         steps, elements = input_shape
         rows, columns = batch * steps, self.gates * self.units
@@ -163,7 +164,23 @@ class Recurrent(InHalves):
             itemsize=itemsize,
             supersteps=steps,
         )
-        return LayerCost(forward, backward)
+        sums = VectorWork(reductions=unit_work[1].reductions)
+        first = Work(
+            products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
+            vector=y * (unit_work[1] - sums),
+            sram_bytes=(returned + x + y * kept + 2 * gates + steps * recurrent + kernel) * itemsize,
+            exchange_bytes=(returned + gates + recurrent + kernel) * itemsize,
+            itemsize=itemsize,
+            supersteps=steps,
+        )
+        second = Work(
+            products=(Product(self.units, rows, columns), Product(elements, rows, columns)),
+            vector=y * sums,
+            sram_bytes=(x + y + gates + kernel + recurrent + bias) * itemsize,
+            exchange_bytes=(x + y + gates) * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
 
     def _unit_work(
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork

@@ -15,7 +15,19 @@ from annotated_types import Len, MaxLen
 
 from ipusim.errors import ModelError
 from ipusim.model.layers import chain
-from ipusim.model.layers.layer import Array, InHalves, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    InnerSizes,
+    Key,
+    Layer,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+)
 from ipusim.model.layers.network import NamedLayer, chain_shapes
 from ipusim.model.work import VectorWork, Work, in_turn
 
@@ -108,7 +120,7 @@ class Residual(InHalves):
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
         add, add_back = (Work(vector=VectorWork(n), sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
         back = tuple(cost.backward for cost in reversed(costs))
-        return LayerCost(
-            in_turn((*(cost.forward for cost in costs), add), itemsize),
-            in_turn((*back, add_back) if need_input_gradient else back, itemsize),
-        )
+        forward = in_turn((*(cost.forward for cost in costs), add), itemsize)
+        backward = in_turn((*back, add_back) if need_input_gradient else back, itemsize)
+        apart = chain.halves(costs, itemsize, after=add_back) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)

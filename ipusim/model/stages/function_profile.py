@@ -55,8 +55,9 @@ def profile(
         summed: what the outfeed adds up on the IPU, in the last stage.
 
     A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic,
-    as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for a function whose work cannot be
-    counted, or that cannot be differentiated.
+    as without fusion (:mod:`ipusim.model.functions.counting`). Autograd goes back through a function once, so the
+    first half of its backward pass is all but adding up the gradients. Raises ModelError for a function whose work
+    cannot be counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
@@ -78,9 +79,13 @@ def profile(
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
+    accumulation = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
         found,
-        backward=(*counted.backward, *accumulation_work(sizes.values(), optimizer.gradient_map)),
+        backward=(*counted.backward, *accumulation),
+        backward_input=counted.backward,
+        backward_weights=accumulation,
+        rest_bytes=_bytes(variables.values()),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),

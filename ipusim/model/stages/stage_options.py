@@ -76,12 +76,15 @@ def with_options(
     forward_cost, forward_bytes = _limited_pass(profile.forward, forward, ipu)
     backward_cost, backward_bytes = _limited_pass(profile.backward, backward, ipu)
     update_cost, update_bytes = _limited_pass(profile.update, update, ipu)
+    halves = [_limited_pass(cost, backward, ipu) for cost in profile.halves]
     return replace(
         profile,
         forward=forward_cost,
         backward=backward_cost,
         update=update_cost,
         forward_temporary_bytes=forward_bytes,
-        backward_temporary_bytes=backward_bytes,
+        backward_input=halves[0][0],
+        backward_weights=halves[1][0],
+        backward_temporary_bytes=max(backward_bytes, *(size for _, size in halves)),
         update_temporary_bytes=update_bytes,
     )

@@ -15,10 +15,10 @@ def test_kinds_add_up_by_themselves():
     assert all(VectorWork(**{kind: 1}) for kind in ("elementwise", "reductions", "quotients", "transcendentals"))
 
 
-def test_work_of_any_kind_is_not_empty():
+def test_work_of_any_kind_is_something():
     asked = ({"products": (Product(1, 1, 1),)}, {"vector": VectorWork(quotients=1)}, {"sram_bytes": 1})
-    assert Work(itemsize=2, supersteps=3).is_empty
-    assert not any(Work(**each).is_empty for each in (*asked, {"exchange_bytes": 1}))
+    assert Work(itemsize=2, supersteps=3).is_nothing
+    assert not any(Work(**each).is_nothing for each in (*asked, {"exchange_bytes": 1}))
 
 
 def test_passes_in_turn_ask_for_the_sum_of_what_each_asks():
