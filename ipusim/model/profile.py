@@ -18,9 +18,9 @@ class StageProfile:
         name: the stage's name in charts and messages.
         forward, backward: cost of one pass over one micro-batch.
         backward_input, backward_weights: cost of the backward pass in halves: what other stages wait for, and the
-            rest; None: half of given cycles each (assumed), or all and nothing of work.
-        rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with weights,
-            gradients of their outputs; None where nobody has asked: no more than the stash and its gradients.
+            rest; None: half of given cycles (assumed), or of work all in the first.
+        rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with
+            weights, and gradients of their outputs; None: as many as the stash (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
         output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
         label_bytes: bytes of labels among them.
@@ -44,6 +44,7 @@ class StageProfile:
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_temporary_bytes, backward_temporary_bytes, update_temporary_bytes: the most that an operation of
             the pass takes for itself, where options limit it; else it is not counted.
+        halves_temporary_bytes: the same of either half of the backward pass.
     """
 
     name: str
@@ -73,15 +74,23 @@ class StageProfile:
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None
+    halves_temporary_bytes: int = 0
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:
         """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
-        if self.backward_input is not None and self.backward_weights is not None:
-            return self.backward_input, self.backward_weights
-        if isinstance(self.backward, int):
-            return self.backward - self.backward // 2, self.backward // 2
-        return self.backward, ()
+        first, second = self.backward_input, self.backward_weights
+        given = self.backward if isinstance(self.backward, int) else 0
+        if first is None:
+            first = given - given // 2 if given else self.backward
+        if second is None:
+            second = given // 2
+        return first, second
+
+    @property
+    def between_halves_bytes(self) -> int:
+        """Bytes that stay from the first half of a backward pass to the second, of a micro-batch."""
+        return self.stash_bytes if self.rest_bytes is None else self.rest_bytes
 
     @property
     def activation_bytes(self) -> int:

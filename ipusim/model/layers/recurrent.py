@@ -123,8 +123,7 @@ class Recurrent(InHalves):
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
         states, and R*E*G*U for dx where needed. Each time step is a superstep and reads
-        the recurrent kernel anew. The second half of the backward pass are the gradients of the
-        kernels and the bias over all time steps, in one superstep.
+        the recurrent kernel anew.
         """
         steps, elements = input_shape
         rows, columns = batch * steps, self.gates * self.units
@@ -164,15 +163,29 @@ class Recurrent(InHalves):
             itemsize=itemsize,
             supersteps=steps,
         )
-        sums = VectorWork(reductions=unit_work[1].reductions)
+        apart = self._halves(input_shape, batch, itemsize, unit_work[1], kept) if need else all_later(backward)
+        return LayerCost(forward, backward, apart)
+
+    def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, kept: int) -> Halves:
+        """Return the work of going back through the time steps, and of the gradients of the kernels and the bias.
+
+        These are products over all time steps at once, in one superstep.
+        """
+        steps, elements = input_shape
+        rows, columns = batch * steps, self.gates * self.units
+        x, y, gates = rows * elements, rows * self.units, rows * columns
+        returned = y if self.return_sequences else batch * self.units
+        kernel, recurrent = elements * columns, self.units * columns
+        sums = VectorWork(reductions=unit_work.reductions)
         first = Work(
             products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
-            vector=y * (unit_work[1] - sums),
+            vector=y * (unit_work - sums),
             sram_bytes=(returned + x + y * kept + 2 * gates + steps * recurrent + kernel) * itemsize,
             exchange_bytes=(returned + gates + recurrent + kernel) * itemsize,
             itemsize=itemsize,
             supersteps=steps,
         )
+        bias = math.prod(self._bias_shape) if self.use_bias else 0
         second = Work(
             products=(Product(self.units, rows, columns), Product(elements, rows, columns)),
             vector=y * sums,
@@ -180,7 +193,7 @@ class Recurrent(InHalves):
             exchange_bytes=(x + y + gates) * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
+        return Halves(first, second)
 
     def _unit_work(
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork

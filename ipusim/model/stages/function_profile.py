@@ -55,9 +55,8 @@ def profile(
         summed: what the outfeed adds up on the IPU, in the last stage.
 
     A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic,
-    as without fusion (:mod:`ipusim.model.functions.counting`). Autograd goes back through a function once, so the
-    first half of its backward pass is all but adding up the gradients. Raises ModelError for a function whose work
-    cannot be counted, or that cannot be differentiated.
+    as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for a function whose work cannot be
+    counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
@@ -79,13 +78,9 @@ def profile(
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
-    accumulation = accumulation_work(sizes.values(), optimizer.gradient_map)
+    adding = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
-        found,
-        backward=(*counted.backward, *accumulation),
-        backward_input=counted.backward,
-        backward_weights=accumulation,
-        rest_bytes=_bytes(variables.values()),
+        _with_backward(found, counted.backward, adding, _bytes(variables.values())),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
@@ -94,6 +89,22 @@ def profile(
         accumulator_itemsize=min(widths.values(), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
         weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
+    )
+
+
+def _with_backward(
+    profile: StageProfile, counted: tuple[Work, ...], adding: tuple[Work, ...], gradient_bytes: int
+) -> StageProfile:
+    """Return the profile with a backward pass that ends with ``adding`` up the variables' gradients of so many bytes.
+
+    Autograd goes back through a function once: that alone is the second half of the pass.
+    """
+    return replace(
+        profile,
+        backward=(*counted, *adding),
+        backward_input=counted,
+        backward_weights=adding,
+        rest_bytes=gradient_bytes,
     )
 
 

@@ -76,7 +76,10 @@ def with_options(
     forward_cost, forward_bytes = _limited_pass(profile.forward, forward, ipu)
     backward_cost, backward_bytes = _limited_pass(profile.backward, backward, ipu)
     update_cost, update_bytes = _limited_pass(profile.update, update, ipu)
-    halves = [_limited_pass(cost, backward, ipu) for cost in profile.halves]
+    halves = [
+        (cost, 0) if cost is None else _limited_pass(cost, backward, ipu)
+        for cost in (profile.backward_input, profile.backward_weights)
+    ]
     return replace(
         profile,
         forward=forward_cost,
@@ -85,6 +88,7 @@ def with_options(
         forward_temporary_bytes=forward_bytes,
         backward_input=halves[0][0],
         backward_weights=halves[1][0],
-        backward_temporary_bytes=max(backward_bytes, *(size for _, size in halves)),
+        backward_temporary_bytes=backward_bytes,
+        halves_temporary_bytes=max(size for _, size in halves),
         update_temporary_bytes=update_bytes,
     )

@@ -61,6 +61,9 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
         accumulator_bytes=accumulators if training else 0,
         input_bytes=before if spec.input_bytes is None else spec.input_bytes,
         stash_bytes=spec.stash_bytes if training else 0,
+        backward_input=spec.backward_input if training else None,
+        backward_weights=spec.backward_weights if training else None,
+        rest_bytes=spec.rest_bytes if training else None,
     )
 
 
@@ -89,6 +92,8 @@ def counted_profiles(
             profile,
             forward=cycles.forward,
             backward=cycles.backward if training else 0,
+            backward_input=cycles.backward_input if training else None,
+            backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,
         )
         for profile, cycles in zip(profiles, options.pipeline.cycles, strict=False)

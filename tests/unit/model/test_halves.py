@@ -190,6 +190,10 @@ def test_given_cycles_are_halved(backward):
     first, second = StageProfile("a", 10, backward).halves
     assert first + second == backward
     assert 0 <= first - second <= 1
+    assert StageProfile("a", 10, backward, backward_weights=3).halves == (first, 3)
+    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, second)
+    assert StageProfile("a", 10, backward, stash_bytes=5).between_halves_bytes == 5
+    assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
 
 
 def test_both_halves_are_split_until_their_parts_fit():
@@ -203,6 +207,12 @@ def test_both_halves_are_split_until_their_parts_fit():
         for one, other in zip(before, after, strict=True):
             parts = -(-one.exchange_bytes * 10**7 // size) if one.macs else 1
             assert other.supersteps == one.supersteps + parts - 1
+    largest = max(
+        -(-one.exchange_bytes // other.supersteps)
+        for one, other in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True)
+        if one.macs
+    )
+    assert limited.halves_temporary_bytes == largest
     assert any(work.supersteps > 1 for work in limited.halves[0])
     assert any(work.supersteps > 1 for work in limited.halves[1])
 

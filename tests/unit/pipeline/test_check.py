@@ -121,7 +121,10 @@ def test_order_within_a_time_step():
         ("", "expected a grid that begins with its three header lines"),
         ("hello\nworld\nagain\n", "expected a grid that begins with its three header lines"),
         (format_grid(PLAN).replace("F0.0      |", "F0.0"), "expected a row of 2 cells behind a time-step"),
-        (format_grid(PLAN).replace("F0.0", "X0.0"), "expected an operation such as F1.3, B0.0 or R2.5, got 'X0.0'"),
+        (
+            format_grid(PLAN).replace("F0.0", "X0.0"),
+            "expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got 'X0.0'",
+        ),
     ],
 )
 def test_text_that_is_no_grid(text, message):
