@@ -168,7 +168,9 @@ class BoundStage:
         if need_input_gradient or lowest == len(self._layers):
             return self._go_back(saved, grad, need_input_gradient, 0 if need_input_gradient else lowest, leave), rests
         arriving = self._go_back(saved, grad, True, lowest + 1, leave)
-        leave(lowest, _Untouched(saved[lowest], self._there(arriving, lowest)))
+        if arriving is None:
+            raise self._no_gradient(lowest)
+        leave(lowest, _Untouched(saved[lowest], arriving))
         return None, rests
 
     def backward_weights(
@@ -204,20 +206,18 @@ class BoundStage:
                 leave(count, rest)
         for index in range(count - 1, lowest - 1, -1):
             bound = self._layers[index]
-            arriving = self._there(grad, index)
+            if grad is None:
+                raise self._no_gradient(index)
             with bound.failing:
                 grad, rest = bound.layer.backward_input(
-                    bound.own, saved[index], arriving, need_input_gradient or index > lowest
+                    bound.own, saved[index], grad, need_input_gradient or index > lowest
                 )
             if bound.keys:
                 leave(index, rest)
         return grad if need_input_gradient else None
 
-    def _there(self, grad: Array | None, place: int) -> Array:
-        """Return the gradient of a layer's output; raises ModelError where there is none."""
-        if grad is None:
-            raise ModelError(f"stage {self._name!r}: layer {self._layers[place].name!r} got no gradient of its output")
-        return grad
+    def _no_gradient(self, place: int) -> ModelError:
+        return ModelError(f"stage {self._name!r}: layer {self._layers[place].name!r} got no gradient of its output")
 
     def _hand_out(self, place: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
         """Make a layer's gradients of its parameters and hand them out, or let it add them to ``totals`` itself."""
