@@ -17,7 +17,7 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning import optimizers as core
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import State, Updated
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 __all__ = [
     "CrossReplicaOptimizer",
@@ -278,7 +278,7 @@ class MappedByFunctions(GradientMap):
         """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
         count = len(self.functions())
         return Work(
-            flops=parameter_count * count,
+            vector=VectorWork(parameter_count * count),
             sram_bytes=3 * parameter_count * itemsize,
             itemsize=itemsize,
             supersteps=count,

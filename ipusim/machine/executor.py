@@ -22,7 +22,11 @@ class Executor(Protocol):
         """Take the next element of the infeed onto ``ipu`` as ``micro_batch``."""
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass; raises MissingTensorError if ``ipu`` does not hold what it needs."""
+        """Run one pass, of a kind of Pass; raises MissingTensorError if ``ipu`` does not hold what it needs.
+
+        A backward pass runs whole, or in its halves: INPUT_GRADIENT makes what goes back to the stage
+        before, WEIGHT_GRADIENT adds to the accumulators, at any time later within the execution.
+        """
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every tensor made since the last copy along these edges, within an IPU or across."""

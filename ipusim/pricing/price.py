@@ -22,7 +22,7 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
     return Costs(
-        passes=_passes(program, system),
+        passes=_passes(plan, program, system),
         updates=_updates(plan, program, system),
         copies=copies,
         host=_host(program, system),
@@ -36,12 +36,14 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     )
 
 
-def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage)."""
+def _passes(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (pass, stage), of halves of a backward pass where the Plan has any."""
+    halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
     return {
         (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
         for stage in range(program.shape.stages)
-        for kind in Pass
+        for kind in kinds
     }
 
 

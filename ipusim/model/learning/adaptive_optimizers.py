@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Parameters
+from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import State, check_not_negative
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
 _STEP: Final = "step"
@@ -107,8 +107,8 @@ class Adam(_Moments):
         product and difference, and two for the decay. Reads gradient, slots and weight,
         writes slots and weight.
         """
-        flops = 11 + ELEMENTARY_FLOPS + (2 if self.weight_decay else 0)
-        return Work(flops=flops * parameter_count, sram_bytes=7 * parameter_count * itemsize, itemsize=itemsize)
+        each = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
+        return Work(vector=each * parameter_count, sram_bytes=7 * parameter_count * itemsize, itemsize=itemsize)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LAMB(_Moments):
 
         The norms take a second superstep; the one number that each tile sends is left out.
         """
-        flops = 16 + ELEMENTARY_FLOPS + (2 if self.weight_decay else 0)
+        each = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
         return Work(
-            flops=flops * parameter_count, sram_bytes=9 * parameter_count * itemsize, itemsize=itemsize, supersteps=2
+            vector=each * parameter_count, sram_bytes=9 * parameter_count * itemsize, itemsize=itemsize, supersteps=2
         )

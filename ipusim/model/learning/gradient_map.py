@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class GradientMap:
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return Work(
-            flops=parameter_count * (2 * decay + 2 * value + 3 * norm),
+            vector=parameter_count * VectorWork(2 * decay + 2 * value + 2 * norm, reductions=int(norm)),
             sram_bytes=parameter_count * (2 + decay) * itemsize,
             itemsize=itemsize,
             supersteps=1 + norm,

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 #: An optimizer's own arrays, by parameter name (its slots, in TensorFlow's word).
 State = dict[str, Array]
@@ -93,7 +93,9 @@ class SGD:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return a product and a difference for each element; reads gradient and weight, writes weight."""
-        return Work(flops=2 * parameter_count, sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize)
+        return Work(
+            vector=VectorWork(2 * parameter_count), sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize
+        )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return 0: there are no slots."""
@@ -130,7 +132,9 @@ class Momentum:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight."""
-        return Work(flops=4 * parameter_count, sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize)
+        return Work(
+            vector=VectorWork(4 * parameter_count), sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize
+        )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return one slot's bytes."""

@@ -11,9 +11,10 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
+from ipusim.model.work import VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import accumulator_dtype
@@ -60,6 +61,9 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
         accumulator_bytes=accumulators if training else 0,
         input_bytes=before if spec.input_bytes is None else spec.input_bytes,
         stash_bytes=spec.stash_bytes if training else 0,
+        backward_input=spec.backward_input if training else None,
+        backward_weights=spec.backward_weights if training else None,
+        rest_bytes=spec.rest_bytes if training else None,
     )
 
 
@@ -88,6 +92,8 @@ def counted_profiles(
             profile,
             forward=cycles.forward,
             backward=cycles.backward if training else 0,
+            backward_input=cycles.backward_input if training else None,
+            backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,
         )
         for profile, cycles in zip(profiles, options.pipeline.cycles, strict=False)
@@ -156,7 +162,7 @@ def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: in
     if not sent.accumulate or isinstance(profile.forward, int):
         return profile
     held = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
-    work = Work(flops=elements, sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
+    work = Work(vector=VectorWork(elements), sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
     return replace(profile, forward=(*profile.forward, work))
 
 

@@ -13,7 +13,8 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.remote import RemoteMemory
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
+from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
@@ -145,7 +146,7 @@ def test_weight_update_follows_every_execution_and_none_overlap():
 
 def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
     shape, free = PlanShape(mapping=(0, 1), micro_batches=4), build_system("free", mapping=(0, 1))
-    for update, cycles in ((40, 40), ((Work(flops=10**9, itemsize=4),), 0)):
+    for update, cycles in ((40, 40), ((Work(vector=VectorWork(10**9), itemsize=4),), 0)):
         prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
         timeline = price_and_run(find("grouped").plan(shape), prog, free)
         assert timeline.makespan_cycles == 3 * (5 * 20 + max(7, cycles))
