@@ -12,7 +12,8 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.schema import Options, StageOptionsSpec
+from ipusim.runs.request.pipeline_spec import StageOptionsSpec
+from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 
 _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
+from operator import attrgetter
 
 import pytest
 
-from ipusim.runs.request.schema import json_schema
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.runs.request.graphcore_options import OTHER_ARGUMENTS, OTHER_ATTRIBUTES, arguments, attributes
 from ipusim.scenario import load_job
-from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.scenario.problems import ScenarioError
 from tests.places import ROOT
 
 TESTS = ROOT / "tests"
+ARGUMENTS = (*arguments(), *OTHER_ARGUMENTS)
+FIELDS = (*attributes(), *OTHER_ATTRIBUTES)
 #: The arguments of Graphcore's function, of its last release and (pipeline_depth) of older ones.
 SIGNATURE = [
     "computational_stages",
     "pipeline_depth",
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
+    "gradient_accumulation_for_captured_grads",
     "repeat_count",
     "batch_serialization_iterations",
     "inputs",
@@ -90,7 +96,7 @@ SCENARIO = """
 system: {name: m2000}
 pipeline: {gradient_accumulation_count: 4, stages: [{name: a, forward: 1}, {name: b, forward: 1}]}
 """
-REFUSED = [each for each in (*ARGUMENTS, *FIELDS) if not each.key]
+REFUSED = [each for each in (*ARGUMENTS, *FIELDS) if not each.path]
 
 
 @pytest.fixture(scope="module")
@@ -99,17 +105,10 @@ def names_of_tests():
     return {name for text in texts for name in re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)}
 
 
-def key_exists(key):
-    schema = json_schema()
-    node = schema
-    for word in key.split("."):
-        node = node.get("properties", {}).get(word)
-        if node is None:
-            return False
-        for choice in (node, *node.get("anyOf", ())):
-            if "$ref" in choice:
-                node = schema["$defs"][choice["$ref"].rsplit("/", 1)[1]]
-    return True
+def test_signature_and_configuration_have_every_name():
+    assert {*SIGNATURE} - {"pipeline_depth"} == {*signature(pipeline).parameters} - {"config"}
+    for option in FIELDS:
+        attrgetter(option.name)(IPUConfig())
 
 
 def test_every_argument_is_listed_once():
@@ -120,9 +119,8 @@ def test_every_argument_is_listed_once():
 @pytest.mark.parametrize("option", [*ARGUMENTS, *FIELDS], ids=lambda option: option.name)
 def test_what_the_table_says_is_so(option, names_of_tests):
     assert option.effect
-    assert bool(option.key) == (option.name in HELD_BY)
-    if option.key:
-        assert key_exists(option.key)
+    assert bool(option.path) == (option.name in HELD_BY)
+    if option.path:
         assert HELD_BY[option.name] in names_of_tests
 
 

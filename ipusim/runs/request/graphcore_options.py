@@ -1,0 +1,99 @@
+"""Graphcore's options of a pipeline, one by one: the key that each is, and what those do that are none.
+
+Those that are keys are read off the schema's annotations. An option without a key is not
+accepted: a scenario that names it is refused, so that none is silently ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from annotated_types import Ge
+
+from ipusim.runs.request.fields import Node
+from ipusim.runs.request.graphcore import Argument, Attribute, GraphcoreName
+from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of Graphcore's options.
+
+    Attributes:
+        name: Graphcore's.
+        effect: what it does here, or what there is instead.
+        path: its key in a scenario; empty where it is not accepted.
+        kind: the type of its value, None left out: Python's own, or a section's class.
+        optional: whether None stands for a default that is found out later.
+        default: its value where it is left out; None as well where it has to be given.
+        least: the least that a whole number may be.
+    """
+
+    name: str
+    effect: str
+    path: tuple[str, ...] = ()
+    kind: Any = None
+    optional: bool = False
+    default: Any = None
+    least: int = 0
+
+
+#: Arguments of ``pipelining_ops.pipeline``, old names included, that are no key of a scenario.
+OTHER_ARGUMENTS: Final = (
+    Row("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
+    Row(
+        "inputs",
+        "of `ipusim.ipu` only: in a scenario all values come through the data, and a learning rate is the optimizer's",
+    ),
+    Row(
+        "gradient_accumulation_for_captured_grads",
+        "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
+    ),
+)
+#: Attributes of ``IPUConfig`` that change how a pipeline runs, and are no key.
+OTHER_ATTRIBUTES: Final = (
+    Row("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
+    Row("optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"),
+    Row("optimizations.maximum_reduce_scatter_buffer_size", "no program scatters its gradients"),
+    Row("optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"),
+    Row("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
+    Row("norms.experimental.distributed_batch_norm_replica_group_size", "there is no batch normalisation"),
+)
+
+
+@cache
+def arguments() -> tuple[Row, ...]:
+    """Return the arguments of ``pipelining_ops.pipeline`` that are keys, in the schema's order."""
+    return tuple(_rows(Options, (), Argument))
+
+
+@cache
+def attributes() -> tuple[Row, ...]:
+    """Return the attributes of ``IPUConfig`` that are keys, in the schema's order."""
+    return tuple(_rows(Options, (), Attribute))
+
+
+def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[Row]:
+    for key, field in node.model_fields.items():
+        path = (*above, key)
+        kind, optional = _without_none(field.annotation)
+        for mark in field.metadata:
+            if isinstance(mark, said):
+                name = mark.name or ".".join(path[1:])
+                default = None if field.is_required() else field.get_default(call_default_factory=True)
+                least = next((int(str(bound.ge)) for bound in field.metadata if isinstance(bound, Ge)), 0)
+                yield Row(name, mark.effect or field.description or "", path, kind, optional, default, least)
+        if isinstance(kind, type) and issubclass(kind, Node):
+            yield from _rows(kind, path, said)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return the kind that a hint names, None and annotations left out, and whether it names None as well."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    kinds = [each for each in get_args(hint) if each is not type(None)]
+    return (get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]) if len(kinds) == 1 else hint, True
