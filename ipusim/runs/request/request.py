@@ -58,9 +58,11 @@ class Request:
         here: Any = self.options
         for step in path:
             if isinstance(here, BaseModel):
-                if step not in here.model_fields_set:
+                names = {field.alias or name: name for name, field in type(here).model_fields.items()}
+                name = names.get(str(step))
+                if name not in here.model_fields_set:
                     return False
-                here = getattr(here, str(step))
+                here = getattr(here, str(name))
             elif isinstance(here, Mapping):
                 if step not in here:
                     return False
@@ -76,7 +78,7 @@ class Request:
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True))
+        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True, by_alias=True))
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
