@@ -9,8 +9,14 @@ from pathlib import Path
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.render.tables import Table, comparison_table
 from ipusim.runs.execute import execute
-from ipusim.runs.problems import dotted
-from ipusim.runs.request.graphcore_options import OTHER_ARGUMENTS, OTHER_ATTRIBUTES, arguments, attributes
+from ipusim.runs.request.graphcore_options import (
+    OTHER_ARGUMENTS,
+    OTHER_ATTRIBUTES,
+    OTHER_OPTIMIZERS,
+    arguments,
+    attributes,
+    optimizers,
+)
 from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
@@ -62,8 +68,9 @@ def options() -> str:
     for title, found in (
         ("Arguments of pipelining_ops.pipeline", (*ours, *OTHER_ARGUMENTS)),
         ("Attributes of IPUConfig", (*attributes(), *OTHER_ATTRIBUTES)),
+        ("Optimizers", (*optimizers(), *OTHER_OPTIMIZERS)),
     ):
-        rows = tuple((f"`{each.name}`", f"`{dotted(each.path)}`" if each.path else "-", each.effect) for each in found)
+        rows = tuple((f"`{each.name}`", f"`{each.said}`" if each.said else "-", each.effect) for each in found)
         table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
         parts.append(f"## {title}\n\n{markdown(table)}")
     return "\n".join(parts)

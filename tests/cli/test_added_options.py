@@ -1,4 +1,4 @@
-"""What a new rate, a new option of the pipeline and a new front door cost: a row, three files, and one module.
+"""What a new rate, optimizer, option of the pipeline and front door cost: a row, a class, three files, one module.
 
 The option has another name in Graphcore's API, where a configuration refuses it until it has its row.
 """
@@ -28,6 +28,45 @@ KEY = """\
 RULE = """\
     if options.pipeline.repeat_twice and options.pipeline.repeat_count > 100:
         findings.add(("pipeline", "repeat_twice"), "expected a repeat_count of at most 100 with it, got more")
+"""
+OPTIMIZER = """
+
+@dataclass(frozen=True)
+class SignDescent:
+    \"\"\"Sign descent: W -= learning_rate * the gradient's sign.\"\"\"
+
+    kind: ClassVar[str] = "sign"
+    graphcore: ClassVar[str] = "SignDescentOptimizer"
+
+    learning_rate: LearningRate
+    floor: Annotated[float, Ge(0), Le(1), Doc("shorter gradients count as none")] = 0.0
+    gradient_map: GradientMapping = None
+
+    def initial_state(self, parameters: Parameters) -> State:
+        return {}
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        for name, variable in parameters.items():
+            gradient = gradients[name]
+            variable -= self.learning_rate * np.sign(gradient) * (np.abs(gradient) > self.floor)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        return Work(flops=4 * parameter_count, sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        return 0
+"""
+LEARNING = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [5], classes: 3, samples: 48}
+model:
+  layers:
+    - {name: hidden, type: dense, units: 8, activation: tanh}
+    - {name: scores, type: dense, units: 3}
+    - {name: far, type: softmax_cross_entropy}
+pipeline: {splits: [scores], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: sign, learning_rate: 0.01, map_gradient: {clip_by_norm: 1}}
+steps: 60
 """
 #: A front door that reads TOML: it builds a Request, and says where a problem stands in its own way.
 DOOR = """
@@ -94,6 +133,9 @@ def changed(tmp_path_factory):
     put(rules, anchor, RULE + anchor)
     before = "        repeat_count=pipeline.repeat_count,"
     put(package / "runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
+    learning = package / "model/learning/optimizers.py"
+    learning.write_text(learning.read_text("utf-8") + OPTIMIZER, "utf-8")
+    (place / "learning.yaml").write_text(LEARNING)
     (place / "toml_door.py").write_text(DOOR)
     (place / "graphcores_program.py").write_text(PROGRAM)
     shutil.copytree(ROOT / "reports", place / "reports", ignore=shutil.ignore_patterns("*.png"))
@@ -108,6 +150,14 @@ def changed(tmp_path_factory):
     return python
 
 
+PAGE = "from reports.__main__ import options; print(options())"
+LOSSES = """
+import sys
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+summary = execute(load_job("learning.yaml", [f"optimizer.floor={sys.argv[1]}"])).summary
+print(*summary.learning.mean_loss_by_step)
+"""
 COMMAND = "from ipusim.cli import main; main()"
 
 
@@ -141,8 +191,21 @@ def test_graphcores_name_of_an_option_comes_with_its_row(changed):
     name = "optimizations.enable_fast_math"
     text = f"IPUConfig.{name}: expected a repeat_count of at most 100 with it, got more\n"
     assert changed(code, "fast", 101) == text
-    row = f"| `{name}` | `pipeline.repeat_twice` | each step twice as long |"
-    assert row in changed("from reports.__main__ import options; print(options())").splitlines()
+    rows = changed(PAGE).splitlines()
+    assert f"| `{name}` | `pipeline.repeat_twice` | each step twice as long |" in rows
+
+
+def test_an_optimizer_is_its_class(changed):
+    losses = changed(LOSSES, "0.0").split()
+    assert float(losses[-1]) < float(losses[0]) / 1.5
+    still = changed(LOSSES, "1.0").split()  # no gradient is longer
+    assert float(still[-1]) > float(losses[-1]) * 1.5
+    wrong = changed(COMMAND, "check", "learning.yaml", "--set", "optimizer.floor=2", returncode=2)
+    assert wrong == "--set optimizer.floor: expected a number from 0 to 1, got 2 (shorter gradients count as none)\n"
+    text = "Sign descent: W -= learning_rate * the gradient's sign."
+    rows = changed(PAGE).splitlines()
+    assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in rows
+    assert any("`optimizer` | sgd, momentum, sign, adam or lamb, with" in row for row in rows)
 
 
 def test_a_front_door_is_a_builder_of_requests(changed):

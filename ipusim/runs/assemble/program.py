@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.model.data.feed import Feed
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
-from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
+from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile, Work
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
@@ -20,9 +18,8 @@ from ipusim.runs.assemble.accumulation import accumulator_dtype
 from ipusim.runs.assemble.stages import PlannedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
-from ipusim.runs.request.fields import Node
+from ipusim.runs.request.derived import RowSpec
 from ipusim.runs.request.model_spec import TimedStageSpec
-from ipusim.runs.request.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
 from ipusim.runs.request.schema import Options
 
 
@@ -163,11 +160,16 @@ def _optimizer(options: Options) -> Optimizer | None:
     spec = options.optimizer
     if spec is None:
         return None
-    gradient_map = None if spec.map_gradient is None else GradientMap(**dict(spec.map_gradient))
-    keys = type(spec).model_fields.keys() - {"type", "map_gradient"}
-    made_by: dict[type[Node], type[Any]] = {SgdSpec: SGD, MomentumSpec: Momentum, AdamSpec: Adam, LambSpec: LAMB}
-    optimizer: Optimizer = made_by[type(spec)](**{key: getattr(spec, key) for key in keys}, gradient_map=gradient_map)
+    optimizer: Optimizer = _made(spec)
     return optimizer
+
+
+def _made(spec: RowSpec) -> Any:
+    """Return what the keys of a row make, those within them first."""
+    values = {key.argument: getattr(spec, key.argument) for key in spec.row.keys}
+    return spec.row.makes(
+        **{name: _made(value) if isinstance(value, RowSpec) else value for name, value in values.items()}
+    )
 
 
 def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:

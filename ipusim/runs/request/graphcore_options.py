@@ -14,6 +14,9 @@ from typing import Any, Final, Union, get_args, get_origin
 
 from annotated_types import Ge
 
+from ipusim.model.learning import table
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.rows import row_of
 from ipusim.runs.request.fields import Node
 from ipusim.runs.request.graphcore import Argument, Attribute, GraphcoreName
 from ipusim.runs.request.schema import Options
@@ -27,6 +30,7 @@ class Row:
         name: Graphcore's.
         effect: what it does here, or what there is instead.
         path: its key in a scenario; empty where it is not accepted.
+        value: the value of that key that it is; empty where it is the key.
         kind: the type of its value, None left out: Python's own, or a section's class.
         optional: whether None stands for a default that is found out later.
         default: its value where it is left out; None as well where it has to be given.
@@ -36,10 +40,16 @@ class Row:
     name: str
     effect: str
     path: tuple[str, ...] = ()
+    value: str = ""
     kind: Any = None
     optional: bool = False
     default: Any = None
     least: int = 0
+
+    @property
+    def said(self) -> str:
+        """What a scenario has for it; empty where it is not accepted."""
+        return ".".join(self.path) + (f": {self.value}" if self.value else "")
 
 
 #: Arguments of ``pipelining_ops.pipeline``, old names included, that are no key of a scenario.
@@ -65,6 +75,12 @@ OTHER_ATTRIBUTES: Final = (
 )
 
 
+#: Optimizers that are none in a scenario.
+OTHER_OPTIMIZERS: Final = (
+    Row("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
+)
+
+
 @cache
 def arguments() -> tuple[Row, ...]:
     """Return the arguments of ``pipelining_ops.pipeline`` that are keys, in the schema's order."""
@@ -77,6 +93,14 @@ def attributes() -> tuple[Row, ...]:
     return tuple(_rows(Options, (), Attribute))
 
 
+@cache
+def optimizers() -> tuple[Row, ...]:
+    """Return the optimizers, and what one may be wrapped in."""
+    kinds = [Row(row.graphcore, row.doc, ("optimizer", "type"), row.kind) for row in table.rows()]
+    wrapper = row_of(GradientMap)
+    return (*kinds, Row(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
+
+
 def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[Row]:
     for key, field in node.model_fields.items():
         path = (*above, key)
@@ -86,7 +110,8 @@ def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -
                 name = mark.name or ".".join(path[1:])
                 default = None if field.is_required() else field.get_default(call_default_factory=True)
                 least = next((int(str(bound.ge)) for bound in field.metadata if isinstance(bound, Ge)), 0)
-                yield Row(name, mark.effect or field.description or "", path, kind, optional, default, least)
+                effect = mark.effect or field.description or ""
+                yield Row(name, effect, path, kind=kind, optional=optional, default=default, least=least)
         if isinstance(kind, type) and issubclass(kind, Node):
             yield from _rows(kind, path, said)
 

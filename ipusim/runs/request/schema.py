@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from ipusim.model.learning.table import rows as optimizers
+from ipusim.runs.problems import one_of
 from ipusim.runs.request.data_spec import DataSpec
 from ipusim.runs.request.fields import (
     NONE,
@@ -95,7 +97,8 @@ class Options(Node, title="scenario"):
         OptimizerSpec | None,
         BeforeValidator(_without_none),
         Argument(
-            "sgd, momentum, adam or lamb, with gradients mapped as `optimizer.map_gradient` says; none is inference",
+            f"{one_of(row.kind for row in optimizers())}, with gradients mapped as `optimizer.map_gradient` says; "
+            "none is inference",
             name="optimizer_function",
         ),
     ] = Field(default=None, description="the weight update; none, or absent, for inference", json_schema_extra=_or_none)
