@@ -118,7 +118,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
     check_weight_updates(value("continuous_weight_updates"))
     schedule, mode = _modes(given, batch_iterations)
-    mapping = _placement(given, schedule, batch_iterations)
+    mapping = _checked_mapping(given, schedule, batch_iterations)
     stages = given["computational_stages"]
     forward, backward = (
         check_stage_options(given[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
@@ -202,8 +202,8 @@ def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
 
 def _inputs(values: Any) -> tuple[Any, ...]:
     found = as_results(values)
-    for place, value in enumerate(found):
-        checks.numbers(f"inputs[{place}]", value)
+    for position, value in enumerate(found):
+        checks.numbers(f"inputs[{position}]", value)
     return found
 
 
@@ -227,7 +227,7 @@ def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSch
     return schedule, mode
 
 
-def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
+def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
     """Check stages, queues and mapping; return the mapping."""
     stages, mapping = given["computational_stages"], given["device_mapping"]
     if not isinstance(stages, list | tuple):
@@ -248,8 +248,8 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
         for ipu in device if isinstance(device, list | tuple) else [device]:
             checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
-        places = [each if isinstance(each, list | tuple) else [each] for each in mapping]
-        check_interleaved(places, given["optimizer_function"] is not None)
+        each_stages = [each if isinstance(each, list | tuple) else [each] for each in mapping]
+        check_interleaved(each_stages, given["optimizer_function"] is not None)
     check_serialized(batch_iterations, _flat(mapping))
     return mapping
 

@@ -116,8 +116,10 @@ class IPUOutfeedQueue:
                 )
             return self._packed(list(self._elements[-1]))
         arrays = [
-            np.stack([element[place] for element in self._elements]) if self._elements else np.empty((0, *shape), dtype)
-            for place, (shape, dtype) in enumerate(self._forms)
+            np.stack([element[position] for element in self._elements])
+            if self._elements
+            else np.empty((0, *shape), dtype)
+            for position, (shape, dtype) in enumerate(self._forms)
         ]
         self._elements.clear()
         return self._packed(arrays)

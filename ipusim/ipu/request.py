@@ -61,11 +61,11 @@ def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *,
 def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
     """Return the pipeline's options by their own names, which are Graphcore's."""
     ipus = iter(asked.mapping)
-    places = [[next(ipus) for _ in range(size)] for size in parts]
+    devices = [[next(ipus) for _ in range(size)] for size in parts]
     return {
         **asked.options,
         "schedule": asked.schedule.value,
-        "device_mapping": [each if len(each) > 1 else each[0] for each in places],
+        "device_mapping": [each if len(each) > 1 else each[0] for each in devices],
         "gradient_accumulation_count": asked.count,
         "recomputation_mode": asked.recomputation_mode.value,
         "reduction_method": asked.reduction_method.reduction,

@@ -15,7 +15,7 @@ from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import accumulator_dtype
-from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.derived import RowSpec
@@ -23,20 +23,20 @@ from ipusim.runs.request.model_spec import TimedStageSpec
 from ipusim.runs.request.schema import Options
 
 
-def timed_content(options: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
+def timed_content(options: Options, requested: tuple[RequestedStage, ...], training: bool) -> Content:
     """Return what stages known by their cost alone cost."""
-    profiles = timed_profiles(planned, training, options.infeed.element_bytes)
+    profiles = timed_profiles(requested, training, options.infeed.element_bytes)
     size = options.pipeline.micro_batch_size
     return Content(profiles, infeed_bytes(options, None), sent_outfeed(options, ()), size)
 
 
 def timed_profiles(
-    planned: tuple[PlannedStage, ...], training: bool, infeed_bytes: int | None = None
+    requested: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
 ) -> tuple[StageProfile, ...]:
     """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
     profiles: list[StageProfile] = []
     before = infeed_bytes or 0
-    for stage in planned:
+    for stage in requested:
         profiles += [_timed_profile(spec, training, before) for spec in stage.costs]
         before = sum(spec.output_bytes for spec in stage.costs)
     return tuple(profiles)
@@ -77,7 +77,7 @@ def counted_profiles(
             profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
     if options.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
@@ -126,7 +126,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, asked: boo
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[place] for place in sent.kept) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.kept) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:

@@ -199,12 +199,12 @@ def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         by_schedule = shape.overlapped_io or (shape.serialization > 1 and schedule.name != "sequential")
-        place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
-        findings.add(place, str(error), error)
+        path = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
+        findings.add(path, str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
-        findings.add(place, str(error) + remedy, error)
+        path = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
+        findings.add(path, str(error) + remedy, error)
     except PlanError as error:  # of a schedule of one's own
         findings.add(("pipeline", "schedule"), str(error), error)
     return None
