@@ -28,7 +28,7 @@ from ipusim.pipeline.rules import (
     check_stages,
     check_weight_updates,
 )
-from ipusim.runs.request.graphcore_options import Row, arguments
+from ipusim.runs.request.graphcore_options import GraphcoreOption, arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     )
 
 
-def _plain(row: Row, given: Mapping[str, Any]) -> bool | int | None:
+def _plain(row: GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
     """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
     if row.kind is int:
         return checks.whole(row.name, given[row.name], row.least)

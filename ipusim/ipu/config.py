@@ -26,7 +26,7 @@ from ipusim.ipu.attributes import (
 )
 from ipusim.ipu.stage_options import poplar_options, proportion
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.runs.request.graphcore_options import Row, attributes
+from ipusim.runs.request.graphcore_options import GraphcoreOption, attributes
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
@@ -140,7 +140,7 @@ def _fields() -> Fields:
     return found
 
 
-def _field(row: Row) -> Field:
+def _field(row: GraphcoreOption) -> Field:
     """Return the attribute of a row, by its kind; Graphcore's defaults are those of a scenario."""
     if row.kind is bool:
         return flag(row.default)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, dotted, show
-from ipusim.scenario.problems import Place, Problem, ScenarioError
+from ipusim.scenario.problems import Place, PlacedProblem, ScenarioError
 from ipusim.scenario.source import Located, Source
 from ipusim.units import format_numbers
 
@@ -25,7 +25,7 @@ def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)
-    problems: list[Problem] = []
+    problems: list[PlacedProblem] = []
     for override in overrides:
         name, equals, text = override.partition("=")
         place = Place(f"--set {name}")
@@ -34,7 +34,7 @@ def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
                 raise _NowhereError(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
             path = _put(data, name.split("."), located := Located(f"--set {name}", place), text)
         except _NowhereError as error:
-            problems.append(Problem(place, "", str(error)))
+            problems.append(PlacedProblem(place, "", str(error)))
             continue
         problems.extend(located.problems)
         for marks in (values, keys):

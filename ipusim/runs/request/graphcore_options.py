@@ -23,7 +23,7 @@ from ipusim.runs.request.schema import Options
 
 
 @dataclass(frozen=True)
-class Row:
+class GraphcoreOption:
     """One of Graphcore's options.
 
     Attributes:
@@ -54,54 +54,58 @@ class Row:
 
 #: Arguments of ``pipelining_ops.pipeline``, old names included, that are no key of a scenario.
 OTHER_ARGUMENTS: Final = (
-    Row("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
-    Row(
+    GraphcoreOption("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
+    GraphcoreOption(
         "inputs",
         "of `ipusim.ipu` only: in a scenario all values come through the data, and a learning rate is the optimizer's",
     ),
-    Row(
+    GraphcoreOption(
         "gradient_accumulation_for_captured_grads",
         "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
     ),
 )
 #: Attributes of ``IPUConfig`` that change how a pipeline runs, and are no key.
 OTHER_ATTRIBUTES: Final = (
-    Row("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
-    Row("optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"),
-    Row("optimizations.maximum_reduce_scatter_buffer_size", "no program scatters its gradients"),
-    Row("optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"),
-    Row("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
-    Row("norms.experimental.distributed_batch_norm_replica_group_size", "there is no batch normalisation"),
+    GraphcoreOption("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
+    GraphcoreOption(
+        "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"
+    ),
+    GraphcoreOption("optimizations.maximum_reduce_scatter_buffer_size", "no program scatters its gradients"),
+    GraphcoreOption(
+        "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
+    ),
+    GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
+    GraphcoreOption("norms.experimental.distributed_batch_norm_replica_group_size", "there is no batch normalisation"),
 )
 
 
 #: Optimizers that are none in a scenario.
 OTHER_OPTIMIZERS: Final = (
-    Row("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
+    GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
 )
 
 
 @cache
-def arguments() -> tuple[Row, ...]:
+def arguments() -> tuple[GraphcoreOption, ...]:
     """Return the arguments of ``pipelining_ops.pipeline`` that are keys, in the schema's order."""
     return tuple(_rows(Options, (), Argument))
 
 
 @cache
-def attributes() -> tuple[Row, ...]:
+def attributes() -> tuple[GraphcoreOption, ...]:
     """Return the attributes of ``IPUConfig`` that are keys, in the schema's order."""
     return tuple(_rows(Options, (), Attribute))
 
 
 @cache
-def optimizers() -> tuple[Row, ...]:
+def optimizers() -> tuple[GraphcoreOption, ...]:
     """Return the optimizers, and what one may be wrapped in."""
-    kinds = [Row(row.graphcore, row.doc, ("optimizer", "type"), row.kind) for row in table.rows()]
+    kinds = [GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind) for row in table.rows()]
     wrapper = row_of(GradientMap)
-    return (*kinds, Row(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
+    return (*kinds, GraphcoreOption(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
 
 
-def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[Row]:
+def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[GraphcoreOption]:
     for key, field in node.model_fields.items():
         path = (*above, key)
         kind, optional = _without_none(field.annotation)
@@ -111,7 +115,7 @@ def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -
                 default = None if field.is_required() else field.get_default(call_default_factory=True)
                 least = next((int(str(bound.ge)) for bound in field.metadata if isinstance(bound, Ge)), 0)
                 effect = mark.effect or field.description or ""
-                yield Row(name, effect, path, kind=kind, optional=optional, default=default, least=least)
+                yield GraphcoreOption(name, effect, path, kind=kind, optional=optional, default=default, least=least)
         if isinstance(kind, type) and issubclass(kind, Node):
             yield from _rows(kind, path, said)
 
