@@ -196,12 +196,6 @@ class IPUConfig(Category):
             "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline"
         )
 
-    def wanted_io_tiles(self) -> IoTiles:
-        """Return what is asked of I/O tiles; raises ProgramError for feeds on none."""
-        asked = self.io_tiles
-        usable = Fraction(str(asked.available_memory_proportion))
-        return IoTiles(asked.num_io_tiles, asked.place_ops_on_io_tiles, usable)
-
     def options(self) -> dict[str, Any]:
         """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
         found: dict[str, Any] = {}
@@ -266,7 +260,8 @@ class IPUConfig(Category):
                 "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
                 "DeviceConnectionType.PRE_COMPILE"
             )
-        self.wanted_io_tiles()
+        tiles = self.io_tiles
+        IoTiles(tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion)))
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:

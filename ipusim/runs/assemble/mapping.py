@@ -30,7 +30,10 @@ class DeviceMapping:
     sizes: tuple[int, ...] = ()
 
     def path_of(self, stage: int) -> tuple[int, ...]:
-        """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it."""
+        """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it.
+
+        Raises IndexError for a stage that there is not.
+        """
         for position, size in enumerate(self.sizes or (1,) * len(self.ipus)):
             if stage < size:
                 return (position,) if size == 1 else (position, stage)

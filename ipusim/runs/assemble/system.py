@@ -1,4 +1,4 @@
-"""From the system section of a options, its device mapping and schedule to a System and a shape."""
+"""From the system section of the options, their device mapping and schedule to a System and a shape."""
 
 from __future__ import annotations
 
