@@ -97,6 +97,19 @@ def attributes() -> tuple[GraphcoreOption, ...]:
     return tuple(_rows(Options, (), Attribute))
 
 
+def instead_of(key: str) -> str:
+    """Return what a scenario has instead of a key that is one option's name in Graphcore's API, or the end of it.
+
+    It is empty for any other key.
+    """
+    rows = (*arguments(), *attributes(), *OTHER_ARGUMENTS, *OTHER_ATTRIBUTES)
+    found = [row for row in rows if key in (row.name, row.name.split(".")[-1])]
+    if len(found) != 1:
+        return ""
+    (row,) = found
+    return f"; Graphcore's {row.name} is {f'{row.said} here' if row.said else f'no key here: {row.effect}'}"
+
+
 @cache
 def optimizers() -> tuple[GraphcoreOption, ...]:
     """Return the optimizers, and what one may be wrapped in."""

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
+from ipusim.runs.request.graphcore_options import instead_of
 
 #: A node of a JSON Schema.
 JsonNode = dict[str, Any]
@@ -51,7 +52,9 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         expected = one_of(names)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
-    return Problem(path, f"expected {expected}, got {show(got)}{did_you_mean(got, names)}", of_key)
+    # Graphcore's options stand on the top, in the pipeline or in the system.
+    hint = instead_of(str(got)) if of_key and path[:-1] in ((), ("pipeline",), ("system",)) else ""
+    return Problem(path, f"expected {expected}, got {show(got)}{hint or did_you_mean(got, names)}", of_key)
 
 
 def _is_tag(key: str | int) -> bool:

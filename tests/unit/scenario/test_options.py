@@ -130,10 +130,27 @@ def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
     path.write_text(SCENARIO)
     load_job(path)
     section = "system" if option in FIELDS else "pipeline"
-    key = option.name.split(".")[0]
+    *_, key = option.name.split(".")
     with pytest.raises(ScenarioError) as caught:
         load_job(path, [f"{section}.{key}=1"])
     assert "expected one of the keys" in str(caught.value)
+    assert str(caught.value).endswith(f"; Graphcore's {option.name} is no key here: {option.effect}")
+
+
+UNLIKE_OTHERS = [each for each in (*arguments(), *attributes()) if not each.name.endswith("poplar_options")]
+
+
+@pytest.mark.parametrize("option", UNLIKE_OTHERS, ids=lambda option: option.name)
+def test_graphcores_name_of_a_key_leads_to_it(option, tmp_path):
+    path = tmp_path / "option.yaml"
+    path.write_text(SCENARIO)
+    *_, name = option.name.split(".")
+    for section in ("pipeline", "system"):
+        if option.path in ((section, name), ("name",)):
+            continue
+        with pytest.raises(ScenarioError) as caught:
+            load_job(path, [f"{section}.{name}=1"])
+        assert str(caught.value).endswith(f"; Graphcore's {option.name} is {'.'.join(option.path)} here")
 
 
 def test_continuous_weight_updates_are_refused_in_graphcores_words(tmp_path):
