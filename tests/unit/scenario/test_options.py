@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import MISSING
 from inspect import signature
 from operator import attrgetter
 
 import pytest
 
+from ipusim.ipu import optimizers
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.runs.request.graphcore_options import OTHER_ARGUMENTS, OTHER_ATTRIBUTES, arguments, attributes
+from ipusim.model.learning import table
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.runs.request.graphcore_options import (
+    OTHER_ARGUMENTS,
+    OTHER_ATTRIBUTES,
+    OTHER_OPTIMIZERS,
+    arguments,
+    attributes,
+)
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
 from tests.places import ROOT
@@ -137,7 +147,18 @@ def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
     assert str(caught.value).endswith(f"; Graphcore's {option.name} is no key here: {option.effect}")
 
 
-UNLIKE_OTHERS = [each for each in (*arguments(), *attributes()) if not each.name.endswith("poplar_options")]
+def test_an_optimizer_is_the_same_rule_by_graphcores_name():
+    found = {}
+    for row in table.rows():
+        if named := getattr(optimizers, row.graphcore, None):
+            found[row.kind] = type(named(**{key.argument: 0.5 for key in row.keys if key.default is MISSING}).rule)
+            assert found[row.kind] is row.makes
+    assert list(found) == ["sgd", "momentum"]
+    assert hasattr(optimizers, GradientMap.graphcore)
+    assert all(hasattr(optimizers, row.name) for row in OTHER_OPTIMIZERS)
+
+
+UNLIKE_OTHERS = [each for each in (*arguments(), *attributes()) if not each.name.endswith(".poplar_options")]
 
 
 @pytest.mark.parametrize("option", UNLIKE_OTHERS, ids=lambda option: option.name)
