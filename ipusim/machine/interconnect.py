@@ -131,7 +131,7 @@ class Interconnect(Meeting):
             if copy.lead_cycles:
                 start = self._clock.now
 
-                def transfer(start: int = start, cause: int = cause) -> None:
+                def transfer(_: object, start: int = start, cause: int = cause) -> None:
                     self._transfer(self._record(self._sync, self._step, start, self._clock.now, cause))
 
                 self._clock.call(copy.lead_cycles, transfer)
