@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
 import networkx as nx
-import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
@@ -153,7 +152,7 @@ def longest_path(case):
     blocking = not case.program.overlap_copies
     ways = {}
     for word in words:
-        letter, stage, micro = read(word)
+        letter, stage, _ = read(word)
         graph.add_edge("begin", read(word), cycles=0)
         target = tensor_of(case.shape, letter, stage)
         ways[read(word)] = None if target is None else case.way(stage, target)
