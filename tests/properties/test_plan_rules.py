@@ -17,7 +17,7 @@ from ipusim.schedules.registry import find
 from tests.grids import with_table
 from tests.orders import random_order
 
-F, B, R, I, W = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
+F, B, R, G, W = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
 
 @st.composite
@@ -46,10 +46,10 @@ def needs(shape, op, halves):
     if kind == F:
         return [Op(F, stage - 1, batch)] if stage else []
     if kind == W:
-        return [Op(I, stage, batch)]
+        return [Op(G, stage, batch)]
     found = [Op(F, stage, batch)]
-    if kind in (B, I) and stage < shape.stages - 1:
-        found.append(Op(I if (stage + 1, batch) in halves else B, stage + 1, batch))
+    if kind in (B, G) and stage < shape.stages - 1:
+        found.append(Op(G if (stage + 1, batch) in halves else B, stage + 1, batch))
         if shape.recompute:
             found.append(Op(R, stage, batch))
     return found
@@ -58,11 +58,11 @@ def needs(shape, op, halves):
 def by_loops(plan):
     """Return each broken rule with its place and the operation's name, rule by rule, in the order of the Plan."""
     shape, placed = plan.shape, list(plan.ops())
-    halves = {(op.stage, op.micro_batch) for *_, op in placed if op.kind in (I, W)}
+    halves = {(op.stage, op.micro_batch) for *_, op in placed if op.kind in (G, W)}
     wanted = set()
     for batch in range(shape.micro_batches):
         for stage in range(shape.stages):
-            kinds = [F, *((I, W) if (stage, batch) in halves else (B,))] if shape.training else [F]
+            kinds = [F, *((G, W) if (stage, batch) in halves else (B,))] if shape.training else [F]
             kinds += [R] if shape.recompute and stage < shape.stages - 1 else []
             wanted |= {Op(kind, stage, batch) for kind in kinds}
     when = {op: at for at, _, op in placed}
