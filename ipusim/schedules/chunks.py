@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from ipusim.errors import UnsupportedProgramError
@@ -43,7 +43,7 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
 
 
 def order_of(
-    schedule: str, shape: PlanShape, passes: dict[int, tuple[Sequence[tuple[int, ...]], list[ChunkPass]]]
+    schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], list[ChunkPass]]]
 ) -> Order:
     """Return the Order in which each IPU runs the passes of its chunks: their stages up, or backward down."""
     return Order.of(schedule, shape, {ipu: _spread(chunks, of) for ipu, (chunks, of) in passes.items()})

@@ -13,7 +13,15 @@ from ipusim.near_names import did_you_mean
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules import grouped, interleaved, serial
+from ipusim.schedules import (
+    gpipe,
+    grouped,
+    interleaved,
+    interleaved_1f1b,
+    one_forward_one_backward,
+    serial,
+    zero_bubble,
+)
 from ipusim.schedules.features import PLAIN, Feature, check_supported, recomputation_modes
 
 
@@ -91,7 +99,16 @@ _SERIAL: Final = PLAIN | {Feature.RECOMPUTE_INTERLEAVED}
 _SHARDED: Final = _SERIAL | {Feature.RETURNING_VALUES}
 _SEQUENTIAL: Final = _SHARDED | {Feature.BATCH_SERIALIZATION}
 _SINGLE: Final = _SERIAL - {Feature.SEVERAL_IPUS}
-_ANY: Final = _overlap(serial.offsets)
+#: What the GPU world's schedules have: activations may be computed again inside the backward pass.
+_GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
+_GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
+_FREE: Final = (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
+
+
+def _any(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
+    """Return 1: every count is legal."""
+    return 1
+
 
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
@@ -113,15 +130,43 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "forward beside backward, half the activations",
             _INTERLEAVED,
         ),
-        Schedule("sequential", serial.sequential, _ANY, True, "one stage at a time", _SEQUENTIAL),
-        Schedule("sharded", serial.sharded, _ANY, False, "no pipeline: through the shards", _SHARDED),
-        Schedule("single", serial.single, _ANY, False, "no pipeline: one IPU", _SINGLE),
+        Schedule("sequential", serial.sequential, _any, True, "one stage at a time", _SEQUENTIAL),
+        Schedule("sharded", serial.sharded, _any, False, "no pipeline: through the shards", _SHARDED),
+        Schedule("single", serial.single, _any, False, "no pipeline: one IPU", _SINGLE),
+        Schedule("gpipe", gpipe.order, _any, True, "all forward passes, then all backward passes", _GPU, _FREE),
+        Schedule(
+            "1f1b",
+            one_forward_one_backward.order,
+            _any,
+            True,
+            "a forward and a backward in turn",
+            _GPU_TRAINING,
+            _FREE,
+        ),
+        Schedule(
+            "interleaved_1f1b",
+            interleaved_1f1b.order,
+            interleaved_1f1b.multiple,
+            True,
+            "1f1b with stages that go round the IPUs several times",
+            _GPU_TRAINING,
+            _FREE,
+        ),
+        Schedule(
+            "zero_bubble_h1",
+            zero_bubble.order,
+            _any,
+            True,
+            "1f1b with backward in halves, the weights' where an IPU would wait",
+            _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED},
+            _FREE,
+        ),
     )
 }
 
 
 #: A name that scenarios, the command line and a printed grid can say.
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def register(schedule: Schedule) -> None:

@@ -27,7 +27,7 @@ def plan_for(
 ) -> Plan:
     """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
 
-    Concurrent stages share a place: ``0,1+2,3``.
+    Concurrent stages share a position: ``0,1+2,3``.
 
     Raises ProgramError for a schedule, mapping or number of stages that do not
     fit, CountError, with the nearest legal counts, for the count, and OptionError for
@@ -64,7 +64,7 @@ def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple
         )
     if len(words) > _MOST_STAGES:  # as for a number of stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
-    places = text.count(",") + 1
+    positions = text.count(",") + 1
     if stages is not None:
-        check_mapping(places, stages)
+        check_mapping(positions, stages)
     return parse_mapping(text)

@@ -1,4 +1,4 @@
-"""From the system section of a options, its device mapping and schedule to a System and a shape."""
+"""From the system section of the options, their device mapping and schedule to a System and a shape."""
 
 from __future__ import annotations
 
@@ -201,15 +201,14 @@ def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
-        by_schedule = shape.overlapped_io or (
-            shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
-        )
-        place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
-        findings.add(place, str(error), error)
+        serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
+        by_schedule = shape.overlapped_io or serialized
+        path = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
+        findings.add(path, str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        place = ("pipeline", "schedule") if several_ipus else MAPPING
-        findings.add(place, str(error) + remedy, error)
+        path = ("pipeline", "schedule") if several_ipus else MAPPING
+        findings.add(path, str(error) + remedy, error)
     except PlanError as error:  # of a schedule of one's own
         findings.add(("pipeline", "schedule"), str(error), error)
     return None
