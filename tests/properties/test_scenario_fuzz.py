@@ -103,6 +103,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "rates": {
             "matrix_unit_share": 0.8,
             "vector_bytes_per_cycle": 4,
+            "transcendental_operations": 6.5,
             "exchange_share": 0.9,
             "launch_cycles": 300,
             "link": "16 GB/s",
@@ -162,6 +163,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "gradient_bytes": 0,
                     "parameter_bytes": "1 MB",
                     "stash_bytes": "3 MiB",
+                    "backward_input": 12,
+                    "backward_weights": 11,
+                    "rest_bytes": "2 MiB",
                     "input_bytes": 512,
                     "state_bytes": "1 MB",
                     "accumulator_bytes": "1 MB",
