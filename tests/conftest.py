@@ -7,6 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,8 +72,11 @@ def lay_out_timeline(
     }
     cells = defaultdict(list)
     for step, ipu, *op in plan.table.tolist():
-        cells[step, ipu].append(Op(*op))  # its kind as a number, which is found faster than a member
+        cells[step].append((ipu, Op(*op)))  # its kind as a number, which is found faster than a member
+    for ops in cells.values():
+        ops.sort(key=itemgetter(0))
     spans: list[tuple[int, ...]] = []
+    waits: list[tuple[int, int, int, list[int]]] = []  # until when, step, run, and since when each IPU waits
 
     host, forward_pass, waiting = map(int, (SpanKind.HOST, SpanKind.FORWARD, SpanKind.SYNC_WAIT))
 
@@ -87,7 +91,7 @@ def lay_out_timeline(
     for run in range(executions):
         free = dict.fromkeys(range(len(physical)), now)
         for step in range(plan.emitted):
-            ops = [(ipu, op) for ipu in free for op in cells.get((step, ipu), ())]
+            ops = cells.get(step, ())
             for ipu, op in ops:
                 if op.stage == 0 and op.kind == forward_pass:
                     span(free[ipu], infeed, SpanKind.HOST, NONE, batch=op.micro_batch, step=step, run=run, link=0)
@@ -99,11 +103,7 @@ def lay_out_timeline(
             crosses = len(physical) > 1 and (plan.copy_rule is not CopyRule.CROSSING or _crosses(shape, ops))
             if crosses:
                 meet = max(free.values())
-                spans += [
-                    (at, meet, waiting, ipu, NONE, NONE, step, run, NONE, 0, NONE, 0)
-                    for ipu, at in free.items()
-                    if at < meet
-                ]
+                waits.append((meet, step, run, [*free.values()]))
                 synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
                 now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
                 for link, share in enumerate((exchange, exchange // 2)):
@@ -123,6 +123,13 @@ def lay_out_timeline(
             for ipu in set(shape.mapping):
                 span(free[ipu], now - free[ipu], SpanKind.SYNC_WAIT, ipu, step=plan.emitted, run=run)
     table = np.array(spans, dtype=np.int64).reshape(-1, 12)
+    if waits:  # by far the most spans of many IPUs: as arrays, they take no time
+        meets, steps, runs, since = map(np.array, zip(*waits, strict=True))
+        row, ipu = np.nonzero(since < meets[:, None])
+        waited = np.full((len(row), 12), NONE)
+        waited[:, :4] = np.stack([since[row, ipu], meets[row], np.full(len(row), waiting), ipu], axis=1)
+        waited[:, 6], waited[:, 7], waited[:, 9], waited[:, 11] = steps[row], runs[row], 0, 0
+        table = np.concatenate([table, waited])
     order = np.lexsort((table[:, 8], table[:, 3], table[:, 2], table[:, 1], table[:, 0]))
     info = TimelineInfo(
         name=f"{schedule} by hand",

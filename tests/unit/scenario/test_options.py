@@ -99,8 +99,12 @@ def names_of_tests():
     return {name for text in texts for name in re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)}
 
 
-def key_exists(key):
-    schema = json_schema()
+@pytest.fixture(scope="module")
+def schema():
+    return json_schema()
+
+
+def key_exists(schema, key):
     node = schema
     for word in key.split("."):
         node = node.get("properties", {}).get(word)
@@ -118,11 +122,11 @@ def test_every_argument_is_listed_once():
 
 
 @pytest.mark.parametrize("option", [*ARGUMENTS, *FIELDS], ids=lambda option: option.name)
-def test_what_the_table_says_is_so(option, names_of_tests):
+def test_what_the_table_says_is_so(option, schema, names_of_tests):
     assert option.effect
     assert bool(option.key) == (option.name in HELD_BY)
     if option.key:
-        assert key_exists(option.key)
+        assert key_exists(schema, option.key)
         assert HELD_BY[option.name] in names_of_tests
 
 

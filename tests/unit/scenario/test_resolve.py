@@ -178,9 +178,8 @@ def test_without_optimizer_or_with_training_off_it_is_inference(load, override: 
 
 
 def test_none_as_an_optimizer_is_good_by_the_json_schema_too() -> None:
-    validator = jsonschema.Draft202012Validator(
-        json_schema()["properties"]["optimizer"] | {"$defs": json_schema()["$defs"]}
-    )
+    schema = json_schema()
+    validator = jsonschema.Draft202012Validator(schema["properties"]["optimizer"] | {"$defs": schema["$defs"]})
     assert [validator.is_valid(word) for word in ("none", None, "nine")] == [True, True, False]
 
 
