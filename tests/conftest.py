@@ -71,14 +71,12 @@ def lay_out_timeline(
         for kind, cycles in ((SpanKind.FORWARD, forward), (SpanKind.BACKWARD, backward), (SpanKind.RECOMPUTE, forward))
     }
     cells = defaultdict(list)
-    for step, ipu, *op in plan.table.tolist():
+    for step, ipu, *op in sorted(plan.table.tolist(), key=itemgetter(1)):
         cells[step].append((ipu, Op(*op)))  # its kind as a number, which is found faster than a member
-    for ops in cells.values():
-        ops.sort(key=itemgetter(0))
     spans: list[tuple[int, ...]] = []
     waits: list[tuple[int, int, int, list[int]]] = []  # until when, step, run, and since when each IPU waits
 
-    host, forward_pass, waiting = map(int, (SpanKind.HOST, SpanKind.FORWARD, SpanKind.SYNC_WAIT))
+    host, forward_pass = int(SpanKind.HOST), int(SpanKind.FORWARD)
 
     def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
         if length:
@@ -122,14 +120,7 @@ def lay_out_timeline(
             now = max(free.values())
             for ipu in set(shape.mapping):
                 span(free[ipu], now - free[ipu], SpanKind.SYNC_WAIT, ipu, step=plan.emitted, run=run)
-    table = np.array(spans, dtype=np.int64).reshape(-1, 12)
-    if waits:  # by far the most spans of many IPUs: as arrays, they take no time
-        meets, steps, runs, since = map(np.array, zip(*waits, strict=True))
-        row, ipu = np.nonzero(since < meets[:, None])
-        waited = np.full((len(row), 12), NONE)
-        waited[:, :4] = np.stack([since[row, ipu], meets[row], np.full(len(row), waiting), ipu], axis=1)
-        waited[:, 6], waited[:, 7], waited[:, 9], waited[:, 11] = steps[row], runs[row], 0, 0
-        table = np.concatenate([table, waited])
+    table = np.concatenate([np.array(spans, dtype=np.int64).reshape(-1, 12), _waited(waits)])
     order = np.lexsort((table[:, 8], table[:, 3], table[:, 2], table[:, 1], table[:, 0]))
     info = TimelineInfo(
         name=f"{schedule} by hand",
@@ -150,6 +141,18 @@ def lay_out_timeline(
         links=("0→1 rung", "1→0 rung"),
     )
     return Timeline(info, table[order])
+
+
+def _waited(waits: Sequence[tuple[int, int, int, list[int]]]) -> np.ndarray:
+    """Return the spans of waiting at syncs, by far the most of many IPUs: built as arrays, they take no time."""
+    if not waits:
+        return np.zeros((0, 12), np.int64)
+    meets, steps, runs, since = map(np.array, zip(*waits, strict=True))
+    row, ipu = np.nonzero(since < meets[:, None])
+    spans = np.full((len(row), 12), NONE)
+    spans[:, 0], spans[:, 1], spans[:, 2], spans[:, 3] = since[row, ipu], meets[row], SpanKind.SYNC_WAIT, ipu
+    spans[:, 6], spans[:, 7], spans[:, 9], spans[:, 11] = steps[row], runs[row], 0, 0
+    return spans
 
 
 _laid_out = lru_cache(maxsize=64)(lay_out_timeline)
