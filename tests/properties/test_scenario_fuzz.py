@@ -489,14 +489,17 @@ def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_any_value_replaced(name: str, folder: Path, validator: jsonschema.Draft202012Validator) -> None:
-    draw = random.Random(name)
+    draw, data = random.Random(name), copy.deepcopy(SAMPLES[name])
     for path in places(SAMPLES[name]):
+        where = parent(data, path)
+        kept = where[path[-1]]
         for value in draw.sample(VALUES, 20):
-            data = copy.deepcopy(SAMPLES[name])
-            parent(data, path)[path[-1]] = copy.deepcopy(value)
+            where[path[-1]] = copy.deepcopy(value)
             result = experiment(data, folder)
             if isinstance(result, Job) and "type" not in path:
                 assert validator.is_valid(data)
+        where[path[-1]] = kept
+    assert data == SAMPLES[name], "what is asked for stays as it was"
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
