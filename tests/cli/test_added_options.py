@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
+from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 RATE = """\
@@ -54,7 +52,7 @@ def put(path, anchor, text):
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """Return a function that runs Python on a copy of the package with the additions."""
+    """A function that runs Python on a copy of the package with the additions."""
     place = tmp_path_factory.mktemp("changed")
     package = place / "ipusim"
     shutil.copytree(ROOT / "ipusim", package)
@@ -69,14 +67,15 @@ def changed(tmp_path_factory):
     put(package / "runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
     (place / "toml_door.py").write_text(DOOR)
 
-    def python(code, *words, returncode=0):
-        command = [sys.executable, "-W", "error", "-c", code, *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(place), "COLUMNS": "200"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=place, check=False)
-        assert done.returncode == returncode, done.stderr
-        return done.stdout + done.stderr
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
 
-    return python
+        def python(code, *words, returncode=0):
+            done = interpreter.run(code, *words, folder=place)
+            assert done.returncode == returncode, done.stderr
+            return done.stdout + done.stderr
+
+        assert python("import ipusim; print(ipusim.__file__)") == f"{package}/__init__.py\n"
+        yield python
 
 
 COMMAND = "from ipusim.cli import main; main()"
