@@ -117,11 +117,6 @@ def _guarded(schedule: Schedule) -> Callable[[PlanShape], Plan]:
     return plan
 
 
-def unregister(name: str) -> None:
-    """Take a registered schedule out again (for tests and notebooks that register twice)."""
-    _SCHEDULES.pop(name, None)
-
-
 def names() -> tuple[str, ...]:
     """Return the names of all schedules, in order of registration."""
     return tuple(_SCHEDULES)

@@ -22,6 +22,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
+from tests.own_schedules import registered
 
 TRAINING = """\
 # Trains
@@ -319,11 +320,8 @@ def test_a_device_is_as_large_as_its_machine(load, name: str, ipus: int, replica
 
 def test_a_schedule_registered_from_outside_is_a_choice(load) -> None:  # type: ignore[no-untyped-def]
     grouped = registry.find("grouped")
-    registry.register(Schedule("mine", grouped.plan, grouped.offsets, True, "for a test"))
-    try:
+    with registered(Schedule("mine", grouped.plan, grouped.offsets, True, "for a test")):
         assert load(TRAINING, "pipeline.schedule=Mine").program.schedule == "mine"
-    finally:
-        registry.unregister("mine")
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +18,7 @@ from ipusim.schedules import registry
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import Schedule, find
 from tests.grids import parse_grid, time_steps_with_work
+from tests.own_schedules import registered
 
 ALSO_CALLED = (
     " This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "
@@ -181,14 +183,11 @@ def test_a_schedule_of_ones_own():
         )
 
     mine = Schedule("mine", backwards_first, lambda shape: (0,), True, "as Sequential")
-    registry.register(mine)
-    try:
+    with registered(mine):
         assert find("Mine").plan(PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
         assert registry.names()[-1] == "mine"
         with pytest.raises(ProgramError, match="a schedule named 'mine' exists already"):
             registry.register(mine)
-    finally:
-        registry.unregister("mine")
     assert "mine" not in registry.names()
 
 
@@ -202,16 +201,17 @@ def relaid(plan: Plan, **header) -> Plan:
 def mine():
     """Register a schedule named mine: Grouped, whatever else is asked for, whose Plan a function changes."""
 
-    def registered(change=relaid, **attributes):
+    def register(change=relaid, **attributes):
         def plan(shape: PlanShape) -> Plan:
             plain = find("grouped").plan(replace(shape, serialization=1))
             plain.shape = shape
             return change(plain)
 
-        registry.register(replace(find("grouped"), name="mine", plan=plan, **{"recomputation_modes": ()} | attributes))
+        own = replace(find("grouped"), name="mine", plan=plan, **{"recomputation_modes": ()} | attributes)
+        around.enter_context(registered(own))
 
-    yield registered
-    registry.unregister("mine")
+    with ExitStack() as around:
+        yield register
 
 
 TIMED = """
