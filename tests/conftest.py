@@ -44,8 +44,12 @@ def pytest_configure(config):
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     if hasattr(config, "workerinput") or config.getoption("numprocesses", None) in (None, 0):
+        import scipy.linalg  # noqa: F401, PLC0415
         from hypothesis import settings  # noqa: PLC0415
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
+        # Workers share the cores: threads of a BLAS would wait for each other. Processes that tests start have theirs.
+        threadpool_limits(limits=1, user_api="blas")
         # The same examples in every run, and no judgement of how long one takes: machines are shared.
         settings.register_profile("ipusim", deadline=None, derandomize=True)
         settings.load_profile("ipusim")
