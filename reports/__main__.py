@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+from inspect import signature
 from pathlib import Path
 
+from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.render.tables import Table, comparison_table
 from ipusim.runs.execute import execute
+from ipusim.runs.request.graphcore_options import (
+    OTHER_ARGUMENTS,
+    OTHER_ATTRIBUTES,
+    OTHER_OPTIMIZERS,
+    arguments,
+    attributes,
+    optimizers,
+)
 from ipusim.scenario import load_job, load_request
-from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
@@ -54,8 +63,14 @@ def options() -> str:
         "# Graphcore's options of a pipeline\n\n"
         "Where a scenario says each, and what it does here. One without a key is refused: none is silently ignored.\n"
     ]
-    for title, found in (("Arguments of pipelining_ops.pipeline", ARGUMENTS), ("Fields of IPUConfig", FIELDS)):
-        rows = tuple((f"`{each.name}`", f"`{each.key}`" if each.key else "-", each.effect) for each in found)
+    order = [*signature(pipeline).parameters]
+    ours = sorted(arguments(), key=lambda row: order.index(row.name))
+    for title, found in (
+        ("Arguments of pipelining_ops.pipeline", (*ours, *OTHER_ARGUMENTS)),
+        ("Attributes of IPUConfig", (*attributes(), *OTHER_ATTRIBUTES)),
+        ("Optimizers", (*optimizers(), *OTHER_OPTIMIZERS)),
+    ):
+        rows = tuple((f"`{each.name}`", f"`{each.said}`" if each.said else "-", each.effect) for each in found)
         table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
         parts.append(f"## {title}\n\n{markdown(table)}")
     return "\n".join(parts)

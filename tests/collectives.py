@@ -12,26 +12,26 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ipusim.errors import DeviceError, PlanError
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
-from ipusim.hardware.collectives.plan import CollectivePlan
 from ipusim.hardware.system import System
 
 #: What a piece of a buffer holds: how often the piece at a place of a participant's first buffer is in it.
 Content = Counter[tuple[int, int]]
 
 
-def check_plan(plan: CollectivePlan) -> None:
+def check_collective(collective: Collective) -> None:
     """Raise PlanError, naming round, transfer or IPU, when ``plan`` does not leave everybody with its result.
 
     Refused are also transfers of an IPU to itself, with IPUs that take no part,
     beyond the ends of a buffer, of elements that the source does not hold, and two
     in one round that put different elements into the same place without adding.
     """
-    size = plan.count * plan.chunk if plan.operation == "all_to_all" else plan.elements
-    _check_transfers(plan, size)
-    cuts = _cuts(plan, size)
-    held = _at_first(plan, cuts)
-    for number, transfers in enumerate(plan.rounds):
+    size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
+    _check_transfers(collective, size)
+    cuts = _cuts(collective, size)
+    held = _at_first(collective, cuts)
+    for number, transfers in enumerate(collective.rounds):
         before = {ipu: dict(pieces) for ipu, pieces in held.items()}
         replaced: set[tuple[int, int]] = set()
         for each in transfers:
@@ -39,33 +39,35 @@ def check_plan(plan: CollectivePlan) -> None:
                 if not each.start <= piece < each.stop:
                     continue
                 if not before[each.source][piece]:
-                    raise PlanError(f"{plan.name}: round {number}: {each} sends what IPU {each.source} does not hold")
+                    raise PlanError(
+                        f"{collective.name}: round {number}: {each} sends what IPU {each.source} does not hold"
+                    )
                 place = piece + each.shift
                 if each.reduce:
                     held[each.target][place] = held[each.target][place] + before[each.source][piece]
                 elif (each.target, place) in replaced:
-                    raise PlanError(f"{plan.name}: round {number}: {each} replaces element {place} a second time")
+                    raise PlanError(f"{collective.name}: round {number}: {each} replaces element {place} a second time")
                 else:
                     replaced.add((each.target, place))
                     held[each.target][place] = before[each.source][piece]
-    for rank, ipu in enumerate(plan.participants):
-        for place, content in _at_last(plan, rank, cuts).items():
+    for rank, ipu in enumerate(collective.participants):
+        for place, content in _at_last(collective, rank, cuts).items():
             got = held[ipu].get(place, Counter())
             if got != content:
                 raise PlanError(
-                    f"{plan.name}: at the end IPU {ipu} holds a wrong element {place}: "
+                    f"{collective.name}: at the end IPU {ipu} holds a wrong element {place}: "
                     f"expected {_text(content)}, got {_text(got)}"
                 )
 
 
-def _check_transfers(plan: CollectivePlan, size: int) -> None:
-    for number, transfers in enumerate(plan.rounds):
+def _check_transfers(collective: Collective, size: int) -> None:
+    for number, transfers in enumerate(collective.rounds):
         for each in transfers:
-            where = f"{plan.name}: round {number}: {each}"
+            where = f"{collective.name}: round {number}: {each}"
             if each.source == each.target:
                 raise PlanError(f"{where} stays on its IPU")
             for ipu in (each.source, each.target):
-                if ipu not in plan.participants:
+                if ipu not in collective.participants:
                     raise PlanError(f"{where} is with IPU {ipu}, which takes no part")
             if not min(each.start, each.start + each.shift) >= 0 or max(each.stop, each.stop + each.shift) > size:
                 raise PlanError(f"{where} goes beyond the {size} elements of a buffer")
@@ -73,12 +75,16 @@ def _check_transfers(plan: CollectivePlan, size: int) -> None:
                 raise PlanError(f"{where} ends before it begins")
 
 
-def _cuts(plan: CollectivePlan, size: int) -> tuple[int, ...]:
+def _cuts(collective: Collective, size: int) -> tuple[int, ...]:
     """Return the first element of every piece: all bounds, also where a shifted transfer carries them to."""
-    transfers = [each for transfers in plan.rounds for each in transfers]
+    transfers = [each for transfers in collective.rounds for each in transfers]
     bounds = {0, size}
     new = {bound for each in transfers for bound in (each.start, each.stop)}
-    new |= {bound for rank in range(plan.count) for bound in (plan.shard(rank).start, plan.shard(rank).stop)}
+    new |= {
+        bound
+        for rank in range(collective.count)
+        for bound in (collective.chunk_of(rank).start, collective.chunk_of(rank).stop)
+    }
     while new - bounds:
         bounds |= new
         new = set()
@@ -93,28 +99,32 @@ def _within(part: slice, cuts: tuple[int, ...]) -> list[int]:
     return [piece for piece in cuts if part.start <= piece < part.stop]
 
 
-def _at_first(plan: CollectivePlan, cuts: tuple[int, ...]) -> dict[int, dict[int, Content]]:
+def _at_first(collective: Collective, cuts: tuple[int, ...]) -> dict[int, dict[int, Content]]:
     held: dict[int, dict[int, Content]] = {}
-    for rank, ipu in enumerate(plan.participants):
-        own = plan.shard(rank) if plan.operation == "all_gather" else slice(0, plan.elements)
+    for rank, ipu in enumerate(collective.participants):
+        own = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(0, collective.elements)
         held[ipu] = {piece: Counter() for piece in cuts}
         held[ipu] |= {piece: Counter({(rank, piece): 1}) for piece in _within(own, cuts)}
     return held
 
 
-def _at_last(plan: CollectivePlan, rank: int, cuts: tuple[int, ...]) -> Mapping[int, Content]:
+def _at_last(collective: Collective, rank: int, cuts: tuple[int, ...]) -> Mapping[int, Content]:
     """Return what participant ``rank`` must hold, by piece; pieces that it need not hold are left out."""
-    ranks, own = range(plan.count), _within(plan.shard(rank), cuts)
-    match plan.operation:
+    ranks, own = range(collective.count), _within(collective.chunk_of(rank), cuts)
+    match collective.operation:
         case "all_reduce":
             return {piece: Counter((each, piece) for each in ranks) for piece in cuts}
         case "reduce_scatter":
             return {piece: Counter((each, piece) for each in ranks) for piece in own}
         case "all_gather":
-            return {piece: Counter([(each, piece)]) for each in ranks for piece in _within(plan.shard(each), cuts)}
+            return {
+                piece: Counter([(each, piece)]) for each in ranks for piece in _within(collective.chunk_of(each), cuts)
+            }
         case "all_to_all":
-            first = plan.shard(rank).start
-            return {plan.chunk * each + piece - first: Counter([(each, piece)]) for each in ranks for piece in own}
+            first = collective.chunk_of(rank).start
+            return {
+                collective.chunk * each + piece - first: Counter([(each, piece)]) for each in ranks for piece in own
+            }
 
 
 def _text(content: Content) -> str:
@@ -139,9 +149,9 @@ def replica_groups(count: int, replicas: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(ipu, count, size)) for ipu in range(size))
 
 
-def collective_cost(system: System, plan: CollectivePlan) -> CollectiveCost:
+def collective_cost(system: System, collective: Collective) -> CollectiveCost:
     """Return what ``plan`` costs on ``system``'s links when nothing else uses them.
 
     Raises DeviceError for participants that the system does not have.
     """
-    return concurrent_cost(system, [plan])
+    return concurrent_cost(system, [collective])

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import PlanError
+from ipusim.lowering.lower import lower
 from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.ops import Op
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import CopyRule, Order
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 
 _HEADER: Final = re.compile(
@@ -62,7 +64,7 @@ def parse_grid(text: str) -> Plan:
                         rows.append((int(match[1]), ipu, *Op.parse(word)))
                     except ValueError as error:
                         raise PlanError(f"{error} in row {line!r}") from None
-    return Plan(
+    order = Order(
         head["schedule"],
         shape,
         offsets=tuple(int(offset) for offset in re.findall(r"\d+", offsets[1])),
@@ -71,11 +73,12 @@ def parse_grid(text: str) -> Plan:
         copy_rule=CopyRule(emitted["copies"]),
         table=np.array(rows, dtype=np.int64).reshape(-1, 5),
     )
+    return lower(order, Sync.LOCK_STEP)
 
 
 def with_table(plan: Plan, table: npt.NDArray[np.int64]) -> Plan:
     """Return a Plan with the same header and other operations."""
-    return Plan(
+    order = Order(
         plan.schedule,
         plan.shape,
         offsets=plan.offsets,
@@ -84,6 +87,7 @@ def with_table(plan: Plan, table: npt.NDArray[np.int64]) -> Plan:
         copy_rule=plan.copy_rule,
         table=table,
     )
+    return lower(order, Sync.LOCK_STEP)
 
 
 def time_steps_with_work(plan: Plan) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.hardware.system import System
+from ipusim.lowering.lower import complete
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -14,4 +15,5 @@ from ipusim.timeline.timeline import Timeline
 
 def price_and_run(plan: Plan, program: PipelineProgram, system: System, **options: Any) -> Timeline:
     """Return the Timeline of ``plan``; ``options`` are those of :func:`ipusim.machine.simulate.simulate`."""
+    plan = complete(plan, program, system.replicas)
     return simulate(plan, program, system, costs=price(plan, program, system), **options)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.pipeline.ops import Op
-from ipusim.pipeline.plan import CopyRule
+from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind

@@ -89,8 +89,8 @@ def received(
     """Return losses and other outputs from what each replica's outfeed carried, element by element."""
     losses: tuple[Loss, ...] = ()
     outputs = {}
-    for place, name in enumerate(program.outfeed.kept_names):
-        columns = [[element[place] for element in elements] for elements in results]
+    for position, name in enumerate(program.outfeed.kept_names):
+        columns = [[element[position] for element in elements] for elements in results]
         if name == LOSS and all(np.ndim(value) == 0 for value in columns[0]):
             losses = tuple(_losses(program, columns))
         elif len(columns) > 1:
@@ -106,8 +106,8 @@ def _losses(program: PipelineProgram, columns: Sequence[Sequence[Any]]) -> Itera
         if program.outfeed.accumulate:
             execution, micro_batch, summed = index, NONE, program.shape.micro_batches
         else:
-            group, place = divmod(index, len(sent.micro_batches))
-            execution, micro_batch, summed = (group + 1) * sent.period - 1, sent.micro_batches[place], 1
+            group, position = divmod(index, len(sent.micro_batches))
+            execution, micro_batch, summed = (group + 1) * sent.period - 1, sent.micro_batches[position], 1
         step = execution // program.repeat_count
         for replica, value in enumerate(values):
             yield Loss(step, execution, micro_batch, float(value), replica, summed)

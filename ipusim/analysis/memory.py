@@ -61,10 +61,10 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
         start, end = _updates(timeline, ipu)
-        place = np.repeat(np.searchsorted(time, start, side="right"), 2)
-        time = np.insert(time, place, np.stack([start, end], axis=1).ravel())
-        alive = np.insert(alive, place, np.tile([update, 0], len(start)))
-        fifos = np.insert(fifos, place, 0)
+        position = np.repeat(np.searchsorted(time, start, side="right"), 2)
+        time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
+        alive = np.insert(alive, position, np.tile([update, 0], len(start)))
+        fifos = np.insert(fifos, position, 0)
     return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos)
 
 
@@ -74,9 +74,9 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column]:
     rows = np.flatnonzero(
         (timeline.ipu == ipu) & np.isin(timeline.kind, moves) & (timeline.time_step == timeline.info.time_steps)
     )
-    _, first, place = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
+    _, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
     end = np.zeros(len(first), dtype=np.int64)
-    np.maximum.at(end, place, timeline.end[rows])
+    np.maximum.at(end, position, timeline.end[rows])
     return timeline.start[rows][first], end
 
 

@@ -39,7 +39,7 @@ class IpuMemory:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """What one stage keeps of micro-batches: places and bytes of its FIFO, and how many it really keeps at once."""
+    """What one stage keeps of micro-batches: slots and bytes of its FIFO, and how many it really keeps at once."""
 
     name: str
     fifo_depth: int

@@ -84,26 +84,26 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     rows = np.flatnonzero(inside)
     width = int(timeline.time_step[rows].max(initial=0)) + 1
     # Rows are sorted by start, so a time-step's first row is its earliest.
-    key, first, place = np.unique(
+    key, first, position = np.unique(
         timeline.execution[rows] * width + timeline.time_step[rows], return_index=True, return_inverse=True
     )
     # Concurrent stages fill one slot together.
     positions = np.asarray(timeline.info.position_of)
-    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last place is that of no stage
+    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last position is that of no stage
     slots = np.isin(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
         time_step=key % width,
         start=timeline.start[rows][first],
-        filled=np.bincount(place[slots], minlength=len(key)),
+        filled=np.bincount(position[slots], minlength=len(key)),
     )
 
 
 def phases(timeline: Timeline) -> tuple[Phase, ...]:
     """Return the phases of all executions, in order of time."""
-    steps = time_steps(timeline)
+    recorded = time_steps(timeline)
     return tuple(
-        phase for execution in executions(timeline) for phase in _phases_of(execution, steps, timeline.info.overlap)
+        phase for execution in executions(timeline) for phase in _phases_of(execution, recorded, timeline.info.overlap)
     )
 
 
@@ -112,13 +112,13 @@ def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...
     return tuple(_phases_of(find_execution(timeline, execution), time_steps(timeline), timeline.info.overlap))
 
 
-def _phases_of(execution: Execution, steps: TimeSteps, overlap: int) -> Iterator[Phase]:
-    low, high = np.searchsorted(steps.execution, [execution.index, execution.index + 1]).tolist()
+def _phases_of(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator[Phase]:
+    low, high = np.searchsorted(recorded.execution, [execution.index, execution.index + 1]).tolist()
     if low < high:
-        numbers, filled = steps.time_step[low:high].tolist(), steps.filled[low:high]
-        edges = [execution.start, *steps.start[low + 1 : high].tolist(), execution.pipeline_end]
+        numbers, filled = recorded.time_step[low:high].tolist(), recorded.filled[low:high]
+        edges = [execution.start, *recorded.start[low + 1 : high].tolist(), execution.pipeline_end]
         full = np.flatnonzero(filled == overlap)
-        # Cuts are places in ``numbers``: of the first full time-step, and behind the last.
+        # Cuts are positions in ``numbers``: of the first full time-step, and behind the last.
         first, after = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
         for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, after), (RAMP_DOWN, after, len(numbers))):
             if begin < stop:

@@ -110,7 +110,7 @@ def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
     Raises TimelineError for an execution that the Timeline does not hold.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
-    steps = [each.execution_cycles for each in executions(timeline)]
+    each_takes = [each.execution_cycles for each in executions(timeline)]
     return RunTimes(
         name=info.name,
         system=info.system,
@@ -131,8 +131,8 @@ def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
         makespan_cycles=chosen.makespan_cycles,
         weight_update_cycles=chosen.update_cycles,
         execution_cycles=chosen.execution_cycles,
-        fastest_execution_cycles=min(steps),
-        slowest_execution_cycles=max(steps),
+        fastest_execution_cycles=min(each_takes),
+        slowest_execution_cycles=max(each_takes),
         phases=execution_phases(timeline, execution),
         pipeline_use=ipu_uses(timeline, chosen),
         run_use=ipu_uses(timeline),

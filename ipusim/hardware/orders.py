@@ -21,8 +21,8 @@ def _zigzag(index: int, count: int) -> int:  # noqa: ARG001
 def _snake(index: int, count: int) -> int:
     if count < 4:
         return index
-    group, place = divmod(index, 4)
-    return 4 * group + (0, 1, 3, 2)[place]
+    group, rest = divmod(index, 4)
+    return 4 * group + (0, 1, 3, 2)[rest]
 
 
 def _hoof(index: int, count: int) -> int:
@@ -49,15 +49,15 @@ def selection(order: str, count: int) -> tuple[int, ...]:
         raise DeviceError(_unknown_order(order, tuple(ORDERS)))
     if count < 1 or count & (count - 1):
         raise DeviceError(f"expected a device of 1, 2, 4, 8, ... IPUs, got {count}")
-    place = ORDERS[order]
+    ipu_at = ORDERS[order]
     pod = min(count, POD_IPUS)
-    return tuple(index - index % pod + place(index % pod, pod) for index in range(count))
+    return tuple(index - index % pod + ipu_at(index % pod, pod) for index in range(count))
 
 
-def laid_out(places: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
-    """Return the physical IPU of each logical one on the ``places`` of a device, in ladder order.
+def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
+    """Return the physical IPU of each logical one on the ``physical`` IPUs of a device, in ladder order.
 
-    Each replica takes ``shards`` consecutive places, which are ordered by themselves, so that the
+    Each replica takes ``shards`` consecutive ones, which are ordered by themselves, so that the
     pipelines of all replicas lie alike (Graphcore's compiler orders the shards of one replica).
     Raises DeviceError as :func:`selection` does.
 
@@ -65,7 +65,7 @@ def laid_out(places: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
     (0, 1, 3, 2, 4, 5, 7, 6)
     """
     own = selection(order, shards)
-    return tuple(places[first + index] for first in range(0, len(places), shards) for index in own)
+    return tuple(physical[first + index] for first in range(0, len(physical), shards) for index in own)
 
 
 def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
@@ -85,8 +85,8 @@ def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tu
     moved = next((stage for stage, ipu in enumerate(mapping) if ipu != stage), None)
     if moved is None:
         return "SNAKE", "AUTO takes SNAKE because every stage of the pipeline sits on the IPU of its own number."
-    place = f"on IPU {mapping[moved]}" if mapping[moved] >= 0 else "on several IPUs"
-    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved} of the pipeline sits {place}."
+    where = f"on IPU {mapping[moved]}" if mapping[moved] >= 0 else "on several IPUs"
+    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved} of the pipeline sits {where}."
 
 
 def _unknown_order(order: str, known: tuple[str, ...]) -> str:

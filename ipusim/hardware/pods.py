@@ -68,21 +68,21 @@ class PodRing:
 
         Traffic for another pod leaves through the gateway of its own machine, the
         shorter way round (of equals towards higher numbers), arrives at the IPU of
-        its own place there and goes on over IPU-Links. Raises DeviceError for an
+        its own position there and goes on over IPU-Links. Raises DeviceError for an
         IPU that is not in the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:
                 raise DeviceError(f"no IPU {ipu} here: expected one of IPUs {self.ipus[0]} to {self.ipus[-1]}")
-        here, place = divmod(source - self.first, POD_IPUS)
+        here, position = divmod(source - self.first, POD_IPUS)
         there = (target - self.first) // POD_IPUS
-        gateway = source - place % GATEWAY_IPUS - here * POD_IPUS
+        gateway = source - position % GATEWAY_IPUS - here * POD_IPUS
         pods = self._pods_between(here, there)
         across = tuple(
             LinkDirection(gateway + one * POD_IPUS, gateway + other * POD_IPUS, self._channel)
             for one, other in pairwise(pods)
         )
-        return across + self._tori[there].route(self.first + there * POD_IPUS + place, target)
+        return across + self._tori[there].route(self.first + there * POD_IPUS + position, target)
 
     @property
     def _channel(self) -> Channel:
@@ -93,5 +93,5 @@ class PodRing:
         if self.looped:
             up = hops % self.pods
             hops = up if 2 * up <= self.pods else up - self.pods
-        step = 1 if hops > 0 else -1
-        return [(here + step * hop) % self.pods for hop in range(abs(hops) + 1)]
+        direction = 1 if hops > 0 else -1
+        return [(here + direction * hop) % self.pods for hop in range(abs(hops) + 1)]

@@ -117,6 +117,15 @@ class Rates:
         plausible=("1.6", 8),
         evidence="hand-written stencils and fits take 2.5 to 5 cycles for an operation of the whole path",
     )
+    transcendental_operations: Fraction = _rate(
+        4,
+        "operations",
+        (1, 1000),
+        part="computation",
+        meaning="operations of a tile's vector unit that one exp, log, tanh or square root takes as long as",
+        source="assumed",
+        evidence="no measurement is published",
+    )
     exchange_share: Fraction = _rate(
         1,
         "of nominal",

@@ -64,9 +64,9 @@ class System:
 
     def __str__(self) -> str:
         """Return the system in one line."""
-        places = " ".join(map(str, self.ipus))
+        numbers = " ".join(map(str, self.ipus))
         clock = f"{self.clock_hz / 1e9:g} GHz"
-        return f"{self.name}: {self.count} x {self.ipu.name} at {clock}, {self.selection_order} {places}"
+        return f"{self.name}: {self.count} x {self.ipu.name} at {clock}, {self.selection_order} {numbers}"
 
     @property
     def clock_hz(self) -> int:

@@ -28,6 +28,7 @@ from ipusim.pipeline.rules import (
     check_stages,
     check_weight_updates,
 )
+from ipusim.runs.request.graphcore_options import GraphcoreOption, arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +38,9 @@ class Arguments:
     Attributes:
         stages: the functions of each computational stage: one, or several of concurrent stages.
         count: gradient accumulation count.
-        batch_serialization_iterations: micro-batches that a stage runs in a row.
+        options: arguments that are a truth value or a whole number and nothing more, by their keys as a pipeline's
+            options: repeat_count, and whether something is offloaded, sharded, summed up or sent.
         gradient_accumulation_dtype: a dtype of the accumulators, or a function from a variable to it; None for its own.
-        repeat_count: executions of the pipeline in one run.
         inputs: arrays that the first stage gets before an element of the infeed.
         infeed, outfeed: the queues.
         optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
@@ -47,18 +48,15 @@ class Arguments:
         schedule, recomputation_mode, reduction_method: as named.
         forward_options, backward_options: of each computational stage.
         update_options: of the weight update.
-        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations,
-            offload_weights, replicated_weight_sharding: True, False, or None for the default.
-        replicated_optimizer_state_sharding: whether each replica stores a part of the optimizer's state.
-        outfeed_loss, outfeed_mask, accumulate_outfeed, accumulate_outfeed_dtype: what the outfeed carries.
+        outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
+        accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
     count: int
-    batch_serialization_iterations: int
+    options: Mapping[str, Any]
     gradient_accumulation_dtype: Any
-    repeat_count: int
     inputs: tuple[Any, ...]
     infeed: IPUInfeedQueue | None
     outfeed: IPUOutfeedQueue | None
@@ -67,18 +65,10 @@ class Arguments:
     schedule: PipelineSchedule
     recomputation_mode: RecomputationMode
     reduction_method: GradientAccumulationReductionMethod
-    offload_weight_update_variables: bool | None
-    offload_gradient_accumulation_buffers: bool | None
-    offload_activations: bool | None
-    offload_weights: bool | None
-    replicated_weight_sharding: bool | None
-    replicated_optimizer_state_sharding: bool
     forward_options: tuple[PipelineStageOptions, ...]
     backward_options: tuple[PipelineStageOptions, ...]
     update_options: PipelineStageOptions
-    outfeed_loss: bool
     outfeed_mask: tuple[bool, ...] | None
-    accumulate_outfeed: bool
     accumulate_outfeed_dtype: Any
     name: str
 
@@ -87,15 +77,21 @@ class Arguments:
         """Whether there is an optimizer."""
         return self.optimizer_function is not None
 
+    @property
+    def outfeed_loss(self) -> bool:
+        """Whether the outfeed carries the loss alone."""
+        return bool(self.options["outfeed_loss"])
 
-#: Arguments that are True, False, or None for the default.
-_THREE_STATES: Final = (
-    "offload_weight_update_variables",
-    "offload_gradient_accumulation_buffers",
-    "offload_activations",
-    "offload_weights",
-    "replicated_weight_sharding",
-)
+    @property
+    def accumulate_outfeed(self) -> bool:
+        """Whether an execution's results are summed up."""
+        return bool(self.options["accumulate_outfeed"])
+
+
+#: Arguments with a rule of Graphcore's own about what they may be at all.
+_OWN_RULE: Final = ("gradient_accumulation_count",)
+#: Arguments for which Graphcore takes None as False.
+_NONE_IS_FALSE: Final = ("replicated_optimizer_state_sharding",)
 #: Arguments with the options of stages and of the weight update.
 FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
 BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
@@ -113,33 +109,38 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     method = given["reduction_method"]
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
-    batch_iterations = checks.whole("batch_serialization_iterations", given["batch_serialization_iterations"], 1)
+    plain = {row.path[-1]: row for row in arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
+
+    def value(key: str) -> Any:
+        return _plain(plain[key], given)
+
+    batch_iterations = value("batch_serialization_iterations")
     check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
-    check_weight_updates(checks.truth("continuous_weight_updates", given["continuous_weight_updates"]))
+    check_weight_updates(value("continuous_weight_updates"))
     schedule, mode = _modes(given, batch_iterations)
-    mapping = _placement(given, schedule, batch_iterations)
+    mapping = _checked_mapping(given, schedule, batch_iterations)
     stages = given["computational_stages"]
     forward, backward = (
         check_stage_options(given[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
         for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
     )
     update = check_update_options(given[UPDATE_OPTIONS] if training else None)
-    mask, loss, accumulate = _sent(given, training)
-    _check_concurrent_stages(stages, mapping)
-    states = {name: checks.three_state(name, given[name]) for name in _THREE_STATES}
-    sharded = bool(
-        checks.three_state("replicated_optimizer_state_sharding", given["replicated_optimizer_state_sharding"])
+    mask = _mask(given["outfeed_mask"])
+    check_outfeed(
+        training=training,
+        mask=bool(mask),
+        loss=value("outfeed_loss"),
+        accumulate=value("accumulate_outfeed"),
+        mode=None if given["outfeed_queue"] is None else given["outfeed_queue"].mode,
     )
-    if training and not callable(given["optimizer_function"]):
-        checks.wrong_type("optimizer_function", "a function of the last stage's outputs", given["optimizer_function"])
-    if given["config"] is not None and not isinstance(given["config"], IPUConfig):
-        checks.wrong_type("config", "an IPUConfig", given["config"])
+    _check_concurrent_stages(stages, mapping)
+    options = {key: value(key) for key in plain}
+    _check_objects(given)
     return Arguments(
         stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
         count=count,
-        batch_serialization_iterations=batch_iterations,
+        options=options,
         gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", given, "f"),
-        repeat_count=checks.whole("repeat_count", given["repeat_count"], 1),
         inputs=_inputs(given["inputs"]),
         infeed=given["infeed_queue"],
         outfeed=given["outfeed_queue"],
@@ -148,27 +149,30 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         schedule=schedule,
         recomputation_mode=mode,
         reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
-        **states,
-        replicated_optimizer_state_sharding=sharded,
         forward_options=tuple(forward),
         backward_options=tuple(backward),
         update_options=update,
-        outfeed_loss=loss,
         outfeed_mask=mask,
-        accumulate_outfeed=accumulate,
         accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
         name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
     )
 
 
-def _sent(given: Mapping[str, Any], training: bool) -> tuple[tuple[bool, ...] | None, bool, bool]:
-    """Return the outfeed's mask, whether it carries the loss alone, and whether results are summed up."""
-    queue: IPUOutfeedQueue | None = given["outfeed_queue"]
-    mask, loss = _mask(given["outfeed_mask"]), checks.truth("outfeed_loss", given["outfeed_loss"])
-    accumulate = checks.truth("accumulate_outfeed", given["accumulate_outfeed"])
-    mode = None if queue is None else queue.mode
-    check_outfeed(training=training, mask=bool(mask), loss=loss, accumulate=accumulate, mode=mode)
-    return mask, loss, accumulate
+def _plain(row: GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
+    """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
+    if row.kind is int:
+        return checks.whole(row.name, given[row.name], row.least)
+    if row.name in _NONE_IS_FALSE:
+        return bool(checks.three_state(row.name, given[row.name]))
+    return (checks.three_state if row.optional else checks.truth)(row.name, given[row.name])
+
+
+def _check_objects(given: Mapping[str, Any]) -> None:
+    function, config = given["optimizer_function"], given["config"]
+    if function is not None and not callable(function):
+        checks.wrong_type("optimizer_function", "a function of the last stage's outputs", function)
+    if config is not None and not isinstance(config, IPUConfig):
+        checks.wrong_type("config", "an IPUConfig", config)
 
 
 def _check_captured(value: Any) -> None:
@@ -198,8 +202,8 @@ def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
 
 def _inputs(values: Any) -> tuple[Any, ...]:
     found = as_results(values)
-    for place, value in enumerate(found):
-        checks.numbers(f"inputs[{place}]", value)
+    for position, value in enumerate(found):
+        checks.numbers(f"inputs[{position}]", value)
     return found
 
 
@@ -223,7 +227,7 @@ def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSch
     return schedule, mode
 
 
-def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
+def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
     """Check stages, queues and mapping; return the mapping."""
     stages, mapping = given["computational_stages"], given["device_mapping"]
     if not isinstance(stages, list | tuple):
@@ -244,8 +248,8 @@ def _placement(given: Mapping[str, Any], schedule: PipelineSchedule, batch_itera
         for ipu in device if isinstance(device, list | tuple) else [device]:
             checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
-        places = [each if isinstance(each, list | tuple) else [each] for each in mapping]
-        check_interleaved(places, given["optimizer_function"] is not None)
+        each_stages = [each if isinstance(each, list | tuple) else [each] for each in mapping]
+        check_interleaved(each_stages, given["optimizer_function"] is not None)
     check_serialized(batch_iterations, _flat(mapping))
     return mapping
 
@@ -270,12 +274,12 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
                 checks.wrong_type("computational_stages", "functions", function)
 
 
-def refuse_what_is_not_simulated(arguments: Arguments) -> None:
+def refuse_what_is_not_simulated(asked: Arguments) -> None:
     """Refuse what Graphcore takes and this simulator does not; raises UnsupportedProgramError naming the argument."""
-    if len(arguments.stages[0]) > 1 or len(arguments.stages[-1]) > 1:
+    if len(asked.stages[0]) > 1 or len(asked.stages[-1]) > 1:
         raise UnsupportedProgramError(
             "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"
         )
-    chosen = arguments.accumulate_outfeed_dtype
+    chosen = asked.accumulate_outfeed_dtype
     if callable(chosen) and not isinstance(chosen, type):
         raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

@@ -1,4 +1,7 @@
-"""Checks of arguments that Graphcore has no text for: each names the argument, the value and what would be right."""
+"""Checks of arguments that Graphcore has no text for: each names the argument, the value and what would be right.
+
+All raise ProgramTypeError for a value of another type than they return.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def integer(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, least: int = 0) -> int:
-    """Return a whole number from ``least`` to the largest of 32 bits."""
+    """Return a whole number from ``least`` to the largest of 32 bits; raises ProgramError for another."""
     found = integer(name, value)
     if not least <= found <= _INT32_MAX:
         wrong_value(name, f"a whole number from {least} to {_INT32_MAX}", found)
@@ -61,7 +64,10 @@ def text(name: str, value: object) -> str:
 
 
 def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
-    """Return a dtype of one of NumPy's ``kinds``; None, which NumPy takes for float64, is none."""
+    """Return a dtype of one of NumPy's ``kinds``; None, which NumPy takes for float64, is none.
+
+    Raises ProgramError for a dtype of another kind.
+    """
     try:
         found: np.dtype[Any] | None = None if value is None else np.dtype(value)
     except (TypeError, ValueError):

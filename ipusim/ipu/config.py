@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
@@ -24,10 +24,9 @@ from ipusim.ipu.attributes import (
     whole,
     without_effect,
 )
-from ipusim.ipu.stage_options import proportion
-from ipusim.model.stages.stage_options import StageOptions
-from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION, IoTiles
-from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
+from ipusim.ipu.stage_options import poplar_options, proportion
+from ipusim.pipeline.io_tiles import IoTiles
+from ipusim.runs.request.graphcore_options import GraphcoreOption, attributes
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
@@ -69,25 +68,15 @@ class SchedulingAlgorithm(Enum):
     SHORTEST_PATH = "SHORTEST_PATH"
 
 
-#: Attributes, with Graphcore's defaults, that choose something here.
-_SIMULATED: Final[Fields] = {
+#: Attributes that choose something here and are no key of a scenario, or one with fewer ways to say it.
+_OWN: Final[Fields] = {
     "auto_select_ipus": devices(),
     "select_ipus": devices(),
     "selection_order": member(SelectionOrder.AUTO),
-    "allow_recompute": flag(),
-    "io_tiles": {
-        "num_io_tiles": whole(0),
-        "place_ops_on_io_tiles": flag(),
-        "available_memory_proportion": share(float(AVAILABLE_MEMORY_PROPORTION)),
-    },
     "device_connection": {
-        "enable_remote_buffers": flag(),
         "type": member(DeviceConnectionType.ALWAYS),
         "version": text("", "", "ipu1", "ipu2"),
     },
-    "optimizations": {"minimum_remote_tensor_size": whole(MINIMUM_REMOTE_TENSOR_SIZE)},
-    "matmuls": {"poplar_options": options()},
-    "convolutions": {"poplar_options": options()},
     # Has an effect where Graphcore's IPU Model runs only, there as here.
     "ipu_model": {"compile_ipu_code": flag(True), "tiles_per_ipu": whole(0), "version": text("ipu2", "ipu1", "ipu2")},
     "machine": text(),
@@ -140,14 +129,39 @@ _OTHERS: Final[Fields] = {
 }
 
 
-def _together(simulated: Fields, others: Fields) -> Fields:
-    """Return all attributes, the ``others`` as without effect."""
-    found: dict[str, Any] = dict(simulated)
-    for name, each in others.items():
+def _fields() -> Fields:
+    """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
+    found: dict[str, Any] = {}
+    for row in attributes():
+        *above, name = row.name.split(".")
+        _within(found, above)[name] = _field(row)
+    _put(found, _OWN, lambda field, _: field)
+    _put(found, _OTHERS, lambda field, known: known or without_effect(field))
+    return found
+
+
+def _field(row: GraphcoreOption) -> Field:
+    """Return the attribute of a row, by its kind; Graphcore's defaults are those of a scenario."""
+    if row.kind is bool:
+        return flag(row.default)
+    if row.kind is int:
+        return whole(row.default or 0)
+    return share(row.default) if row.kind is float else options()
+
+
+def _put(found: dict[str, Any], fields: Fields, chosen: Callable[[Field, Field | None], Field]) -> None:
+    """Put attributes among those that are ``found``: each that is ``chosen`` from it and from the one there."""
+    for name, each in fields.items():
         if isinstance(each, Field):
-            found[name] = without_effect(each)
+            found[name] = chosen(each, found.get(name))
         else:
-            found[name] = _together(found.get(name, {}), each)
+            _put(found.setdefault(name, {}), each, chosen)
+
+
+def _within(found: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
+    """Return the mapping below ``above`` in nested ones; those that are missing are made."""
+    for each in above:
+        found = found.setdefault(each, {})
     return found
 
 
@@ -174,7 +188,7 @@ class IPUConfig(Category):
 
     def __init__(self) -> None:
         """Begin with the defaults."""
-        super().__init__("", _together(_SIMULATED, _OTHERS))
+        super().__init__("", _fields())
 
     def configure_ipu_system(self, device: object = None) -> None:
         """Refuse: a configuration is an argument of the pipeline. Raises UnsupportedProgramError."""
@@ -182,18 +196,18 @@ class IPUConfig(Category):
             "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline"
         )
 
-    def wanted_io_tiles(self) -> IoTiles:
-        """Return what is asked of I/O tiles; raises ProgramError for feeds on none."""
-        asked = self.io_tiles
-        usable = Fraction(str(asked.available_memory_proportion))
-        return IoTiles(asked.num_io_tiles, asked.place_ops_on_io_tiles, usable)
-
-    def general_options(self) -> StageOptions:
-        """Return the options of operations whose stage gives none; raises UnsupportedProgramError as stages do."""
-        return StageOptions(
-            proportion(self.matmuls.poplar_options, "matmuls.poplar_options"),
-            proportion(self.convolutions.poplar_options, "convolutions.poplar_options"),
-        )
+    def options(self) -> dict[str, Any]:
+        """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
+        found: dict[str, Any] = {}
+        for row in attributes():
+            value: Any = self
+            for name in row.name.split("."):
+                value = getattr(value, name)
+            if isinstance(value, dict):
+                value = poplar_options(proportion(value, row.name))
+            *above, key = row.path
+            _within(found, above)[key] = value.value if isinstance(value, Enum) else value
+        return found
 
     def device(self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True) -> dict[str, Any]:
         """Return the machine and the device of it for stages on the IPUs of ``mapping``, as options of a request.
@@ -246,7 +260,8 @@ class IPUConfig(Category):
                 "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
                 "DeviceConnectionType.PRE_COMPILE"
             )
-        self.wanted_io_tiles()
+        tiles = self.io_tiles
+        IoTiles(tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion)))
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:

@@ -44,15 +44,15 @@ class Feed:
                 f"inputs: expected {len(self._inputs)} values as in the pipeline's own, got {len(inputs)}"
             )
         found = []
-        for place, (value, held) in enumerate(zip(inputs, self._inputs, strict=True)):
-            checks.numbers(f"inputs[{place}]", value)
+        for position, (value, held) in enumerate(zip(inputs, self._inputs, strict=True)):
+            checks.numbers(f"inputs[{position}]", value)
             array = as_tensor(value)
             if array.shape != held.shape:
                 raise ProgramError(
-                    f"inputs[{place}]: expected shape {held.shape} as in the pipeline's own, got {array.shape}"
+                    f"inputs[{position}]: expected shape {held.shape} as in the pipeline's own, got {array.shape}"
                 )
             if not np.can_cast(array.dtype, held.dtype, "same_kind"):
-                checks.wrong_type(f"inputs[{place}]", f"{held.dtype} as in the pipeline's own", value)
+                checks.wrong_type(f"inputs[{position}]", f"{held.dtype} as in the pipeline's own", value)
             found.append(array.astype(held.dtype))
         self._inputs = tuple(found)
 

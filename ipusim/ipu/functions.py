@@ -40,7 +40,7 @@ class TracedFunctions:
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each computational stage; concurrent ones have one."""
-        return tuple(f"{self.arguments.name}_stage_{place}" for place in range(len(self.arguments.stages)))
+        return tuple(f"{self.arguments.name}_stage_{position}" for position in range(len(self.arguments.stages)))
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
 def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
     """Return which of the last stage's results are sent, and how."""
     outputs = traced.stages[-1].outputs
-    names = ("loss",) if arguments.outfeed_loss else tuple(f"output {place}" for place in range(len(outputs)))
+    names = ("loss",) if arguments.outfeed_loss else tuple(f"output {position}" for position in range(len(outputs)))
     if arguments.outfeed is None:
         return Outfeed(names=names, mask=(True,) * len(names))
     dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
@@ -154,10 +154,10 @@ def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
         mask=arguments.outfeed_mask or (),
         accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
     )
-    for place in found.kept:
-        if not np.can_cast(outputs[place].dtype, sent_dtype(found, outputs[place]), "same_kind"):
-            checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[place].dtype} can be added to", dtype)
-    widths = [outputs[place].size * sent_dtype(found, outputs[place]).itemsize for place in found.kept]
+    for position in found.kept:
+        if not np.can_cast(outputs[position].dtype, sent_dtype(found, outputs[position]), "same_kind"):
+            checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
+    widths = [outputs[position].size * sent_dtype(found, outputs[position]).itemsize for position in found.kept]
     return replace(found, element_bytes=sum(widths))
 
 
@@ -167,7 +167,7 @@ def sent_dtype(outfeed: Outfeed, output: Array) -> np.dtype[Any]:
 
 
 def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
-    kept = [outputs[place] for place in outfeed.kept]
+    kept = [outputs[position] for position in outfeed.kept]
     width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
     return Summed(sum(output.size for output in kept), width)
 

@@ -16,9 +16,10 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.rules import check_prefetch_depth
+from ipusim.runs.request.schema import InfeedSpec
 
 #: Elements that the host keeps ready, unless another number is given.
-_PREFETCH_DEPTH: Final = 3
+_PREFETCH_DEPTH: Final = InfeedSpec().prefetch_depth
 #: What an iterator gives after its last element, which may be anything.
 _END: Final = object()
 #: What messages of the compiler call the queue.

@@ -14,9 +14,10 @@ from ipusim.ipu.device_ordinal import check_device_ordinal
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
+from ipusim.runs.request.schema import OutfeedSpec
 
 #: Elements that the host's buffer holds, unless another number is given.
-_BUFFER_DEPTH: Final = 3
+_BUFFER_DEPTH: Final = OutfeedSpec().buffer_depth
 
 
 class IPUOutfeedMode(Enum):
@@ -75,17 +76,13 @@ class IPUOutfeedQueue:
         """Whether a pipeline sends its results here."""
         return self._forms is not None
 
-    def check_free(self) -> None:
-        """Refuse a second pipeline; raises ProgramError."""
-        if self.enqueued:
-            raise ProgramError("An outfeed can only be enqueued once.")
-
     def connect(self, forms: Sequence[tuple[tuple[int, ...], Any]], singular: bool) -> None:
         """Note shape and dtype of each array of an element, and whether it is one array by itself.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
-        self.check_free()
+        if self.enqueued:
+            raise ProgramError("An outfeed can only be enqueued once.")
         self._forms, self._singular = tuple(forms), singular
 
     def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
@@ -116,8 +113,10 @@ class IPUOutfeedQueue:
                 )
             return self._packed(list(self._elements[-1]))
         arrays = [
-            np.stack([element[place] for element in self._elements]) if self._elements else np.empty((0, *shape), dtype)
-            for place, (shape, dtype) in enumerate(self._forms)
+            np.stack([element[position] for element in self._elements])
+            if self._elements
+            else np.empty((0, *shape), dtype)
+            for position, (shape, dtype) in enumerate(self._forms)
         ]
         self._elements.clear()
         return self._packed(arrays)

@@ -7,7 +7,9 @@ from typing import Final
 from ipusim.analysis.fit import Fit, remote_verdict
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.system import System
+from ipusim.ipu.enums import PipelineSchedule
 from ipusim.pipeline.holders import Holder
+from ipusim.schedules import registry
 
 _STAGES: Final = "the model into more computational_stages on more IPUs"
 
@@ -25,8 +27,9 @@ def _remedy(found: Fit, system: System) -> str:
     shape, updating = found.plan.shape, found.too_large[0].op is None
     match found.largest:
         case Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
-            shallower = ", take PipelineSchedule.Interleaved, whose FIFOs are half as deep"
-            shallower = shallower if found.plan.schedule == "grouped" else ""
+            other = registry.find(found.plan.schedule).shallower
+            name = other and PipelineSchedule(other).name
+            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
             return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
         case Holder.STREAMS:
             return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."

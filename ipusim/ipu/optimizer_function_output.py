@@ -70,9 +70,9 @@ class OptimizerFunctionOutput:
                 "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
                 "also used."
             )
-        for place, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
+        for which, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
             if given:
-                raise UnsupportedProgramError(f"{_NAME}.compute_gradients_{place}: expected none, got {given!r}")
+                raise UnsupportedProgramError(f"{_NAME}.compute_gradients_{which}: expected none, got {given!r}")
         self.opt = opt
         self.loss = loss
         self.apply_gradients_args: tuple[Any, ...] = apply_gradients_args or ()

@@ -17,7 +17,7 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning import optimizers as core
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import State, Updated
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 __all__ = [
     "CrossReplicaOptimizer",
@@ -213,7 +213,7 @@ class CrossReplicaOptimizer(_Wrapper):
     """
 
     def __init__(self, opt: Optimizer, name: str = "CrossReplicaOptimizer") -> None:
-        """Wrap ``opt``."""
+        """Wrap ``opt``; raises ProgramTypeError for what is no optimizer."""
         super().__init__(opt, name)
 
     @property
@@ -237,7 +237,10 @@ class MapGradientOptimizer(_Wrapper):
         gradient_mapping_function: GradientFunction,
         name: str = "MapGradientOptimizer",
     ) -> None:
-        """Wrap an optimizer; the function takes a gradient and the variable's value, and returns a gradient."""
+        """Wrap an optimizer; the function takes a gradient and the variable's value, and returns a gradient.
+
+        Raises ProgramTypeError for what is no optimizer, or no function.
+        """
         super().__init__(wrapped_optimizer, name, "wrapped_optimizer")
         if not callable(gradient_mapping_function):
             checks.wrong_type("gradient_mapping_function", "a function", gradient_mapping_function)
@@ -278,7 +281,7 @@ class MappedByFunctions(GradientMap):
         """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
         count = len(self.functions())
         return Work(
-            flops=parameter_count * count,
+            vector=VectorWork(parameter_count * count),
             sram_bytes=3 * parameter_count * itemsize,
             itemsize=itemsize,
             supersteps=count,

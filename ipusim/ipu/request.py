@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from ipusim.errors import ProgramError
@@ -11,6 +10,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.memory import check_memory
+from ipusim.ipu.stage_options import poplar_options
 from ipusim.ipu.traced import Traced
 from ipusim.model.stages.stage_options import StageOptions
 from ipusim.pipeline.program import PlanShape
@@ -19,11 +19,12 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, RequestError, dotted
+from ipusim.runs.request.graphcore_options import arguments, attributes
 from ipusim.runs.request.request import Request, validate
 from ipusim.schedules.registry import find
 
 
-def job_of(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None) -> Job:
+def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None) -> Job:
     """Lay the pipeline out.
 
     Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for a device that there is not,
@@ -33,7 +34,7 @@ def job_of(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig |
     chosen = IPUConfig() if config is None else config
     chosen.check()
     try:
-        return assemble(_request(arguments, traced, feed, chosen, configured=config is not None))
+        return assemble(_request(asked, traced, feed, chosen, configured=config is not None))
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system)
         raise
@@ -42,77 +43,50 @@ def job_of(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig |
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
 
 
-def _request(arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:
-    schedule = find(arguments.schedule.value)
-    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
-        shape = PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
-        check_count(0, len(schedule.offsets(shape)))
-    device = config.device(arguments.mapping, schedule.pipelined, configured=configured)
-    general = config.general_options()
-    tiles = config.io_tiles
-    system = {
-        **device,
-        "selection_order": config.selection_order.value,
-        "enable_remote_buffers": config.device_connection.enable_remote_buffers,
-        "io_tiles": {
-            "num_io_tiles": tiles.num_io_tiles,
-            "place_ops_on_io_tiles": tiles.place_ops_on_io_tiles,
-            "available_memory_proportion": float(tiles.available_memory_proportion),
-        },
-        "matmuls": {"poplar_options": _share(general.matmul)},
-        "convolutions": {"poplar_options": _share(general.convolution)},
-        "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
-    }
-    functions = TracedFunctions(arguments, traced, feed)
-    options: dict[str, Any] = {"system": system, "pipeline": _pipeline(arguments, config, functions.parts)}
-    if arguments.infeed is not None:
-        options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
-    return Request(validate(options), name=arguments.name, functions=functions)
+def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:
+    schedule = find(asked.schedule.value)
+    if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+        shape = PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
+        check_count(0, schedule.multiple(shape))
+    device = config.device(asked.mapping, schedule.pipelined, configured=configured)
+    functions = TracedFunctions(asked, traced, feed)
+    options: dict[str, Any] = config.options()
+    options["system"] |= device
+    options["pipeline"] |= _pipeline(asked, functions.parts)
+    if asked.infeed is not None:
+        options["infeed"] = {"prefetch_depth": asked.infeed.prefetch_depth}
+    return Request(validate(options), name=asked.name, functions=functions)
 
 
-def _pipeline(arguments: Arguments, config: IPUConfig, parts: tuple[int, ...]) -> dict[str, Any]:
+def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
     """Return the pipeline's options by their own names, which are Graphcore's."""
-    ipus = iter(arguments.mapping)
-    places = [[next(ipus) for _ in range(size)] for size in parts]
-    same = (
-        "batch_serialization_iterations",
-        "repeat_count",
-        "offload_weight_update_variables",
-        "offload_gradient_accumulation_buffers",
-        "offload_activations",
-        "offload_weights",
-        "replicated_weight_sharding",
-        "replicated_optimizer_state_sharding",
-    )
+    ipus = iter(asked.mapping)
+    devices = [[next(ipus) for _ in range(size)] for size in parts]
     return {
-        **{name: getattr(arguments, name) for name in same},
-        "schedule": arguments.schedule.value,
-        "device_mapping": [each if len(each) > 1 else each[0] for each in places],
-        "gradient_accumulation_count": arguments.count,
-        "allow_recompute": config.allow_recompute,
-        "recomputation_mode": arguments.recomputation_mode.value,
-        "reduction_method": arguments.reduction_method.reduction,
-        FORWARD_OPTIONS: [_options(each.simulated(FORWARD_OPTIONS)) for each in arguments.forward_options],
-        BACKWARD_OPTIONS: [_options(each.simulated(BACKWARD_OPTIONS)) for each in arguments.backward_options],
-        UPDATE_OPTIONS: _options(arguments.update_options.simulated(UPDATE_OPTIONS)),
+        **asked.options,
+        "schedule": asked.schedule.value,
+        "device_mapping": [each if len(each) > 1 else each[0] for each in devices],
+        "gradient_accumulation_count": asked.count,
+        "recomputation_mode": asked.recomputation_mode.value,
+        "reduction_method": asked.reduction_method.reduction,
+        FORWARD_OPTIONS: [_options(each.simulated(FORWARD_OPTIONS)) for each in asked.forward_options],
+        BACKWARD_OPTIONS: [_options(each.simulated(BACKWARD_OPTIONS)) for each in asked.backward_options],
+        UPDATE_OPTIONS: _options(asked.update_options.simulated(UPDATE_OPTIONS)),
     }
 
 
 def _options(options: StageOptions) -> dict[str, Any]:
-    return {"matmul_options": _share(options.matmul), "convolution_options": _share(options.convolution)}
-
-
-def _share(proportion: Fraction | None) -> dict[str, Any]:
-    return {"availableMemoryProportion": None if proportion is None else float(proportion)}
+    return {
+        "matmul_options": poplar_options(options.matmul),
+        "convolution_options": poplar_options(options.convolution),
+    }
 
 
 def _argument(path: KeyPath) -> str:
-    """Return an option by the name that it has in Graphcore's API."""
-    match path:
-        case ("pipeline", *rest):
-            return dotted(tuple(rest))
-        case ("system", *rest):
-            return dotted(("IPUConfig", *rest))
-        case ("infeed" | "outfeed" as queue, *rest):
-            return dotted((f"{queue}_queue", *rest))
-    return dotted(path)
+    """Return an option by the name that it has in Graphcore's API, or would have there."""
+    for prefix, rows in (("", arguments()), ("IPUConfig.", attributes())):
+        for row in rows:
+            if path[: len(row.path)] == row.path:
+                return prefix + dotted((row.name, *path[len(row.path) :]))
+    section, *rest = path
+    return dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))

@@ -64,6 +64,11 @@ def proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     return found
 
 
+def poplar_options(share: Fraction | None) -> dict[str, float | None]:
+    """Return the options of operations with an availableMemoryProportion of ``share``, as a scenario has them."""
+    return {_PROPORTION: None if share is None else float(share)}
+
+
 def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:
     """Return the options of all stages, the argument ``name``.
 

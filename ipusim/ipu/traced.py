@@ -23,14 +23,14 @@ class TracedStage:
 
     Attributes:
         stage: what runs.
-        place: its place in the pipeline, which concurrent stages share.
+        position: where it stands in the pipeline, which concurrent stages share.
         inputs, outputs: of the first micro-batch, the loss left out.
         owned: the variables that no earlier stage has.
         taught: whether each output depends on a variable; empty for the last stage, and in inference.
     """
 
     stage: FunctionStage
-    place: int
+    position: int
     inputs: Arrays
     outputs: Arrays
     owned: tuple[str, ...]
@@ -91,23 +91,23 @@ def trace(arguments: Arguments) -> Traced:
     users: dict[str, int] = {}
     finish: _Finish | None = None
     learned: tuple[bool, ...] = (False,) * len(arrays)
-    for place, functions in enumerate(arguments.stages):
+    for position, functions in enumerate(arguments.stages):
         inputs, arrays = arrays, ()
         before, learned = learned, ()
         for part, given in enumerate(functions):
-            name = f"{arguments.name}_stage_{place}" + (f"_{part}" if len(functions) > 1 else "")
-            keywords = arguments.infeed.keywords if place == 0 and arguments.infeed is not None else ()
+            name = f"{arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
+            keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
             function = _with_keywords(given, keywords)
-            if place == last and arguments.optimizer_function is not None:
+            if position == last and arguments.optimizer_function is not None:
                 function = finish = _Finish(function, arguments)
             tried = try_stage(name, function, inputs)
             stage = FunctionStage(name, function, tried.variables, before, finish is not None)
             outputs = tried.outputs[1:] if finish else tried.outputs
-            owned = _check_users(arguments, found, users, stage, place)
+            owned = _check_users(arguments, found, users, stage, position)
             taught: tuple[bool, ...] = ()
-            if place < last and arguments.optimizer_function is not None:
+            if position < last and arguments.optimizer_function is not None:
                 taught = stage.teaches(inputs)
-            found.append(TracedStage(stage, place, inputs, outputs, owned, taught))
+            found.append(TracedStage(stage, position, inputs, outputs, owned, taught))
             arrays += outputs
             learned += taught
     if finish is None:
@@ -167,7 +167,7 @@ class _Finish:
             return
         if mask is not None:
             check_outfeed_mask(mask, len(outputs))
-        kept = [output for place, output in enumerate(outputs) if mask is None or not mask[place]]
+        kept = [output for position, output in enumerate(outputs) if mask is None or not mask[position]]
         _check_has_queue(self._arguments, tuple(map(np.asarray, kept)))
 
 
@@ -193,7 +193,7 @@ def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
 
 
 def _check_users(
-    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, place: int
+    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, position: int
 ) -> tuple[str, ...]:
     """Note the first user of each variable, and return those first used here.
 
@@ -207,8 +207,8 @@ def _check_users(
         check_same(name, earlier[first].stage.variables[name], initial)
         if arguments.mapping[first] != arguments.mapping[number]:
             raise UnsupportedProgramError(
-                f"The PipelineStage with ID {place} is trying to use an input ({name}) which is already used by the "
-                f"PipelineStage with ID {earlier[first].place}. This violates the dataflow constraints because an "
+                f"The PipelineStage with ID {position} is trying to use an input ({name}) which is already used by the "
+                f"PipelineStage with ID {earlier[first].position}. This violates the dataflow constraints because an "
                 "input can only be used by pipeline stages on the same IPU.\nIf the model requires for multiple "
                 "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the "
                 "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."

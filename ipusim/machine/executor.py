@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ipusim.pipeline.plan import Edge
+from ipusim.pipeline.order import Edge
 
 
 class Executor(Protocol):
@@ -22,10 +22,17 @@ class Executor(Protocol):
         """Take the next element of the infeed onto ``ipu`` as ``micro_batch``."""
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass; raises MissingTensorError if ``ipu`` does not hold what it needs."""
+        """Run one pass, of a kind of Pass; raises MissingTensorError if ``ipu`` does not hold what it needs.
+
+        A backward pass runs whole, or in its halves: INPUT_GRADIENT makes what goes back to the stage
+        before, WEIGHT_GRADIENT adds to the accumulators, at any time later within the execution.
+        """
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every tensor made since the last copy along these edges, within an IPU or across."""
+
+    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
+        """Move what ``ipu`` has made in a step of a micro-batch's life to where the next step runs."""
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the results of ``micro_batch`` to the host."""
@@ -50,6 +57,9 @@ class NullExecutor:
         """Do nothing."""
 
     def copy(self, edges: Sequence[Edge]) -> None:
+        """Do nothing."""
+
+    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
         """Do nothing."""
 
     def outfeed(self, micro_batch: int) -> None:

@@ -25,13 +25,15 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         * (sum(map(bool, costs.pass_streams.get((kind, stage), ()))) + _OF_GATHER * (stage in costs.weight_gathers))
         for (kind, stage), times in passes.items()
     )
-    per_meeting = replicas * ipus // len(costs.copies.meetings)
-    meetings = sum(  # a wait of each IPU, the sync, the exchange, and the links
+    per_meeting = replicas * ipus // max(len(costs.copies.meetings), 1)
+    meetings = sum(  # in lock-step a wait of each IPU, the sync, the exchange, and the links
         times * (per_meeting + 2 + len(copies[index].links))
         for copies in costs.copies.meetings
         for index, times in Counter(costs.copies.copy_of).items()
         if copies[index].lead_cycles or copies[index].links or system.free
     )
+    # In point-to-point the send, the wait for it, and the links.
+    meetings += sum(2 + len(send.links) for send in costs.sends.values()) * plan.shape.micro_batches
     feeds = _OF_ELEMENT * plan.shape.micro_batches * (bool(costs.host.infeed) + bool(costs.host.outfeed))
     update = 0
     if plan.shape.training:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import simpy
 
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import Gather
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
-Process = Generator[simpy.Event, Any, None]
 
-
-class Gathering:
+class Gathering(Meeting):
     """One place of the pipeline in all replicas: where its IPUs meet for an all-gather."""
+
+    what = "the all-gather"
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         recorder: Recorder,
         *,
         ipus: Sequence[int],
@@ -32,62 +33,39 @@ class Gathering:
         ``passes`` are the all-gathers by stage, ``update`` the one before weight updates; ``gather``
         does the arithmetic, for a stage or (None) for the update.
         """
-        self._env = env
-        self._record = recorder.record
-        self._ipus = tuple(ipus)
+        super().__init__(clock, recorder, {ipu: replica for replica, ipu in enumerate(ipus)})
         self._passes, self._update = passes, update
         self._gather = gather
-        self._arrived: dict[int, int] = {}
-        self._done = env.event()
+        self._wanted: tuple[int | None, int] = (None, 0)
         sizes = {each.bytes for each in passes.values()} | ({update.bytes} if update else set())
         self._what = {
             (ipu, size): recorder.describe(Description(SpanKind.ALL_GATHER, ipu, bytes=size, replica=replica))
             for replica, ipu in enumerate(ipus)
             for size in sorted(sizes)
         }
-        self._wait = {
-            ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu, replica=replica))
-            for replica, ipu in enumerate(ipus)
-        }
-        self._since: dict[int, int] = {}
 
-    def wanted(self, stage: int | None) -> bool:
-        """Whether anything is put together before a pass of ``stage``, or (None) before a weight update."""
-        return self._update is not None if stage is None else stage in self._passes
-
-    def arrive(self, ipu: int, stage: int | None, step: int, cause: int) -> simpy.Event:
+    def gather(self, ipu: int, stage: int | None, step: int, cause: int) -> simpy.Event:
         """Note that ``ipu`` needs the weights of ``stage``, or (None) those and the state of its weight update.
 
         Returns the event of their being there; its value is a mapping of each IPU to the span behind it.
         """
-        done = self._done
-        self._arrived[ipu] = cause
-        self._since[ipu] = self._now()
-        if len(self._arrived) == len(self._ipus):
-            self._env.process(self._put_together(stage, step))
-        return done
+        self._wanted = stage, step
+        return self.arrive(ipu, cause)
 
-    def missing(self, ipu: int) -> list[int]:
-        """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
-        return [other for other in self._ipus if other not in self._arrived] if ipu in self._arrived else []
-
-    def _now(self) -> int:
-        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
+    def _meet(self, cause: int) -> None:  # noqa: ARG002 - each IPU's own span is behind its part
+        self._clock.process(self._put_together(*self._wanted))
 
     def _put_together(self, stage: int | None, step: int) -> Process:
         """Synchronise, carry out every round, and release the IPUs; a SimPy process."""
         found = self._update if stage is None else self._passes[stage]
         assert found is not None
-        start, causes = self._now(), dict(self._arrived)
-        for ipu, since in self._since.items():
-            if since < start:
-                causes[ipu] = self._record(self._wait[ipu], step, since, start, causes[ipu])
-        self._arrived.clear()
-        self._since.clear()
-        yield self._env.timeout(found.cost.total_cycles)
+        start = self._clock.now
+        causes = {ipu: before for ipu, (_, before) in self._arrived.items()}
+        causes |= self._record_waits(step)
+        yield self._clock.spend(found.cost.total_cycles)
         self._gather(stage)
         spans = {
-            ipu: self._record(self._what[ipu, found.bytes], step, start, self._now(), causes[ipu]) for ipu in self._ipus
+            ipu: self._record(self._what[ipu, found.bytes], step, start, self._clock.now, causes[ipu])
+            for ipu in self._ipus
         }
-        done, self._done = self._done, self._env.event()
-        done.succeed(spans)
+        self._release(spans)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
 
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
-
-Process = Generator[simpy.Event, Any, None]
 
 #: Tracks of the host in a Timeline: the value of ``link`` in HOST spans.
 INFEED_TRACK, OUTFEED_TRACK = 0, 1
@@ -29,7 +29,7 @@ class HostStream:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         recorder: Recorder,
         *,
         track: int,
@@ -42,7 +42,7 @@ class HostStream:
 
         Each replica has streams of its own, which the host works side by side (assumed).
         """
-        self._env = env
+        self._clock = clock
         self._host_cycles = host_cycles
         self._elements = elements
         self._record = recorder.record
@@ -53,7 +53,7 @@ class HostStream:
         self._ipu_waits: simpy.Event | None = None
         self._host_waits: simpy.Event | None = None
         if host_cycles:
-            env.process(self._host())
+            clock.process(self._host())
 
     @property
     def idle_host(self) -> bool:
@@ -64,8 +64,13 @@ class HostStream:
         """Return what the IPU must wait for before it can take a place; None if one is ready."""
         if self._for_ipu or self.idle_host:
             return None
-        self._ipu_waits = self._env.event()
+        self._ipu_waits = self._clock.event()
         return self._ipu_waits
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The places that are ready for the IPU, and those that are ready for the host."""
+        return len(self._for_ipu), len(self._for_host)
 
     @property
     def ipu_is_waiting(self) -> bool:
@@ -89,16 +94,68 @@ class HostStream:
         previous = NONE
         for _ in range(self._elements):
             if not self._for_host:
-                self._host_waits = self._env.event()
+                self._host_waits = self._clock.event()
                 yield self._host_waits
                 cause = self._for_host.popleft()
             else:
                 self._for_host.popleft()
                 cause = previous
-            start: int = self._env.now  # type: ignore[assignment]  # time is an integer here
-            yield self._env.timeout(self._host_cycles)
+            start = self._clock.now
+            yield self._clock.spend(self._host_cycles)
             previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
             self._for_ipu.append(previous)
             if self.ipu_is_waiting:
                 assert self._ipu_waits is not None
                 self._ipu_waits.succeed()
+
+
+class HostPort:
+    """One IPU's end of a host stream."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        stream: HostStream,
+        recorder: Recorder,
+        transfer: Description,
+        micro_batches: Sequence[int],
+        transfer_cycles: int,
+        wait: SpanKind,
+        what: str,
+    ) -> None:
+        """Describe the copies (``transfer``, for each of ``micro_batches``), and in words the waits for the host."""
+        self._clock = clock
+        self._record = recorder.record
+        self._stream = stream
+        self._cycles = transfer_cycles
+        self._what = what
+        self._ipu = transfer.ipu
+        self._transfers = {
+            micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
+        }
+        self._wait = recorder.describe(Description(wait, transfer.ipu, replica=transfer.replica))
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return what ``ipu`` waits for here; None where it does not."""
+        return Wait(self._what) if ipu == self._ipu and self._stream.ipu_is_waiting else None
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The places that are ready for the IPU, and those that are ready for the host."""
+        return self._stream.state
+
+    def transfer(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+        """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
+        start = self._clock.now
+        waiting = self._stream.waiting()
+        if waiting is not None:
+            yield waiting
+            now = self._clock.now
+            self._record(self._wait, step, start, now, cause)
+            cause, start = self._stream.take(), now
+        else:
+            self._stream.take()
+        yield self._clock.spend(self._cycles)
+        cause = self._record(self._transfers[micro_batch], step, start, start + self._cycles, cause)
+        self._stream.give_back(cause)
+        return cause

@@ -2,152 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import simpy
 
+from ipusim.machine.clock import Clock, Process
 from ipusim.machine.executor import Executor
+from ipusim.machine.rendezvous import Meeting, Wait
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
-Process = Generator[simpy.Event, Any, None]
 
+class Interconnect(Meeting):
+    """The meeting point of a pipeline's IPUs after each time-step, with processes of the link directions.
 
-class Interconnect:
-    """The meeting point of a pipeline's IPUs, with one process for each link direction.
-
-    An IPU that has finished its part of a time-step calls :meth:`arrive` and
-    yields the event that it returns; the event's value is the number of the span
-    that released it. When the last has arrived they synchronise, every link
-    direction carries its share of the bytes, and the copy ends when the last
-    link has delivered.
+    When the last IPU has arrived they synchronise, every link direction carries its
+    share of the bytes, and the copy ends when the last link has delivered. An IPU that has
+    nothing to do for several time-steps arrives once for all of them, and sleeps.
+    Link directions that always carry for equally long are one process.
 
     Attributes:
         finished: is told the number of time-steps that are behind, after each.
     """
 
+    what = "the inter-IPU copy"
     finished: Callable[[int], object] | None = None
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
+        recorder: Recorder,
         ipus: Mapping[int, int],
         copies: Sequence[StepCopy],
         copy_of: Sequence[int],
         executors: Sequence[Executor],
-        recorder: Recorder,
-        executions: int,
         replica: int = NONE,
     ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each, and that many executions.
+        """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each.
 
         ``copies`` are the distinct ones of those who meet here, ``copy_of`` says which of them follows
         each time-step. ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
         alone where replicas do not wait for each other.
         """
-        self._env = env
-        self._ipus = tuple(ipus)
+        super().__init__(clock, recorder, ipus)
         self._copies, self._copy_of = tuple(copies), tuple(copy_of)
         self._executors = tuple(executors)
-        self._record = recorder.record
-        self._arrived: dict[int, tuple[int, int]] = {}
-        self._done = env.event()
+        self._recorder = recorder
         self._carrying = 0
         self._copy = self._copies[0]
-        self._execution, self._time_step, self._step = 0, 0, 0
-        self._executions = executions
-        self._wait_of = {
-            ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu, replica=of)) for ipu, of in ipus.items()
-        }
+        self._time_step, self._step = 0, 0
+        #: The IPUs that are here for further time-steps, and for each meeting to come who then goes on.
+        self._asleep: dict[int, None] = {}
+        self._falling_asleep: list[int] = []
+        self._awake_after: dict[int, list[int]] = {}
+        self._events: dict[int, simpy.Event] = {}
+        self._meeting = 0
+        self._released = (0, NONE)
+        self._waits_of: dict[frozenset[int], int] = {}
         self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS, replica=replica))
         self._exchange = [
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        # Link directions that always carry together wake by one event: with one merged copy, all of them.
-        members: dict[tuple[int, ...], list[int]] = {}
-        for link in sorted({share.link for copy in copies for share in copy.links}):
-            among = tuple(index for index, copy in enumerate(copies) if any(share.link == link for share in copy.links))
-            members.setdefault(among, []).append(link)
-        self._wake = [env.event() for _ in members]
-        self._groups_of_copy = [
-            [group for group, among in enumerate(members) if which in among] for which in range(len(copies))
-        ]
-        for group, links in enumerate(members.values()):
-            for link in links:
-                env.process(self._link(group, self._shares(link, recorder)))
+        self._begin_links()
 
-    def _shares(self, link: int, recorder: Recorder) -> dict[int, tuple[int, int]]:
-        """Return what the link carries in each copy: its description for the recorder, and cycles."""
-        return {
-            which: (
-                recorder.describe(Description(SpanKind.LINK, link=link, bytes=share.bytes, replica=NONE)),
-                share.cycles,
+    def _begin_links(self) -> None:
+        """Begin a process for each bundle of link directions: those that carry in the same copies for as long."""
+        bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for link in sorted({share.link for copy in self._copies for share in copy.links}):
+            cycles = tuple(
+                (which, share.cycles)
+                for which, copy in enumerate(self._copies)
+                for share in copy.links
+                if share.link == link
             )
-            for which, copy in enumerate(self._copies)
-            for share in copy.links
-            if share.link == link
-        }
+            bundles.setdefault(cycles, []).append(link)
+        self._wake = [self._clock.event() for _ in bundles]
+        self._links_of = [len(links) for links in bundles.values()]
+        self._bundles_of_copy: list[list[int]] = [[] for _ in self._copies]
+        for number, (pattern, links) in enumerate(bundles.items()):
+            for which, _ in pattern:
+                self._bundles_of_copy[which].append(number)
+            what = {which: self._recorder.group(list(self._described(which, links))) for which, _ in pattern}
+            self._clock.process(self._carry(number, what, dict(pattern)))
 
-    def arrive(self, ipu: int, cause: int) -> simpy.Event:
-        """Note that ``ipu`` has finished, its last span being ``cause``, and return what it must wait for."""
-        done = self._done
-        self._arrived[ipu] = (self._now(), cause)
-        if len(self._arrived) == len(self._ipus):
+    def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
+        """Yield the description of what each of ``links`` carries in a copy."""
+        sizes = {share.link: share.bytes for share in self._copies[which].links}
+        for link in links:
+            yield self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE))
+
+    def arrive(self, ipu: int, cause: int, times: int = 1) -> simpy.Event:
+        """Note that ``ipu`` is here for so many time-steps, its last span being ``cause``; return what it waits for."""
+        self._arrived[ipu] = (self._clock.now, cause)
+        last = self._meeting + times - 1
+        done = self._events.get(last)
+        if done is None:
+            done = self._events[last] = self._clock.event()
+        if times > 1:
+            self._awake_after.setdefault(last, []).append(ipu)
+            self._falling_asleep.append(ipu)
+        if len(self._arrived) + len(self._asleep) == len(self._ipus):
             self._meet(cause)
         return done
 
-    def waits_for(self, ipu: int) -> str:
-        """Return in words what ``ipu`` waits for here, where nothing is left to happen."""
+    def missing(self, ipu: int) -> list[int]:
+        """Return the IPUs that ``ipu`` waits for; none where it has not arrived."""
+        here = self._arrived.keys() | self._asleep.keys()
+        return [other for other in self._ipus if other not in here] if ipu in here else []
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return what ``ipu`` waits for here; None where it does not."""
         if self._carrying:
-            return f"the inter-IPU copy, which {self._carrying} of its links have not delivered"
-        if ipu not in self._arrived:
-            return "an event of its own time-step"
-        late = [other for other in self._ipus if other not in self._arrived]
-        return f"the inter-IPU copy, which waits for IPU {', '.join(map(str, late))}"
+            return Wait(f"{self.what}, which {self._carrying} of its links have not delivered")
+        return super().waits_for(ipu)
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
 
         The meeting is a chain of event callbacks and no process: every step of it
-        would otherwise cost an event more.
+        would otherwise cost an event more. It goes round while all IPUs sleep.
         """
-        self._record_waits()
-        if self._time_step == len(self._copy_of):
-            # The update, or an inference's last outfeed, is done: executions never overlap.
-            self._execution += 1
-            self._step += 1
-            self._time_step = 0
-            if self._execution < self._executions:
-                for executor in self._executors:
-                    executor.begin(self._execution)
-            self._release(cause)
-            return
-        copy = self._copies[self._copy_of[self._time_step]]
-        if copy.lead_cycles:
-            start = self._now()
-            lead = self._env.timeout(copy.lead_cycles)
-            lead.callbacks.append(
-                lambda _: self._transfer(copy, self._record(self._sync, self._step, start, self._now(), cause))
-            )
-        else:
-            self._transfer(copy, cause)
+        while True:
+            self._record_waits(self._step)
+            self._copy = copy = self._copies[self._copy_of[self._time_step]]
+            if copy.lead_cycles:
+                start = self._clock.now
 
-    def _transfer(self, copy: StepCopy, cause: int) -> None:
-        """Wake the link directions that carry ``copy``; without any, the copy is done."""
-        self._copy = copy
+                def transfer(start: int = start, cause: int = cause) -> None:
+                    self._transfer(self._record(self._sync, self._step, start, self._clock.now, cause))
+
+                self._clock.call(copy.lead_cycles, transfer)
+                return
+            if copy.links:
+                self._transfer(cause)
+                return
+            self._finish(cause)
+            if len(self._asleep) != len(self._ipus):
+                return
+
+    def _record_waits(self, step: int) -> dict[int, int]:
+        now = self._clock.now
+        since, cause = self._released
+        if not self._asleep:
+            super()._record_waits(step)
+        elif since < now:
+            if any(arrival == since for arrival, _ in self._arrived.values()):
+                self._arrived |= dict.fromkeys(self._asleep, self._released)
+                super()._record_waits(step)
+            else:
+                self._record(self._all_waits(), step, since, now, cause)
+                for ipu, (arrival, before) in sorted(self._arrived.items()):
+                    if arrival < now:
+                        self._record(self._wait_of[ipu], step, arrival, now, before)
+        self._arrived.clear()
+        if self._falling_asleep:
+            self._asleep |= dict.fromkeys(self._falling_asleep)
+            self._falling_asleep.clear()
+        return {}
+
+    def _all_waits(self) -> int:
+        """Return the group of the waits of all that sleep, as the recorder knows it."""
+        who = frozenset(self._asleep)
+        found = self._waits_of.get(who)
+        if found is None:
+            found = self._waits_of[who] = self._recorder.group([self._wait_of[ipu] for ipu in self._ipus if ipu in who])
+        return found
+
+    def _transfer(self, cause: int) -> None:
+        """Wake the link directions that carry the copy; without any, the copy is done."""
+        copy = self._copy
         if not copy.links:
             self._finish(cause)
+            self._go_on(cause)
             return
         which = self._copy_of[self._time_step]
-        start = self._now()
+        start = self._clock.now
+        bundles = self._bundles_of_copy[which]
         self._carrying = len(copy.links)
-        for group in self._groups_of_copy[which]:
-            woken, self._wake[group] = self._wake[group], self._env.event()
+        for bundle in bundles:
+            woken, self._wake[bundle] = self._wake[bundle], self._clock.event()
             woken.succeed((which, start, cause))
+
+    def _go_on(self, cause: int) -> None:
+        """Begin the next meeting where all IPUs sleep through the next time-step."""
+        if len(self._asleep) == len(self._ipus):
+            self._meet(cause)
 
     def _finish(self, cause: int) -> None:
         """End a time-step: the tensors are where they go, and the IPUs go on."""
@@ -155,34 +197,32 @@ class Interconnect:
             executor.copy(self._copy.edges)
         self._time_step += 1
         self._step += 1
-        self._release(cause)
+        if self._time_step == len(self._copy_of):
+            self._time_step = 0
+            self._step += 1  # the weight update counts as one
+        for ipu in self._awake_after.pop(self._meeting, ()):
+            self._asleep.pop(ipu, None)
+        done = self._events.pop(self._meeting, None)
+        self._meeting += 1
+        self._released = (self._clock.now, cause)
+        if done is not None:
+            done.succeed(cause)
         if self.finished is not None:
             self.finished(self._step)
 
-    def _now(self) -> int:
-        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
-
-    def _record_waits(self) -> None:
-        now, step = self._now(), self._step
-        for ipu in self._ipus:
-            arrival, cause = self._arrived[ipu]
-            if arrival < now:
-                self._record(self._wait_of[ipu], step, arrival, now, cause)
-        self._arrived.clear()
-
-    def _release(self, cause: int) -> None:
-        done, self._done = self._done, self._env.event()
-        done.succeed(cause)
-
-    def _link(self, group: int, shares: dict[int, tuple[int, int]]) -> Process:
-        """Carry one link direction's share of each merged copy that uses it; a SimPy process."""
-        wake, timeout, record = self._wake, self._env.timeout, self._record
+    def _carry(self, bundle: int, what: Mapping[int, int], cycles: Mapping[int, int]) -> Process:
+        """Carry a bundle's share of each merged copy that uses it; a SimPy process."""
+        wake, spend, record = self._wake, self._clock.spend, self._record
+        woken = wake[bundle]
         while True:
-            which, start, cause = yield wake[group]
-            what, cycles = shares[which]
-            yield timeout(cycles)
-            record(what, self._step, start, start + cycles, cause)
-            self._carrying -= 1
+            which, start, cause = yield woken
+            woken = wake[bundle]  # now, as the end of this copy may be the beginning of the next
+            end = start + cycles[which]
+            yield spend(cycles[which])
+            record(what[which], self._step, start, end, cause)
+            self._carrying -= self._links_of[bundle]
             if not self._carrying:
                 # The copy ends when the last link has delivered.
-                self._finish(record(self._exchange[which], self._step, start, start + cycles, cause))
+                last = record(self._exchange[which], self._step, start, end, cause)
+                self._finish(last)
+                self._go_on(last)

@@ -1,328 +1,270 @@
-"""One IPU: it takes its infeed, runs its operations in order, meets the others, and hands out its results."""
+"""One IPU: a process that carries out a list of instructions, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
 import simpy
 
+from ipusim.lowering.streams import Stream
+from ipusim.machine.agenda import Agenda
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor
 from ipusim.machine.gathering import Gathering
-from ipusim.machine.host import HostStream
+from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemotePort
-from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import OutfeedElements
-from ipusim.pricing.costs import Costs, Stream
+from ipusim.machine.rendezvous import ExecutionEnd, Rendezvous, Wait
+from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import NONE
 
-Process = Generator[simpy.Event, Any, None]
+#: What belongs to the end of an execution where it is no stage's.
+_ENDING: Final = frozenset(
+    map(int, (Code.OUTFEED_TOTAL, Code.LOAD, Code.STORE, Code.GATHER, Code.ALL_REDUCE, Code.UPDATE))
+)
+Spans = Generator[simpy.Event, Any, int]
 
 
-@dataclass(frozen=True)
-class Agenda:
-    """What one IPU does in one execution, as columns: building an object for each operation would cost as much as it.
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What an IPU meets; None for what there is not.
 
     Attributes:
-        tasks: number of operations in each emitted time-step.
-        what, cycles, kind, stage, micro_batch: of each operation, in order: the
-            recorder's description, its duration, and what it is.
-        infeed, outfeed: micro-batches taken before and handed out after a time-step.
-        outfeed_period: results are handed out in every execution whose number this divides, counted from 1.
-        overlapped_io: whether they are taken and handed out during the time-step instead.
-        accumulated: whether results are summed up instead of handed out, and the sum at the end of an execution.
+        interconnect: where IPUs meet after time-steps.
+        delivery: what is sent, where they do not.
+        end: where they meet at the end of an execution.
+        executor: the arithmetic of its replica.
+        infeed, outfeed: its ends of the host's streams.
+        reduction: where replicas sum up their gradients.
+        remote: its end of the Streaming Memory.
+        gathering: where replicas put its variables together.
+        let_go: lets go of what of them is no part of its own; see Replicas.
     """
 
-    tasks: list[int]
-    what: list[int]
-    cycles: list[int]
-    kind: list[int]
-    stage: list[int]
-    micro_batch: list[int]
-    infeed: dict[int, int]
-    outfeed: dict[int, int]
-    outfeed_period: int
-    overlapped_io: bool
-    accumulated: bool
+    interconnect: Interconnect | None
+    delivery: Delivery | None
+    end: ExecutionEnd
+    executor: Executor
+    infeed: HostPort | None
+    outfeed: HostPort | None
+    reduction: Reduction | None
+    remote: RemotePort | None
+    gathering: Gathering | None
+    let_go: Callable[[int, int, int | None], object]
 
-
-class HostPort:
-    """One IPU's end of a host stream."""
-
-    def __init__(
-        self,
-        stream: HostStream,
-        recorder: Recorder,
-        transfer: Description,
-        micro_batches: Sequence[int],
-        transfer_cycles: int,
-        wait: SpanKind = SpanKind.HOST_WAIT,
-    ) -> None:
-        """Describe the copies (``transfer``, for each of ``micro_batches``) and the waits for the host."""
-        self.stream = stream
-        self.transfer_cycles = transfer_cycles
-        self.transfer = {
-            micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
-        }
-        self.wait = recorder.describe(Description(wait, transfer.ipu, replica=transfer.replica))
-
-
-def agendas(
-    plan: Plan, costs: Costs, recorder: Recorder, sent: OutfeedElements, replica: int = 0, first_ipu: int = 0
-) -> dict[int, Agenda]:
-    """Return what each IPU that holds a stage does, by its number within the replica.
-
-    The replica's IPUs begin at ``first_ipu`` of the device. Results go to the outfeed
-    right after the copy that follows the last stage's forward; with overlapped I/O during
-    the next time-step, and an element of the infeed comes during the one before its pass.
-    """
-    size = len(plan.table)
-    none, zero = np.full(size, NONE), np.zeros(size)
-    rows = [plan.kind, plan.ipu + first_ipu, plan.stage, plan.micro_batch, none, zero, np.full(size, replica)]
-    what = np.arange(size) + recorder.describe_rows(np.stack(rows, axis=1).astype(np.int64))
-    price = np.array(
-        [[costs.passes.get((kind, stage), 0) for stage in range(plan.shape.stages)] for kind in Pass],
-        dtype=np.int64,
-    )
-    cycles = price[plan.kind, plan.stage]
-    forward = plan.kind == Pass.FORWARD
-    fed = forward & (plan.stage == 0)
-    handed_out = forward & (plan.stage == plan.shape.stages - 1) & np.isin(plan.micro_batch, sent.micro_batches)
-    agenda = {}
-    by_ipu = np.argsort(plan.ipu, kind="stable")
-    for own in np.split(by_ipu, np.flatnonzero(np.diff(plan.ipu[by_ipu])) + 1):
-        at = plan.time_step[own]
-        ahead = int(plan.shape.overlapped_io)
-        infeed, outfeed = (
-            dict(zip((at + shift)[chosen[own]].tolist(), plan.micro_batch[own][chosen[own]].tolist(), strict=True))
-            for chosen, shift in ((fed, -ahead), (handed_out, ahead))
-        )
-        agenda[int(plan.ipu[own[0]])] = Agenda(
-            tasks=np.bincount(at, minlength=plan.emitted).tolist(),
-            what=what[own].tolist(),
-            cycles=cycles[own].tolist(),
-            kind=plan.kind[own].tolist(),
-            stage=plan.stage[own].tolist(),
-            micro_batch=plan.micro_batch[own].tolist(),
-            infeed=infeed,
-            outfeed=outfeed,
-            outfeed_period=sent.period,
-            overlapped_io=plan.shape.overlapped_io,
-            accumulated=sent.accumulated and bool(outfeed),
-        )
-    return agenda
+    @property
+    def rendezvous(self) -> tuple[Rendezvous, ...]:
+        """Where it may wait, in the order in which it is asked."""
+        all_of = self.reduction, self.gathering, self.remote, self.infeed, self.outfeed, self.interconnect
+        return tuple(each for each in (*all_of, self.delivery, self.end) if each is not None)
 
 
 class Ipu:
-    """The process of one IPU, and where it stands."""
+    """The process of one IPU, and where it stands.
+
+    Attributes:
+        number: logical IPU of the device.
+        place: IPU of its replica.
+    """
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         recorder: Recorder,
         *,
         number: int,
         place: int,
         replica: int,
         agenda: Agenda,
-        interconnect: Interconnect,
-        executor: Executor,
-        infeed: HostPort | None,
-        outfeed: HostPort | None,
-        reduction: Reduction | None,
-        remote: RemotePort | None,
-        gathering: Gathering | None = None,
-        let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None,  # noqa: ARG005
+        around: Around,
+        time_steps: int,
+        update_cycles: int | None,
     ) -> None:
-        """Prepare logical IPU ``number``, which is IPU ``place`` of its replica, to run ``agenda`` in every execution.
+        """Prepare to carry out ``agenda`` in every execution, which has that many ``time_steps`` and a weight update.
 
-        ``reduction`` comes before each weight update, where there are several replicas; ``remote`` is
-        there where anything of this IPU lies in Streaming Memory, ``gathering`` where replicas store
-        parts of its variables, which it lets go of by ``let_go`` (see Replicas).
+        ``update_cycles`` is the time of the weight update, None in inference.
         """
         self.number = number
         self.place = place
-        self._reduction = reduction
-        self._remote = remote
-        self._gathering = gathering
-        self._let_go = let_go
         self._replica = replica
-        self._env = env
+        self._clock = clock
         self._agenda = agenda
-        self._interconnect = interconnect
-        self._executor = executor
+        self._around = around
+        self._steps = time_steps + 1
+        self._update_cycles = update_cycles
         self._record = recorder.record
-        self._infeed = infeed
-        self._outfeed = outfeed
+        self._beside: simpy.Process | None = None
+        self._execution = 0
         self._wait = recorder.describe(Description(SpanKind.SYNC_WAIT, number, replica=replica))
-        self._update = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
+        self._receive_wait = recorder.describe(Description(SpanKind.RECEIVE_WAIT, number, replica=replica))
+        self._update_span = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
+        # Where results leave behind a meeting, they belong to the time-step before it.
+        self._behind = 0 if around.interconnect is None else 1
 
-    def run(self, executions: int, update_cycles: int | None) -> Process:
-        """Run every time-step of every execution; a SimPy process.
-
-        ``update_cycles`` is the time of this IPU's weight update, None in inference.
-        """
-        # Names bound once: this loop runs for every operation of every simulated IPU.
-        env, number, place, record, agenda = self._env, self.number, self.place, self._record, self._agenda
-        timeout, run, arrive = env.timeout, self._executor.run, self._interconnect.arrive
-        infeed, outfeed = ({}, {}) if agenda.overlapped_io else (agenda.infeed, agenda.outfeed)
-        step, cause = 0, NONE
+    def run(self, executions: int) -> Process:
+        """Carry out every instruction of every execution; a SimPy process."""
+        # Names bound once: this loop runs for every instruction of every simulated IPU.
+        clock, number, place, record, agenda = self._clock, self.number, self.place, self._record, self._agenda
+        spend, run, receive_wait = clock.spend, self._around.executor.run, self._receive_wait
+        arrive = None if self._around.interconnect is None else self._around.interconnect.arrive
+        delivery, steps = self._around.delivery, self._steps
+        do, do_now = self._do(), self._do_now()
+        meet, receive, end = map(int, (Code.MEET, Code.RECEIVE, Code.END))
+        sends = blocking_send, _ = int(Code.BLOCKING_SEND), int(Code.SEND)
+        cause = NONE
         for execution in range(executions):
-            ops = zip(agenda.what, agenda.cycles, agenda.kind, agenda.stage, agenda.micro_batch, strict=True)
-            for time_step, tasks in enumerate(agenda.tasks):
-                beside = self._io_tiles(execution, time_step, step, cause) if agenda.overlapped_io else None
-                if time_step in infeed:
-                    cause = yield from self._take_infeed(infeed[time_step], step, cause)
-                if tasks and self._remote is not None:
-                    cause = yield from self._run_streamed(list(islice(ops, tasks)), step, cause)
-                elif tasks:
-                    now = self._now()
-                    for what, cycles, kind, stage, micro_batch in islice(ops, tasks):
-                        run(place, kind, stage, micro_batch)
-                        yield timeout(cycles)
-                        cause = record(what, step, now, now + cycles, cause)
-                        now += cycles
-                if beside is not None:
-                    cause = yield from self._join(beside, step, cause)
-                cause = yield arrive(number, cause)
-                if time_step in outfeed and (execution + 1) % agenda.outfeed_period == 0:
-                    cause = yield from self._give_outfeed(outfeed[time_step], step, cause)
-                step += 1
-            cause = yield from self._end(update_cycles, step, cause)
-            cause = yield arrive(number, cause)
-            # Not before all are there: an optimizer may update all variables at once, when the last IPU comes.
-            if update_cycles is not None and self._gathering is not None and self._gathering.wanted(None):
-                self._let_go(self._replica, place, None)
-            step += 1
+            self._execution = execution
+            step = execution * steps
+            last = step + steps - 1
+            for what, cycles, code, stage, micro_batch, other in agenda.rows():
+                if code < PASSES:
+                    now = clock.now
+                    run(place, code, stage, micro_batch)
+                    yield spend(cycles)
+                    cause = record(what, step, now, now + cycles, cause)
+                elif code == meet:
+                    assert arrive is not None
+                    cause = yield arrive(number, cause, other)
+                    step += other
+                elif code == receive:
+                    assert delivery is not None
+                    key = other, stage, micro_batch
+                    if not delivery.take(key):
+                        now = clock.now
+                        before, cause = cause, (yield delivery.expect(key))
+                        if clock.now > now:
+                            record(receive_wait, step, now, clock.now, before)
+                elif code in sends:
+                    assert delivery is not None
+                    way = delivery.send((stage, other, micro_batch), what, step, cause)
+                    if code == blocking_send and way is not None:
+                        cause = yield way
+                elif code == end:
+                    cause = yield self._around.end.arrive(number, cause)
+                elif code in do_now:
+                    cause = do_now[code](stage, micro_batch, other, step, cause)
+                else:
+                    at = last if stage == NONE and code in _ENDING else step
+                    cause = yield from do[code](stage, micro_batch, other, at, cause)
 
-    def waits_for(self) -> str:
-        """Return in words what this IPU waits for, where nothing is left to happen."""
-        for what, meeting in (("the sum over replicas", self._reduction), ("the all-gather", self._gathering)):
-            if meeting is not None and (late := meeting.missing(self.number)):
-                return f"{what}, which waits for IPU {', '.join(map(str, late))}"
-        if self._remote is not None and self._remote.under_way:
-            return self._remote.under_way
-        for what, port in (
-            ("the next element of the infeed", self._infeed),
-            ("room in the outfeed's buffer", self._outfeed),
-        ):
-            if port is not None and port.stream.ipu_is_waiting:
-                return what
-        return self._interconnect.waits_for(self.number)
+    def waits_for(self) -> Wait:
+        """Return what this IPU waits for, where nothing is left to happen."""
+        found = (each.waits_for(self.number) for each in self._around.rendezvous)
+        return next((wait for wait in found if wait is not None), Wait("an event of its own"))
 
-    def _end(self, update_cycles: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        """End an execution: update the weights, and hand out what was accumulated; returns the last span."""
-        if update_cycles is None:  # without a weight update the sum goes out in the last time-step
-            return (yield from self._give_total(step - 1, cause)) if self._agenda.accumulated else cause
-        if self._reduction is not None:
-            cause = yield self._reduction.arrive(self.number, cause)
-        if self._remote is not None:
-            cause = yield from self._remote.load(self._remote.update, step, cause)
-            cause = yield from self._put_together(None, step, cause)
-        now = self._now()
-        self._executor.update(self.place)
-        yield self._env.timeout(update_cycles)
-        cause = self._record(self._update, step, now, now + update_cycles, cause)
-        if self._remote is not None:
-            cause = yield from self._remote.store(self._remote.update, step, cause)
-        return (yield from self._give_total(step, cause)) if self._agenda.accumulated else cause
+    def _do_now(self) -> dict[int, Callable[..., int]]:
+        """Return what carries out each code that takes no time, with the arguments of the others."""
+        return {
+            Code.ADD_RESULTS: self._add_results,
+            Code.BEGIN_IO: self._begin_io,
+            Code.LET_GO: self._let_go,
+        }
 
-    def _io_tiles(self, execution: int, time_step: int, step: int, cause: int) -> simpy.Process | None:
-        """Begin the host copies that this IPU's I/O tiles make during a time-step; None without any."""
-        taken = self._agenda.infeed.get(time_step)
-        given = self._agenda.outfeed.get(time_step)
-        if (execution + 1) % self._agenda.outfeed_period:
-            given = None
-        if taken is None and given is None:
-            return None
-        return self._env.process(self._copy_beside(given, taken, step, cause))
+    def _do(self) -> dict[int, Callable[..., Spans]]:
+        """Return what carries out each other code: (stage, micro-batch, number, step, cause) to the last span."""
+        return {
+            Code.INFEED: self._take_infeed,
+            Code.OUTFEED: self._give_outfeed,
+            Code.OUTFEED_TOTAL: self._give_total,
+            Code.END_IO: self._end_io,
+            Code.LOAD: self._load,
+            Code.STORE: self._store,
+            Code.GATHER: self._gather,
+            Code.ALL_REDUCE: self._all_reduce,
+            Code.UPDATE: self._update,
+        }
 
-    def _copy_beside(
-        self, given: int | None, taken: int | None, step: int, cause: int
-    ) -> Generator[simpy.Event, Any, int]:
-        """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
-        if given is not None:
-            cause = yield from self._give_outfeed(given, step, cause)
-        if taken is not None:
-            cause = yield from self._take_infeed(taken, step, cause)
+    def _take_infeed(self, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        if self._around.infeed is not None:
+            cause = yield from self._around.infeed.transfer(micro_batch, step, cause)
+        self._around.executor.infeed(self.place, micro_batch)
         return cause
 
-    def _join(self, beside: simpy.Process, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        """Wait for the I/O tiles if they are behind, and return what this IPU's time-step ended with."""
-        start = self._now()
-        last: int = yield beside
-        if self._now() == start:
+    def _give_outfeed(self, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
+        if (self._execution + 1) % period:
             return cause
-        self._record(self._wait, step, start, self._now(), cause)
+        self._around.executor.outfeed(micro_batch)
+        if self._around.outfeed is not None:
+            cause = yield from self._around.outfeed.transfer(micro_batch, step - self._behind, cause)
+        return cause
+
+    def _add_results(self, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._around.executor.outfeed(micro_batch)
+        return cause
+
+    def _give_total(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        self._around.executor.outfeed_total()
+        if self._around.outfeed is not None:
+            # Without a weight update the sum goes out in the last time-step.
+            step -= self._update_cycles is None
+            cause = yield from self._around.outfeed.transfer(NONE, step, cause)
+        return cause
+
+    def _begin_io(self, period: int, taken: int, given: int, step: int, cause: int) -> int:
+        """Begin the host copies that this IPU's I/O tiles make during a time-step."""
+        if (self._execution + 1) % period:
+            given = NONE
+        if (taken, given) != (NONE, NONE):
+            self._beside = self._clock.process(self._copy_beside(given, taken, step, cause))
+        return cause
+
+    def _copy_beside(self, given: int, taken: int, step: int, cause: int) -> Spans:
+        """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
+        if given != NONE:
+            cause = yield from self._give_outfeed(NONE, given, 1, step + self._behind, cause)
+        if taken != NONE:
+            cause = yield from self._take_infeed(NONE, taken, NONE, step, cause)
+        return cause
+
+    def _end_io(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        """Wait for the I/O tiles if they are behind, and return what this IPU's time-step ended with."""
+        if self._beside is None:
+            return cause
+        start = self._clock.now
+        last: int = yield self._beside
+        self._beside = None
+        if self._clock.now == start:
+            return cause
+        self._record(self._wait, step, start, self._clock.now, cause)
         return last
 
-    def _run_streamed(
-        self, ops: Sequence[tuple[int, int, int, int, int]], step: int, cause: int
-    ) -> Generator[simpy.Event, Any, int]:
-        """Run the operations of a time-step, each between what it loads and what it stores."""
-        assert self._remote is not None
-        for what, cycles, kind, stage, micro_batch in ops:
-            stream = self._remote.passes.get((kind, stage), Stream())
-            cause = yield from self._remote.load(stream, step, cause)
-            cause = yield from self._put_together(stage, step, cause)
-            now = self._now()
-            self._executor.run(self.place, kind, stage, micro_batch)
-            if self._gathering is not None and self._gathering.wanted(stage):
-                self._let_go(self._replica, self.place, stage)
-            yield self._env.timeout(cycles)
-            cause = self._record(what, step, now, now + cycles, cause)
-            cause = yield from self._remote.store(stream, step, cause)
-        return cause
+    def _stream(self, stage: int, kind: int) -> Stream:
+        assert self._around.remote is not None
+        remote = self._around.remote
+        return remote.update if stage == NONE else remote.passes[kind, stage]
 
-    def _put_together(self, stage: int | None, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        """Wait until the replicas have put together what a pass of ``stage``, or (None) the weight update, needs."""
-        if self._gathering is None or not self._gathering.wanted(stage):
-            return cause
-        spans = yield self._gathering.arrive(self.number, stage, step, cause)
+    def _load(self, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        assert self._around.remote is not None
+        return (yield from self._around.remote.load(self._stream(stage, kind), step, cause))
+
+    def _store(self, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        assert self._around.remote is not None
+        return (yield from self._around.remote.store(self._stream(stage, kind), step, cause))
+
+    def _gather(self, stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        """Wait until the replicas have put together what a pass of ``stage``, or the weight update, needs."""
+        assert self._around.gathering is not None
+        spans = yield self._around.gathering.gather(self.number, None if stage == NONE else stage, step, cause)
         span: int = spans[self.number]
         return span
 
-    def _now(self) -> int:
-        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
-
-    def _take_infeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        if self._infeed is not None:
-            cause = yield from self._transfer(self._infeed, micro_batch, step, cause)
-        self._executor.infeed(self.place, micro_batch)
+    def _let_go(self, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._around.let_go(self._replica, self.place, None if stage == NONE else stage)
         return cause
 
-    def _give_outfeed(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        self._executor.outfeed(micro_batch)
-        if self._outfeed is not None and not self._agenda.accumulated:
-            cause = yield from self._transfer(self._outfeed, micro_batch, step, cause)
-        return cause
+    def _all_reduce(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
+        assert self._around.reduction is not None
+        span: int = yield self._around.reduction.arrive(self.number, cause)
+        return span
 
-    def _give_total(self, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        self._executor.outfeed_total()
-        if self._outfeed is not None:
-            cause = yield from self._transfer(self._outfeed, NONE, step, cause)
-        return cause
-
-    def _transfer(self, port: HostPort, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
-        start = self._now()
-        waiting = port.stream.waiting()
-        if waiting is not None:
-            yield waiting
-            now = self._now()
-            self._record(port.wait, step, start, now, cause)
-            cause, start = port.stream.take(), now
-        else:
-            port.stream.take()
-        yield self._env.timeout(port.transfer_cycles)
-        cause = self._record(port.transfer[micro_batch], step, start, start + port.transfer_cycles, cause)
-        port.stream.give_back(cause)
-        return cause
+    def _update(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        assert self._update_cycles is not None
+        start = self._clock.now
+        self._around.executor.update(self.place)
+        yield self._clock.spend(self._update_cycles)
+        return self._record(self._update_span, step, start, start + self._update_cycles, cause)

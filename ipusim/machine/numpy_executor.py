@@ -19,12 +19,12 @@ from ipusim.errors import IpusimError, MissingTensorError, ModelError, Untraceab
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.functions.users_code import line_of, told
-from ipusim.model.layers.layer import Key
+from ipusim.model.layers.layer import Key, Rest, Saved
 from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Edge
+from ipusim.pipeline.order import Edge
 from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
@@ -44,6 +44,7 @@ class IpuMemory:
         arrived: inputs by (step, micro-batch), delivered by a copy or the infeed.
         inputs: stage inputs kept for recomputation, by (stage, micro-batch).
         saved: what a forward keeps for its backward, by (stage, micro-batch).
+        rests: what the first half of a backward keeps for the second, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch) that wait for the next copy.
         waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
     """
@@ -52,6 +53,7 @@ class IpuMemory:
     arrived: dict[tuple[int, int], Payload | Pieces] = field(default_factory=dict)
     inputs: dict[tuple[int, int], Payload] = field(default_factory=dict)
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
+    rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
@@ -111,6 +113,13 @@ class NumpyExecutor:
         self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
         self._stores = [stage.stores for stage in workload.stages]
         self._fetches = [stage.fetches for stage in workload.stages]
+        self._passes: dict[int, Callable[[int, IpuMemory, int, int], None]] = {
+            Pass.FORWARD: self._forward,
+            Pass.BACKWARD: self._backward,
+            Pass.RECOMPUTE: self._recompute,
+            Pass.INPUT_GRADIENT: self._backward_input,
+            Pass.WEIGHT_GRADIENT: self._backward_weights,
+        }
         self._workload = workload
         self._optimizer = workload.optimizer
         self._joint = self._optimizer if isinstance(self._optimizer, JointOptimizer) else None
@@ -180,12 +189,7 @@ class NumpyExecutor:
                 f"stage {stage}, which live on IPU {self._shape.mapping[stage]}"
             )
         try:
-            if kind == Pass.FORWARD:
-                self._forward(ipu, memory, stage, micro_batch)
-            elif kind == Pass.BACKWARD:
-                self._backward(ipu, memory, stage, micro_batch)
-            else:
-                self._recompute(ipu, memory, stage, micro_batch)
+            self._passes[kind](ipu, memory, stage, micro_batch)
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a user's own function may do anything on its thousandth call
@@ -208,6 +212,11 @@ class NumpyExecutor:
                 else:
                     self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
             memory.outbox.clear()
+
+    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
+        """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
+        payload = self._memories[ipu].outbox.pop((step, micro_batch))
+        self._memories[self._ipus_of_step[step + 1][0]].arrived[step + 1, micro_batch] = payload
 
     def _deliver(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
         """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
@@ -324,22 +333,46 @@ class NumpyExecutor:
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place, (_, step) = (stage, micro_batch), self._steps[stage]
+        saved, arriving = self._taken_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
+        home = memory.stages[stage]
+        home.micro_batch = micro_batch
+        gradient = home.bound.backward(saved, arriving, stage > 0, home.accumulate, home.totals)
+        home.accumulated += 1
+        self._give_back(memory, (stage, micro_batch), gradient)
+
+    def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
+        place = stage, micro_batch
+        saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, place)
+        gradient, memory.rests[place] = memory.stages[stage].bound.backward_input(saved, arriving, stage > 0)
+        self._give_back(memory, place, gradient)
+
+    def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
+        place, home = (stage, micro_batch), memory.stages[stage]
+        if place not in memory.rests:
+            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, place, "what the other half of its backward keeps for it")
+        home.micro_batch = micro_batch
+        home.bound.backward_weights(memory.rests.pop(place), home.accumulate, home.totals)
+        home.accumulated += 1
+
+    def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, place: tuple[int, int]) -> tuple[Saved, Any]:
+        """Return what a backward pass, or its first half, starts from: what its forward kept, and the gradient."""
+        (stage, micro_batch), (_, step) = place, self._steps[place[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(place, None)
         if saved is None:
-            raise self._missing(ipu, Pass.BACKWARD, place, "what its forward keeps for it")
+            raise self._missing(ipu, kind, place, "what its forward keeps for it")
         payload = self._take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, Pass.BACKWARD, place, "the gradient of its output")
-        home = memory.stages[stage]
-        home.micro_batch = micro_batch
+            raise self._missing(ipu, kind, place, "the gradient of its output")
         arriving = payload.tensor
         if self._stores[stage]:
-            arriving = self._fetched(ipu, Pass.BACKWARD, place, arriving, self._stores[stage])
-        gradient = home.bound.backward(saved, arriving, stage > 0, home.accumulate, home.totals)
-        home.accumulated += 1
+            arriving = self._fetched(ipu, kind, place, arriving, self._stores[stage])
+        return saved, arriving
+
+    def _give_back(self, memory: IpuMemory, place: tuple[int, int], gradient: Any) -> None:
+        """Put the gradient of a stage's input where the copy takes it from, and what stays on the IPU beside it."""
+        (stage, micro_batch), (_, step) = place, self._steps[place[0]]
         if self._fetches[stage]:
             gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
@@ -347,7 +380,7 @@ class NumpyExecutor:
     def _fetched(self, ipu: int, kind: Pass, place: tuple[int, int], given: Any, names: Sequence[str]) -> Any:
         """Return ``given`` with the values, or backward their gradients, that wait on ``ipu`` for this pass."""
         try:
-            return self._memories[ipu].take(names, place[1], given, kind == Pass.BACKWARD)
+            return self._memories[ipu].take(names, place[1], given, kind != Pass.FORWARD)
         except KeyError as error:
             raise self._missing(ipu, kind, place, f"what another stage of it leaves there ({error})") from None
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
-
-import simpy
+from collections.abc import Callable, Mapping
 
 from ipusim.hardware.links import LinkDirection
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import GradientSum
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
-Process = Generator[simpy.Event, Any, None]
 
-
-class Reduction:
+class Reduction(Meeting):
     """Where all IPUs of all replicas meet between a pipeline and its weight update."""
+
+    what = "the sum over replicas"
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         recorder: Recorder,
         total: GradientSum,
         *,
@@ -36,18 +35,10 @@ class Reduction:
         ``links`` numbers the link directions. ``reduce`` does the arithmetic. Spans carry step
         ``first_step`` in the first execution, and ``steps`` more in each further one.
         """
-        self._env = env
-        self._record = recorder.record
+        super().__init__(clock, recorder, ipus)
         self._cost = total.cost
         self._reduce = reduce
-        self._ipus = dict(ipus)
         self._step, self._steps = first_step, steps
-        self._arrived: dict[int, tuple[int, int]] = {}
-        self._done = env.event()
-        self._wait_of = {
-            ipu: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu, replica=replica))
-            for ipu, replica in ipus.items()
-        }
         whole = Description(SpanKind.ALL_REDUCE, ALL_IPUS, bytes=total.bytes, replica=NONE)
         self._what = recorder.describe(whole)
         self._loads = [
@@ -63,36 +54,20 @@ class Reduction:
             for each in total.cost.rounds
         ]
 
-    def arrive(self, ipu: int, cause: int) -> simpy.Event:
-        """Note that ``ipu`` has finished its pipeline, its last span being ``cause``, and return what it waits for."""
-        done = self._done
-        self._arrived[ipu] = (self._now(), cause)
-        if len(self._arrived) == len(self._ipus):
-            self._env.process(self._sum_up(cause))
-        return done
-
-    def missing(self, ipu: int) -> list[int]:
-        """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
-        return [other for other in self._ipus if other not in self._arrived] if ipu in self._arrived else []
-
-    def _now(self) -> int:
-        return self._env.now  # type: ignore[return-value]  # every timeout is a whole number of cycles
+    def _meet(self, cause: int) -> None:
+        self._clock.process(self._sum_up(cause))
 
     def _sum_up(self, cause: int) -> Process:
         """Synchronise, carry out every round, and release all IPUs; a SimPy process."""
-        start = self._now()
-        for ipu, (arrival, before) in sorted(self._arrived.items()):
-            if arrival < start:
-                self._record(self._wait_of[ipu], self._step, arrival, start, before)
-        self._arrived.clear()
-        yield self._env.timeout(self._cost.lead_cycles)
+        start = self._clock.now
+        self._record_waits(self._step)
+        yield self._clock.spend(self._cost.lead_cycles)
         for each, loads in zip(self._cost.rounds, self._loads, strict=True):
-            first_byte = self._now() + each.latency_cycles
-            yield self._env.timeout(each.total_cycles)
+            first_byte = self._clock.now + each.latency_cycles
+            yield self._clock.spend(each.total_cycles)
             for what, cycles in loads:
                 self._record(what, self._step, first_byte, first_byte + cycles, cause)
         self._reduce()
-        span = self._record(self._what, self._step, start, self._now(), cause)
+        span = self._record(self._what, self._step, start, self._clock.now, cause)
         self._step += self._steps
-        done, self._done = self._done, self._env.event()
-        done.succeed(span)
+        self._release(span)

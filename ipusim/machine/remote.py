@@ -11,12 +11,13 @@ import simpy
 
 from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
-from ipusim.pricing.costs import Stream
+from ipusim.lowering.streams import Stream
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
 Transfer = Generator[simpy.Event, Any, int]
-Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(eq=False)
@@ -34,23 +35,23 @@ class RemoteMemory:
     left ends in the first whole cycle in which its last byte has passed.
     """
 
-    def __init__(self, env: simpy.Environment, spec: StreamingMemory, clock_hz: int) -> None:
+    def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int) -> None:
         """Begin idle."""
-        self._env = env
+        self._clock = clock
         self._spec = spec
         self._clock_hz = clock_hz
         self._active: list[_Transfer] = []
         self._since = 0
         self._serving = False
-        self._changed = env.event()
+        self._changed = clock.event()
 
     def transfer(self, byte_count: int) -> simpy.Event:
         """Begin to load or store ``byte_count`` bytes, at least 1, and return the event of their end."""
         self._advance()
-        self._active.append(_Transfer(Fraction(byte_count), self._env.event()))
+        self._active.append(_Transfer(Fraction(byte_count), self._clock.event()))
         if not self._serving:
             self._serving = True
-            self._env.process(self._serve())
+            self._clock.process(self._serve())
         elif not self._changed.triggered:
             self._changed.succeed()
         return self._active[-1].done
@@ -58,16 +59,16 @@ class RemoteMemory:
     def _serve(self) -> Process:
         """Let the transfers end one after the other until none is left; a SimPy process."""
         while self._active:
-            self._changed = self._env.event()
+            self._changed = self._clock.event()
             least = min(each.left for each in self._active)
             rate = self._spec.share(len(self._active))
-            yield self._env.timeout(transfer_cycles(least, rate, self._clock_hz)) | self._changed
+            yield self._clock.spend(transfer_cycles(least, rate, self._clock_hz)) | self._changed
             self._advance()
         self._serving = False
 
     def _advance(self) -> None:
         """Move on every transfer to this moment, and end those with nothing left."""
-        now: int = self._env.now  # type: ignore[assignment]  # time is an integer here
+        now = self._clock.now
         if self._active:
             moved = self._spec.share(len(self._active)) * (now - self._since) / self._clock_hz
             for each in self._active:
@@ -84,12 +85,11 @@ class RemotePort:
     Attributes:
         passes: bytes before and after each (pass, stage) of the IPU.
         update: bytes before and after its weight update.
-        under_way: the transfer that the IPU waits for, in words; empty where it waits for none.
     """
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         recorder: Recorder,
         memory: RemoteMemory,
         *,
@@ -101,8 +101,9 @@ class RemotePort:
         """Describe the transfers of logical IPU ``ipu``, in replica ``replica``."""
         self.passes = passes
         self.update = update
-        self.under_way = ""
-        self._env = env
+        self._ipu = ipu
+        self._under_way = ""
+        self._clock = clock
         self._record = recorder.record
         self._memory = memory
         loads, stores = (
@@ -113,6 +114,10 @@ class RemotePort:
             for side, kind in enumerate((SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
         )
         self._loads, self._stores = loads, stores
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return which transfer ``ipu`` waits for; None where it waits for none."""
+        return Wait(self._under_way) if ipu == self._ipu and self._under_way else None
 
     def load(self, stream: Stream, step: int, cause: int) -> Transfer:
         """Load what ``stream`` says, and return the span that it took; without any, ``cause``."""
@@ -125,8 +130,8 @@ class RemotePort:
     def _move(self, size: int, described: Mapping[int, int], step: int, cause: int) -> Transfer:
         if not size:
             return cause
-        start: int = self._env.now  # type: ignore[assignment]  # time is an integer here
-        self.under_way = f"the {'load' if described is self._loads else 'store'} of {size} bytes in Streaming Memory"
+        start = self._clock.now
+        self._under_way = f"the {'load' if described is self._loads else 'store'} of {size} bytes in Streaming Memory"
         yield self._memory.transfer(size)
-        self.under_way = ""
-        return self._record(described[size], step, start, int(self._env.now), cause)
+        self._under_way = ""
+        return self._record(described[size], step, start, self._clock.now, cause)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.hardware.collectives.choose import ALGORITHMS
-from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -33,7 +33,7 @@ class Shards:
         self._places = tuple(places)
         self._system = system
         self._offload = offload
-        self._plans: dict[tuple[int, int, int, str], CollectivePlan] = {}
+        self._plans: dict[tuple[int, int, int, str], Collective] = {}
         for place in self._places:
             for replica in range(len(self._executors)):
                 self.let_go(replica, place, None)
@@ -43,14 +43,14 @@ class Shards:
         held = [self._arrays(executor, place, stage) for executor in self._executors]
         for arrays in zip(*held, strict=True):
             plan = self._plan(place, arrays[0], algorithm)
-            parts = [array.flat[plan.shard(rank)] for rank, array in enumerate(arrays)]
+            parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
     def let_go(self, replica: int, place: int, stage: int | None) -> None:
         """Keep the part of one replica alone."""
         for array in self._arrays(self._executors[replica], place, stage):
-            own = self._plan(place, array, "ring").shard(replica)
+            own = self._plan(place, array, "ring").chunk_of(replica)
             kept = array.flat[own]  # a copy
             array[...] = np.nan
             array.flat[own] = kept  # whatever the order of the array in memory, where reshape may write into a copy
@@ -66,7 +66,7 @@ class Shards:
             for replica in range(len(self._executors)):
                 self.let_go(replica, place, None)
 
-    def _plan(self, place: int, array: Array, algorithm: str) -> CollectivePlan:
+    def _plan(self, place: int, array: Array, algorithm: str) -> Collective:
         key = (place, array.size, array.itemsize, algorithm)
         if key not in self._plans:  # a ring is found by comparing routes, which is longer than what it gathers takes
             group = range(place, self._system.count, self._system.shards)

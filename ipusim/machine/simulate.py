@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-import simpy
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
 
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from ipusim.lowering.streams import Stream
+from ipusim.machine.agenda import agendas
+from ipusim.machine.clock import Clock
+from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
+from ipusim.machine.feeds import infeed_port, outfeed_port
 from ipusim.machine.gathering import Gathering
-from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostStream
+from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import HostPort, Ipu, Process, agendas
+from ipusim.machine.ipu import Around, Ipu
+from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
-from ipusim.pipeline.plan import Plan
+from ipusim.machine.rendezvous import ExecutionEnd, circle_of
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Costs, HostCosts, Stream
-from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
+from ipusim.pricing.costs import Costs
+from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 #: Called with the time-steps behind and the time-steps in all.
@@ -28,6 +35,20 @@ Progress = Callable[[int, int], None]
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: A replica's infeed and outfeed.
 Ports = tuple[HostPort | None, HostPort | None]
+
+
+class State(NamedTuple):
+    """What stands at the end of an execution between it and the rest of the run.
+
+    Attributes:
+        streams: places ready for the IPU and for the host, of each replica's infeed and outfeed.
+        deliveries: tensors that have come and that nobody has taken, of each replica.
+        links: bytes left of each tensor on each link direction; None in lock-step, where all have arrived.
+    """
+
+    streams: tuple[tuple[int, int] | None, ...]
+    deliveries: tuple[tuple[tuple[int, int, int], ...], ...]
+    links: tuple[tuple[Fraction, ...], ...] | None
 
 
 def simulate(
@@ -50,75 +71,205 @@ def simulate(
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    steps = plan.emitted + 1  # the weight update counts as the last
-    recorder = Recorder(steps)
-    env = simpy.Environment()
-    total = executions * steps
-    meetings = _meetings(env, recorder, plan, system, costs, together, executions)
-    meetings[0].finished = lambda done: progress and progress(done, total)
-    reduction = _reduction(env, recorder, plan, system, costs, together)
-    gatherings = _gatherings(env, recorder, plan, system, costs, together)
-    remote = _remote_ports(env, recorder, plan, system, costs)
+    machine = Machine(plan, program, system, costs, together, executions)
+    machine.run(progress)
+    return machine.recorder.timeline(_info(plan, program, system, costs.links, executions))
 
-    def ipus_of(replica: int) -> Iterator[Ipu]:
-        first, arithmetic = replica * system.shards, together.executors[replica]
-        infeed, outfeed = _ports(env, recorder, program, costs.host, executions, replica, first)
-        agenda = agendas(plan, costs, recorder, program.outfeed_elements, replica, first)
+
+class Machine:
+    """The processes of a run, and what they meet.
+
+    Attributes:
+        recorder: what has happened so far.
+        states: the state at the end of each execution.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: PipelineProgram,
+        system: System,
+        costs: Costs,
+        together: Replicas,
+        executions: int,
+    ) -> None:
+        """Build the processes; nothing happens yet."""
+        self._plan, self._program, self._system, self._costs = plan, program, system, costs
+        self._together, self._executions = together, executions
+        self._steps = plan.emitted + 1  # the weight update counts as the last
+        self.recorder = Recorder(self._steps)
+        self._clock = Clock()
+        self.states: list[State] = []
+        self._progress: Progress = lambda done, total: None  # noqa: ARG005
+        self._meetings = self._interconnects()
+        self._links = None if plan.sync is Sync.LOCK_STEP else self._point_to_point_links()
+        self._ends = self._execution_ends()
+        self._reduction = self._gradient_sum()
+        self._gatherings = self._all_gathers()
+        self._remote = self._remote_ports()
+        self._ports: list[Ports] = []
+        self._deliveries: list[Delivery] = []
+        self.ipus = [ipu for replica in range(len(together.executors)) for ipu in self._ipus_of(replica)]
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Let time pass until all executions are done; raises DeadlockError where they never are."""
+        self._progress = progress or self._progress
+        running = [self._clock.process(ipu.run(self._executions)) for ipu in self.ipus]
+        if self._clock.run(running):
+            return
+        waiting = {ipu.number: ipu.waits_for() for ipu, each in zip(self.ipus, running, strict=True) if each.is_alive}
+        lines = [f"  IPU {number} waits for {wait.text}" for number, wait in waiting.items()]
+        circle = circle_of({number: wait.ipus for number, wait in waiting.items()})
+        if circle:
+            lines.append(f"  the circle: {' waits for '.join(f'IPU {number}' for number in (*circle, circle[0]))}")
+        raise DeadlockError("\n".join([_DEADLOCK, *lines]))
+
+    @property
+    def state(self) -> State:
+        """What stands between now and the rest of the run, but for the arithmetic; equal states go on equally."""
+        return State(
+            streams=tuple(port.state if port else None for pair in self._ports for port in pair),
+            deliveries=tuple(delivery.state for delivery in self._deliveries),
+            links=None if self._links is None else self._links.state,
+        )
+
+    def _ipus_of(self, replica: int) -> Iterator[Ipu]:
+        plan, costs, together = self._plan, self._costs, self._together
+        first, arithmetic = replica * self._system.shards, together.executors[replica]
+        given = self._clock, self.recorder, self._program, costs.host, self._executions, replica, first
+        infeed, outfeed = ports = infeed_port(*given), outfeed_port(*given)
+        self._ports.append(ports)
+        agenda = agendas(plan, costs, self.recorder, replica, first)
+        delivery = None
+        if self._links is not None:
+            sends = {key[1:]: send for key, send in costs.sends.items() if key[0] == replica}
+            delivery = Delivery(self._clock, self.recorder, self._links, sends, arithmetic, plan.shape, first)
+            self._deliveries.append(delivery)
         arithmetic.begin(0)
         for place in plan.ipus:
             yield Ipu(
-                env,
-                recorder,
+                self._clock,
+                self.recorder,
                 number=first + place,
                 place=place,
                 replica=replica,
                 agenda=agenda[place],
-                interconnect=meetings[replica % len(meetings)],
-                executor=arithmetic,
-                infeed=infeed if place == plan.shape.mapping[0] else None,
-                outfeed=outfeed if place == plan.shape.mapping[-1] else None,
-                reduction=reduction,
-                remote=remote.get(first + place),
-                gathering=gatherings.get(place),
-                let_go=together.let_go,
+                around=Around(
+                    interconnect=self._meetings[replica % len(self._meetings)] if self._meetings else None,
+                    delivery=delivery,
+                    end=self._ends[replica % len(self._ends)],
+                    executor=arithmetic,
+                    infeed=infeed if place == plan.shape.mapping[0] else None,
+                    outfeed=outfeed if place == plan.shape.mapping[-1] else None,
+                    reduction=self._reduction,
+                    remote=self._remote.get(first + place),
+                    gathering=self._gatherings.get(place),
+                    let_go=together.let_go,
+                ),
+                time_steps=plan.emitted,
+                update_cycles=costs.updates[place] if plan.shape.training else None,
             )
 
-    ipus = [ipu for replica in range(len(together.executors)) for ipu in ipus_of(replica)]
-    training = plan.shape.training
-    _run_to_the_end(env, ipus, [ipu.run(executions, costs.updates[ipu.place] if training else None) for ipu in ipus])
-    return recorder.timeline(_info(plan, program, system, costs.links, executions))
+    def _places(self, replicas: Iterable[int]) -> dict[int, int]:
+        """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""
+        return {replica * self._system.shards + ipu: replica for replica in replicas for ipu in self._plan.ipus}
 
+    def _groups(self) -> list[list[int]]:
+        """Return the replicas that meet: all together, or each by itself."""
+        every = list(range(self._system.replicas))
+        together = len(self._costs.copies.meetings) == 1
+        return [every] if together else [[replica] for replica in every]
 
-def _reduction(
-    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, costs: Costs, together: Replicas
-) -> Reduction | None:
-    """Return where the replicas sum up their gradients; None where there is nothing to sum."""
-    if costs.gradient_sum is None:
-        return None
-    return Reduction(
-        env,
-        recorder,
-        costs.gradient_sum,
-        ipus=_places(plan, system, range(system.replicas)),
-        links={direction: number for number, direction in enumerate(costs.links)},
-        reduce=together.reduce,
-        first_step=plan.emitted,
-        steps=plan.emitted + 1,
-    )
+    def _interconnects(self) -> list[Interconnect]:
+        """Return where IPUs meet after time-steps: one place for all replicas, or one for each that waits for none."""
+        meetings, copy_of = self._costs.copies.meetings, self._costs.copies.copy_of
+        found = []
+        for replicas, copies in zip(self._groups(), meetings, strict=True) if meetings else ():
+            executors = [self._together.executors[replica] for replica in replicas]
+            alone = replicas[0] if len(meetings) > 1 else NONE
+            places = self._places(replicas)
+            found.append(Interconnect(self._clock, self.recorder, places, copies, copy_of, executors, alone))
+        if found:
+            found[0].finished = lambda done: self._progress(done, self._executions * self._steps)
+        return found
 
+    def _execution_ends(self) -> list[ExecutionEnd]:
+        """Return where IPUs meet at the end of an execution, in the same groups as after time-steps."""
 
-def _run_to_the_end(env: simpy.Environment, ipus: Sequence[Ipu], programs: Sequence[Process]) -> None:
-    """Run what each IPU does until all are done; raises DeadlockError where they never are."""
-    running = [env.process(program) for program in programs]
-    everyone = simpy.AllOf(env, running)
-    try:
-        env.run(until=everyone)
-    except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
-        if not everyone.triggered and env.peek() == float("inf"):
-            waiting = [ipu for ipu, process in zip(ipus, running, strict=True) if process.is_alive]
-            lines = [f"  IPU {ipu.number} waits for {ipu.waits_for()}" for ipu in waiting]
-            raise DeadlockError("\n".join([_DEADLOCK, *lines])) from None
-        raise
+        def begin(replicas: list[int], execution: int) -> None:
+            if not replicas[0]:
+                self.states.append(self.state)
+                if not self._meetings:
+                    self._progress(execution * self._steps, self._executions * self._steps)
+            for replica in replicas if execution < self._executions else ():
+                self._together.executors[replica].begin(execution)
+
+        return [
+            ExecutionEnd(
+                self._clock, self.recorder, self._places(replicas), steps=self._steps, begin=partial(begin, replicas)
+            )
+            for replicas in self._groups()
+        ]
+
+    def _point_to_point_links(self) -> Links:
+        system = self._system
+        rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in self._costs.links]
+        return Links(self._clock, self.recorder, rates)
+
+    def _gradient_sum(self) -> Reduction | None:
+        """Return where the replicas sum up their gradients; None where there is nothing to sum."""
+        costs = self._costs
+        if costs.gradient_sum is None:
+            return None
+        return Reduction(
+            self._clock,
+            self.recorder,
+            costs.gradient_sum,
+            ipus=self._places(range(self._system.replicas)),
+            links={direction: number for number, direction in enumerate(costs.links)},
+            reduce=self._together.reduce,
+            first_step=self._steps - 1,
+            steps=self._steps,
+        )
+
+    def _all_gathers(self) -> dict[int, Gathering]:
+        """Return where the replicas put together the variables of each place that they store parts of."""
+        passes, updates = self._costs.weight_gathers, self._costs.update_gathers
+        found = {}
+        for place in self._plan.ipus:
+            own = {stage: each for stage, each in passes.items() if self._plan.shape.mapping[stage] == place}
+            update = updates.get(place)
+            if not own and update is None:
+                continue
+
+            def gather(stage: int | None, place: int = place) -> None:
+                each = updates[place] if stage is None else passes[stage]
+                self._together.gather(place, stage, each.algorithm)
+
+            ipus = range(place, self._system.count, self._system.shards)
+            found[place] = Gathering(self._clock, self.recorder, ipus=ipus, passes=own, update=update, gather=gather)
+        return found
+
+    def _remote_ports(self) -> dict[int, RemotePort]:
+        """Connect each logical IPU that keeps anything in Streaming Memory to that of its machine."""
+        found: dict[int, RemotePort] = {}
+        memories: dict[int, RemoteMemory] = {}
+        system, costs, mapping = self._system, self._costs, self._plan.shape.mapping
+        for ipu, replica in self._places(range(system.replicas)).items():
+            place = ipu - replica * system.shards
+            passes = {key: each for key, each in costs.pass_streams.items() if mapping[key[1]] == place}
+            update = costs.update_streams.get(place, Stream())
+            if not passes and not any(update):
+                continue
+            if system.streaming is None:
+                raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu} keeps there")
+            machine = system.streaming_memory_of(ipu)
+            if machine not in memories:
+                memories[machine] = RemoteMemory(self._clock, system.streaming, system.clock_hz)
+            found[ipu] = RemotePort(
+                self._clock, self.recorder, memories[machine], ipu=ipu, replica=replica, passes=passes, update=update
+            )
+        return found
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
@@ -134,134 +285,6 @@ def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
             f"expected an executor for each of {system.replicas} replicas of {system.name}, got {len(found.executors)}"
         )
     return found
-
-
-def _places(plan: Plan, system: System, replicas: Iterable[int]) -> dict[int, int]:
-    """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""
-    return {replica * system.shards + ipu: replica for replica in replicas for ipu in plan.ipus}
-
-
-def _meetings(
-    env: simpy.Environment,
-    recorder: Recorder,
-    plan: Plan,
-    system: System,
-    costs: Costs,
-    together: Replicas,
-    executions: int,
-) -> list[Interconnect]:
-    """Return where IPUs meet: one place for all replicas, or one for each where they do not wait for each other."""
-    meetings, copy_of = costs.copies.meetings, costs.copies.copy_of
-    if len(meetings) == 1:
-        everywhere = _places(plan, system, range(system.replicas))
-        return [Interconnect(env, everywhere, meetings[0], copy_of, together.executors, recorder, executions)]
-    return [
-        Interconnect(env, _places(plan, system, [replica]), copies, copy_of, [executor], recorder, executions, replica)
-        for replica, (copies, executor) in enumerate(zip(meetings, together.executors, strict=True))
-    ]
-
-
-def _gatherings(
-    env: simpy.Environment,
-    recorder: Recorder,
-    plan: Plan,
-    system: System,
-    costs: Costs,
-    together: Replicas,
-) -> dict[int, Gathering]:
-    """Return where the replicas put together the variables of each place that they store parts of."""
-    passes, updates = costs.weight_gathers, costs.update_gathers
-    found = {}
-    for place in plan.ipus:
-        own = {stage: each for stage, each in passes.items() if plan.shape.mapping[stage] == place}
-        update = updates.get(place)
-        if not own and update is None:
-            continue
-
-        def gather(stage: int | None, place: int = place) -> None:
-            each = updates[place] if stage is None else passes[stage]
-            together.gather(place, stage, each.algorithm)
-
-        ipus = range(place, system.count, system.shards)
-        found[place] = Gathering(env, recorder, ipus=ipus, passes=own, update=update, gather=gather)
-    return found
-
-
-def _remote_ports(
-    env: simpy.Environment, recorder: Recorder, plan: Plan, system: System, costs: Costs
-) -> dict[int, RemotePort]:
-    """Connect each logical IPU that keeps anything in Streaming Memory to that of its machine."""
-    found: dict[int, RemotePort] = {}
-    memories: dict[int, RemoteMemory] = {}
-    for ipu, replica in _places(plan, system, range(system.replicas)).items():
-        place = ipu - replica * system.shards
-        passes = {key: each for key, each in costs.pass_streams.items() if plan.shape.mapping[key[1]] == place}
-        update = costs.update_streams.get(place, Stream())
-        if not passes and not any(update):
-            continue
-        if system.streaming is None:
-            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu} keeps there")
-        machine = system.streaming_memory_of(ipu)
-        if machine not in memories:
-            memories[machine] = RemoteMemory(env, system.streaming, system.clock_hz)
-        found[ipu] = RemotePort(
-            env, recorder, memories[machine], ipu=ipu, replica=replica, passes=passes, update=update
-        )
-    return found
-
-
-def _ports(
-    env: simpy.Environment,
-    recorder: Recorder,
-    program: PipelineProgram,
-    host: HostCosts,
-    executions: int,
-    replica: int,
-    first_ipu: int,
-) -> Ports:
-    """Connect the first and the last stage's IPU of a replica to the host; None where the host costs nothing."""
-    shape = program.shape
-    infeed = outfeed = None
-    wait = SpanKind.OVERLAPPED_WAIT if shape.overlapped_io else SpanKind.HOST_WAIT
-    if host.infeed or host.fill:
-        stream = HostStream(
-            env,
-            recorder,
-            track=INFEED_TRACK,
-            host_cycles=host.fill,
-            depth=program.infeed.prefetch_depth,
-            elements=executions * shape.micro_batches,
-            replica=replica,
-        )
-        transfer = Description(
-            SpanKind.OVERLAPPED_INFEED if shape.overlapped_io else SpanKind.INFEED,
-            first_ipu + shape.mapping[0],
-            0,
-            bytes=program.infeed.element_bytes,
-            replica=replica,
-        )
-        infeed = HostPort(stream, recorder, transfer, range(shape.micro_batches), host.infeed, wait)
-    if host.outfeed or host.drain:
-        sent = program.outfeed_elements
-        stream = HostStream(
-            env,
-            recorder,
-            track=OUTFEED_TRACK,
-            host_cycles=host.drain,
-            depth=program.outfeed.buffer_depth,
-            elements=sent.sent(executions),
-            replica=replica,
-        )
-        transfer = Description(
-            SpanKind.OVERLAPPED_OUTFEED if shape.overlapped_io else SpanKind.OUTFEED,
-            first_ipu + shape.mapping[-1],
-            shape.stages - 1,
-            bytes=program.outfeed.element_bytes,
-            replica=replica,
-        )
-        ports = [NONE] if sent.accumulated else sent.micro_batches
-        outfeed = HostPort(stream, recorder, transfer, ports, host.outfeed, wait)
-    return infeed, outfeed
 
 
 def _info(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.errors import MissingTensorError
 from ipusim.model.layers.products import load_blas
 from ipusim.model.workload import Workload
 
@@ -67,8 +68,14 @@ class StageMemory:
         each then decays as that stage's own, to gradient / count in the end.
         A map is one of a variable's whole gradient of a micro-batch, as TensorFlow's optimizers see it:
         where stages share the variable, their gradients are summed up first.
+        The stage that comes first in the backward pass must therefore come first with each micro-batch
+        where the halves of that pass run apart, too; raises MissingTensorError where it does not.
         """
         leads = name in self._leaders
+        if leads and not self._has_led(name):
+            raise MissingTensorError(
+                f"the gradient of {name!r} of micro-batch {self.micro_batch} in a later stage of it is not there"
+            )
         if self._map is not None:
             if name in self._owners:
                 self._owners[name]._add_partial(name, self.micro_batch, gradient)
@@ -85,6 +92,12 @@ class StageMemory:
         elif self._scale is not None:
             gradient = gradient * accumulator.dtype.type(self._scale)
         np.add(accumulator, gradient, out=accumulator, casting="same_kind")
+
+    def _has_led(self, name: str) -> bool:
+        """Whether the last stage that shares a parameter has given what this one's gradient is added to."""
+        if self._map is not None and name not in self._owners:
+            return (name, self.micro_batch) in self._partial
+        return self._map is not None or not self._running or self._leaders[name].accumulated > 0
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
         """Keep a later stage's part of the gradient of a parameter until this stage's comes."""

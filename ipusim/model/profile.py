@@ -1,62 +1,10 @@
-"""What one computational stage asks of an IPU for one micro-batch: arithmetic, memory traffic, exchange, memory.
-
-A profile knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a given IPU.
-"""
+"""What one computational stage asks of an IPU for one micro-batch: the work of its passes, and memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Product:
-    """Matrix products of one shape: (m, k) by (k, n).
-
-    Attributes:
-        m, k, n: rows of the result, length of its sums, columns of the result.
-        groups: how many run side by side, on operands of their own.
-        times: how often they run one after another.
-    """
-
-    m: int
-    k: int
-    n: int
-    groups: int = 1
-    times: int = 1
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all of them."""
-        return self.m * self.k * self.n * self.groups * self.times
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of one layer in one pass over one micro-batch.
-
-    Attributes:
-        products: what the matrix unit (AMP) can take.
-        flops: other floating-point operations, done by the vector units.
-        sram_bytes: bytes read from and written to tile memory.
-        exchange_bytes: bytes that tiles receive over the on-chip exchange.
-        itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
-        supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
-        convolution: whether the products are those of a convolution, which has options of its own.
-    """
-
-    products: tuple[Product, ...] = ()
-    flops: int = 0
-    sram_bytes: int = 0
-    exchange_bytes: int = 0
-    itemsize: int = 4
-    supersteps: int = 1
-    convolution: bool = False
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all products."""
-        return sum(product.macs for product in self.products)
-
+from ipusim.model.work import Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
 PassCost = tuple[Work, ...] | int
@@ -69,6 +17,10 @@ class StageProfile:
     Attributes:
         name: the stage's name in charts and messages.
         forward, backward: cost of one pass over one micro-batch.
+        backward_input, backward_weights: cost of the backward pass in halves: what other stages wait for, and the
+            rest; None: half of given cycles (assumed), or of work all in the first.
+        rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with
+            weights, and gradients of their outputs; None: as many as the stash (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
         output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
         label_bytes: bytes of labels among them.
@@ -92,6 +44,7 @@ class StageProfile:
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_temporary_bytes, backward_temporary_bytes, update_temporary_bytes: the most that an operation of
             the pass takes for itself, where options limit it; else it is not counted.
+        halves_temporary_bytes: the same of either half of the backward pass.
     """
 
     name: str
@@ -118,6 +71,26 @@ class StageProfile:
     forward_temporary_bytes: int = 0
     backward_temporary_bytes: int = 0
     update_temporary_bytes: int = 0
+    backward_input: PassCost | None = None
+    backward_weights: PassCost | None = None
+    rest_bytes: int | None = None
+    halves_temporary_bytes: int = 0
+
+    @property
+    def halves(self) -> tuple[PassCost, PassCost]:
+        """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
+        first, second = self.backward_input, self.backward_weights
+        given = self.backward if isinstance(self.backward, int) else 0
+        if first is None:
+            first = given - given // 2 if given else self.backward
+        if second is None:
+            second = given // 2
+        return first, second
+
+    @property
+    def between_halves_bytes(self) -> int:
+        """Bytes that stay from the first half of a backward pass to the second, of a micro-batch."""
+        return self.stash_bytes if self.rest_bytes is None else self.rest_bytes
 
     @property
     def activation_bytes(self) -> int:

@@ -125,8 +125,8 @@ def _numbers(column: Column) -> Any:
 def _named(codes: Column, names: Sequence[str]) -> Any:
     """Return the name of each code, of which several may be the same; a negative code has none."""
     different = list(dict.fromkeys(names))
-    place = np.array([*(different.index(name) for name in names), NONE])
-    return _pandas().Categorical.from_codes(place[np.maximum(codes, NONE)], different)
+    position = np.array([*(different.index(name) for name in names), NONE])
+    return _pandas().Categorical.from_codes(position[np.maximum(codes, NONE)], different)
 
 
 def _tracks(timeline: Timeline, track: Column) -> Any:
@@ -135,9 +135,9 @@ def _tracks(timeline: Timeline, track: Column) -> Any:
     key = np.zeros(len(timeline), dtype=np.int64)
     for column in columns:
         key = key * (int(column.max(initial=0)) + 1) + column
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    _, first, position = np.unique(key, return_index=True, return_inverse=True)
     spans = [Span(*(int(getattr(timeline, name)[row]) for name in Span._fields)) for row in first]
-    return _named(place, [_track(timeline, span) for span in spans])
+    return _named(position, [_track(timeline, span) for span in spans])
 
 
 def _track(timeline: Timeline, span: Span) -> str:

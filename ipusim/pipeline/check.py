@@ -9,8 +9,7 @@ anything in the same one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +17,16 @@ import numpy.typing as npt
 from ipusim.errors import PlanError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Plan
-
-Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "order"]
+from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.violation import Rule, Violation
+from ipusim.pipeline.waits import meetings, waits
 
 #: Rows of the grid that a message shows around the first violation.
 _CONTEXT_ROWS: Final = 60
+#: Broken rules that a message names where there is no grid to mark them in.
+_MOST_SHOWN: Final = 20
 #: The time-step of an operation that is nowhere in a Plan.
 _NEVER: Final = np.iinfo(np.int64).min
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken rule: which, where (None: nowhere in the Plan), and what would be right."""
-
-    rule: Rule
-    time_step: int | None
-    ipu: int | None
-    text: str
-
-    def __str__(self) -> str:
-        """Return place and text on one line."""
-        if self.time_step is None:
-            return self.text
-        return f"time-step {self.time_step}, IPU {self.ipu}: {self.text}"
 
 
 def violations(plan: Plan) -> list[Violation]:
@@ -54,7 +39,9 @@ def violations(plan: Plan) -> list[Violation]:
     hold (memory); nothing outside the emitted time-steps (range).
     """
     rows = _Rows(plan)
-    return [*_once(rows), *_placement(rows), *_dependencies(rows), *_repeats(rows), *_memory(rows)]
+    if plan.sync is Sync.POINT_TO_POINT:
+        return [*_once(rows), *_placement(rows), *waits(plan), *_memory(rows)]
+    return [*_once(rows), *_placement(rows), *_dependencies(rows), *_repeats(rows), *_memory(rows), *meetings(plan)]
 
 
 def check(plan: Plan) -> None:
@@ -66,6 +53,9 @@ def check(plan: Plan) -> None:
     for violation in found:
         if violation.time_step is not None:
             notes.setdefault(violation.time_step, f"ERROR HERE: {violation.text}")
+    if plan.sync is Sync.POINT_TO_POINT:
+        more = [f"... and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+        raise PlanError("\n".join(["the plan breaks rules:", *map(str, found[:_MOST_SHOWN]), *more]))
     grid = format_grid(plan, notes).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
     shown = grid[:3] + grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
@@ -99,6 +89,12 @@ class _Rows:
         """The places that there are."""
         return len(Pass) * self.plan.shape.stages * self.plan.shape.micro_batches
 
+    def in_halves(self, stage: int) -> npt.NDArray[np.bool_]:
+        """Return of each micro-batch whether any half of the stage's backward pass over it runs by itself."""
+        there = np.zeros(self.size, bool)
+        there[self.key[self.known]] = True
+        return there[self.keys(Pass.INPUT_GRADIENT, stage)] | there[self.keys(Pass.WEIGHT_GRADIENT, stage)]
+
     def op(self, row: int) -> Op:
         """Return the operation of a row."""
         plan = self.plan
@@ -115,7 +111,10 @@ def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
     expected = np.zeros(rows.size, bool)
     for stage in range(shape.stages):
         expected[rows.keys(Pass.FORWARD, stage)] = True
-        expected[rows.keys(Pass.BACKWARD, stage)] = shape.training
+        halves = rows.in_halves(stage)
+        expected[rows.keys(Pass.BACKWARD, stage)] = shape.training & ~halves
+        expected[rows.keys(Pass.INPUT_GRADIENT, stage)] = shape.training & halves
+        expected[rows.keys(Pass.WEIGHT_GRADIENT, stage)] = shape.training & halves
         expected[rows.keys(Pass.RECOMPUTE, stage)] = shape.recompute and shape.training and stage < shape.stages - 1
     return expected
 
@@ -125,6 +124,8 @@ def _once(rows: _Rows) -> list[Violation]:
     times = np.bincount(rows.key[rows.known], minlength=rows.size)
     stranger = ~rows.known | ~expected[rows.key]
     outside = (plan.time_step < 0) | (plan.time_step >= plan.emitted)
+    if plan.sync is Sync.POINT_TO_POINT:
+        outside[:] = False
     again = np.zeros(len(plan.table), bool)
     for place in np.flatnonzero(expected & (times > 1)).tolist():
         again[np.flatnonzero(rows.key == place)[1]] = True
@@ -159,6 +160,8 @@ def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
         return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
         return [(Pass.FORWARD, stage)]
+    if kind == Pass.WEIGHT_GRADIENT:
+        return [(Pass.INPUT_GRADIENT, stage)]
     needs = [(Pass.FORWARD, stage), *((Pass.BACKWARD, after) for after in plan.shape.neighbours(stage, 1))]
     if plan.shape.recompute and stage < plan.shape.stages - 1:
         needs.append((Pass.RECOMPUTE, stage))
@@ -173,10 +176,14 @@ def _dependencies(rows: _Rows) -> list[Violation]:
     for chosen in _groups(rows.known, plan.kind * plan.shape.stages + plan.stage):
         kind, stage = int(plan.kind[chosen[0]]), int(plan.stage[chosen[0]])
         for number, (of, where) in enumerate(_needs(plan, kind, stage)):
-            before = made[rows.keys(of, where)][plan.micro_batch[chosen]]
+            maker = np.full(plan.shape.micro_batches, int(of))
+            if of == Pass.BACKWARD:
+                maker[rows.in_halves(where)] = Pass.INPUT_GRADIENT
+            micro_batch = plan.micro_batch[chosen]
+            before = made[(maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch]
             wrong = np.flatnonzero((before != _NEVER) & (before >= plan.time_step[chosen]))
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
-                need = Op(of, where, int(plan.micro_batch[row]))
+                need = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
                 text = f"needs {need}, which runs in time-step {at}; it must run in an earlier one"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
@@ -207,7 +214,8 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    change = np.array([1, -1, 0])[plan.kind]  # a forward pass keeps, a backward pass lets go of a micro-batch
+    # A forward pass keeps, a backward pass or its second half lets go of a micro-batch.
+    change = np.array([1, -1, 0, 0, -1])[plan.kind]
     over: list[tuple[int, int]] = []
     for chosen in _groups(there, plan.stage):
         held = np.cumsum(change[chosen])

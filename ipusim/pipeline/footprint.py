@@ -27,7 +27,8 @@ from dataclasses import dataclass
 
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.holders import RESIDENT, Holder
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import CopyRule
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 
 

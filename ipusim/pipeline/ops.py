@@ -8,11 +8,13 @@ from typing import Final, NamedTuple
 
 
 class Pass(IntEnum):
-    """What a stage does with a micro-batch; the numbers are those of the same kinds in a Timeline."""
+    """What a stage does with a micro-batch: a backward pass whole, or its two halves by themselves."""
 
     FORWARD = 0
     BACKWARD = 1
     RECOMPUTE = 2
+    INPUT_GRADIENT = 3
+    WEIGHT_GRADIENT = 4
 
     @property
     def letter(self) -> str:
@@ -21,7 +23,7 @@ class Pass(IntEnum):
 
 
 _PASSES: Final = {kind.letter: kind for kind in Pass}
-_TEXT: Final = re.compile(r"([FBR])(\d+)\.(\d+)")
+_TEXT: Final = re.compile(r"([FBRIW])(\d+)\.(\d+)")
 
 
 class Op(NamedTuple):
@@ -40,6 +42,6 @@ class Op(NamedTuple):
         """Read the grid notation back; raises ValueError for anything else."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise ValueError(f"expected an operation such as F1.3, B0.0 or R2.5, got {text!r}")
+            raise ValueError(f"expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got {text!r}")
         letter, stage, micro_batch = match.groups()
         return cls(_PASSES[letter], int(stage), int(micro_batch))

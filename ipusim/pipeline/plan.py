@@ -1,59 +1,50 @@
-"""The Plan: the order of a pipeline's operations and copies, with no durations.
-
-A Plan is data. Its operations are integer columns, so that a Plan of a hundred
-thousand operations costs what its numbers cost.
-"""
+"""The Plan: per IPU, a list of instructions; how IPUs wait for each other is in it, how long is not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
-from typing import Final, NamedTuple
+from enum import StrEnum
+from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import PlanError
+from ipusim.pipeline.instructions import COLUMNS, Table, parse, text_of
 from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.order import CopyRule, Edge, Order
 from ipusim.pipeline.program import PlanShape
 
 Column = npt.NDArray[np.int64]
 
-#: Columns of a Plan's table of operations.
-COLUMNS: Final = ("time_step", "ipu", "kind", "stage", "micro_batch")
 
+class Sync(StrEnum):
+    """How IPUs wait for each other."""
 
-class CopyRule(Enum):
-    """Which inter-IPU copies follow a time-step."""
+    #: All meet after each time-step, in one merged copy, as Poplar's programs do.
+    LOCK_STEP = "lock_step"
+    #: An IPU goes on as soon as what it needs has come.
+    POINT_TO_POINT = "point_to_point"
 
-    #: One merged copy of all stages' outputs after every time-step, full or empty (Grouped, Interleaved):
-    #: Graphcore's compiler never masks these copies.
-    MERGED = "merged"
-    #: The copy of the stage that ran, alone, and a synchronisation after every stage (Sequential).
-    EACH_STAGE = "each stage"
-    #: A copy and a synchronisation only where a tensor crosses to another IPU (sharding; one IPU).
-    CROSSING = "crossing"
-
-
-class Edge(NamedTuple):
-    """A tensor's way from one step of a micro-batch's life to the next: steps count 0..S-1."""
-
-    source_step: int
-    target_step: int
+    @property
+    def words(self) -> str:
+        """The mode in titles."""
+        return self.value.replace("_", "-")
 
 
 class Plan:
-    """The operations of one execution of a pipeline, per time-step and IPU, in order; read-only.
+    """One execution of a pipeline as instructions of each IPU; read-only.
 
     Attributes:
-        schedule: name of the schedule that laid it out.
-        shape: mapping, count, training or inference, recomputation.
-        offsets: the time-step at which each of the V overlapping micro-batches starts.
-        emitted: time-steps that the compiler emits, the empty ones at the end included.
-        fifo_depths: depth of each stage's activation FIFO, in micro-batches.
-        copy_rule: which copies follow a time-step.
-        time_step, ipu, kind, stage, micro_batch: int64 columns, one row an operation,
-            sorted by time-step and IPU; rows of one time-step and IPU run in row order.
+        order: the passes that it was made of.
+        sync: how IPUs wait for each other.
+        emitted: time-steps, each with a meeting behind it; in point-to-point all is one, without a meeting.
+        time_step, ipu, kind, stage, micro_batch: int64 columns of the passes, a row each, sorted by time-step and
+            IPU; rows of one time-step and IPU run in row order. In point-to-point there are no time-steps (-1),
+            and rows are sorted by IPU.
+        instructions: int64, shape (instructions, 5), the columns of instructions.COLUMNS, sorted by IPU and
+            otherwise in the order in which they run.
     """
 
     time_step: Column
@@ -63,57 +54,67 @@ class Plan:
     micro_batch: Column
 
     def __init__(
-        self,
-        schedule: str,
-        shape: PlanShape,
-        *,
-        offsets: tuple[int, ...],
-        emitted: int,
-        fifo_depths: tuple[int, ...],
-        copy_rule: CopyRule,
-        table: npt.NDArray[np.int64],
+        self, order: Order, sync: Sync, *, table: npt.NDArray[np.int64], emitted: int, instructions: Table
     ) -> None:
-        """Take ``table`` of shape (operations, 5), the columns of COLUMNS, in the order of execution.
-
-        Rows are sorted here by time-step and IPU, keeping their order within a cell.
-        Raises PlanError for a header or a table that no Plan has, naming the argument.
-        """
-        table = np.asarray(table)
-        _check_arguments(shape, offsets, emitted, fifo_depths, copy_rule, table)
-        self.schedule = schedule
-        self.shape = shape
-        self.offsets = offsets
+        """Take ``table``, the passes with time-steps, and ``instructions``, both as the attributes say."""
+        self.order = order
+        self.sync = sync
         self.emitted = emitted
-        self.fifo_depths = fifo_depths
-        self.copy_rule = copy_rule
-        table = table.astype(np.int64, copy=False).reshape(-1, len(COLUMNS))
-        place = table[:, 0] * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
-        if (np.diff(place) < 0).any():
-            table = table[np.argsort(place, kind="stable")]
-        self.table: npt.NDArray[np.int64] = np.array(table, order="F")
-        self.table.flags.writeable = False
-        for index, name in enumerate(COLUMNS):
-            setattr(self, name, self.table[:, index])
+        self.table = table
+        self.instructions = instructions
+        for array in (table, instructions):
+            array.flags.writeable = False
+        for index, name in enumerate(("time_step", "ipu", "kind", "stage", "micro_batch")):
+            setattr(self, name, table[:, index])
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that a Plan says."""
         if not isinstance(other, Plan):
             return NotImplemented
-        return self._header() == other._header() and np.array_equal(self.table, other.table)
+        return (self.order, self.sync, self.emitted) == (other.order, other.sync, other.emitted) and np.array_equal(
+            self.instructions, other.instructions
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _header(self) -> tuple[object, ...]:
-        return (self.schedule, self.shape, self.offsets, self.emitted, self.fifo_depths, self.copy_rule)
-
     def __repr__(self) -> str:
         """Name the schedule and the size."""
-        return f"<Plan {self.schedule}: {len(self.table)} operations in {self.emitted} time-steps>"
+        return f"<Plan {self.schedule} in {self.sync.words}: {len(self.table)} passes, {self.emitted} time-steps>"
 
     @property
+    def schedule(self) -> str:
+        """Name of the schedule."""
+        return self.order.schedule
+
+    @property
+    def shape(self) -> PlanShape:
+        """What the schedule was asked for."""
+        return self.order.shape
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The time-step at which each of the V overlapping micro-batches starts; empty where none were laid out."""
+        return self.order.offsets
+
+    @property
+    def fifo_depths(self) -> tuple[int, ...]:
+        """Depth of each stage's activation FIFO, in micro-batches."""
+        return self.order.fifo_depths
+
+    @property
+    def copy_rule(self) -> CopyRule:
+        """Which copies follow a time-step in lock-step."""
+        return self.order.copy_rule
+
+    @cached_property
     def overlap(self) -> int:
-        """The overlap length V: micro-batches in flight, and slots of a full time-step."""
-        return len(self.offsets)
+        """The overlap length V; without offsets the most passes in a time-step, or the most micro-batches in flight."""
+        if self.offsets:
+            return len(self.offsets)
+        if self.sync is Sync.POINT_TO_POINT:
+            return max(self.fifo_depths, default=0) + 1
+        slots = self.kind != Pass.RECOMPUTE
+        return int(np.bincount(self.time_step[slots]).max(initial=1))
 
     @property
     def ipus(self) -> tuple[int, ...]:
@@ -136,35 +137,21 @@ class Plan:
         """Return the way of every tensor from step to step, crossing IPUs or not."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
 
-
-def _check_arguments(
-    shape: PlanShape,
-    offsets: tuple[int, ...],
-    emitted: int,
-    fifo_depths: tuple[int, ...],
-    copy_rule: object,
-    table: npt.NDArray[np.int64],
-) -> None:
-    """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
-    if not isinstance(copy_rule, CopyRule):
-        rules = ", ".join(map(str, CopyRule))
-        raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
-    for name, numbers, least in (("offsets", offsets, 1), ("fifo_depths", fifo_depths, 0)):
-        whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
-        if not whole or len(numbers) < least or min(numbers, default=0) < 0:
-            raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
-    # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
-    most = shape.passes + shape.steps + 2
-    if not _is_whole(emitted) or not 0 <= emitted <= most:
-        raise PlanError(
-            f"emitted: expected at most {most} time-steps, one for each of {shape.passes} passes and "
-            f"{shape.steps + 2} empty ones, got {emitted!r}"
-        )
-    if table.size and (table.ndim != 2 or table.shape[1] != len(COLUMNS) or table.dtype.kind not in "iu"):
-        raise PlanError(
-            f"table: expected whole numbers in rows of {', '.join(COLUMNS)}, got {table.dtype} of shape {table.shape}"
-        )
+    def listing(self) -> str:
+        """Return the instructions as text, a line an IPU: ``IPU 0: infeed 0; F0.0; meet; ...``."""
+        lines = []
+        for ipu, rows in groupby(self.instructions.tolist(), key=lambda row: row[0]):
+            lines.append(f"IPU {ipu}: " + "; ".join(text_of(*row[1:]) for row in rows))
+        return "\n".join(lines) + "\n"
 
 
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+def parse_listing(text: str) -> Table:
+    """Read back what :meth:`Plan.listing` wrote; raises PlanError naming the line or the instruction."""
+    rows: list[tuple[int, ...]] = []
+    for line in text.splitlines():
+        head, colon, rest = line.partition(": ")
+        number = head.removeprefix("IPU ")
+        if not colon or not number.isdecimal():
+            raise PlanError(f"expected a line that begins with an IPU, such as 'IPU 0: ', got {line!r}")
+        rows += ((int(number), *parse(each)) for each in rest.split(";"))
+    return np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))

@@ -203,6 +203,7 @@ class PipelineProgram:
         micro_batch_size: samples in one micro-batch.
         sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
             together only before a weight update (Graphcore's option of that name), or always all together.
+        overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
     """
@@ -216,6 +217,7 @@ class PipelineProgram:
     outfeed: Outfeed = field(default_factory=Outfeed)
     micro_batch_size: int = 1
     sync_replicas_independently: bool = False
+    overlap_copies: bool = True
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
 

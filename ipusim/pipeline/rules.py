@@ -78,8 +78,8 @@ def check_not_serialized(iterations: int) -> None:
         raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
 
 
-def check_interleaved(places: Sequence[Sequence[int]], training: bool) -> None:
-    """Refuse Interleaved training with several stages on one IPU; raises UnsupportedProgramError.
+def check_interleaved(places: Sequence[Sequence[int]], training: bool, schedule: str = "interleaved") -> None:
+    """Refuse training with several stages on one IPU, as Graphcore's Interleaved does; raises UnsupportedProgramError.
 
     ``places`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
     concurrent stages on one device of their own, so that there can be no two of them either.
@@ -88,8 +88,8 @@ def check_interleaved(places: Sequence[Sequence[int]], training: bool) -> None:
     concurrent = sum(len(each) > 1 for each in places)
     if training and (len(set(ipus)) != len(ipus) or concurrent > 1):
         raise UnsupportedProgramError(
-            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
-            "device for training graphs. Please use a different pipeline schedule."
+            f"The pipelining schedule '{schedule.capitalize()}' does not currently support multiple pipeline stages on "
+            "the same device for training graphs. Please use a different pipeline schedule."
         )
 
 

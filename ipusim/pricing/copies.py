@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from ipusim.pipeline.plan import CopyRule, Edge, Plan
+from ipusim.pipeline.order import CopyRule, Edge
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import CopyCosts, LinkShare, StepCopy
+from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
+
+#: What is sent: by replica, stage, and stage that it goes to.
+Sends = dict[tuple[int, int, int], Send]
 
 
 class StageCopy(NamedTuple):
@@ -55,12 +59,39 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
 
     They meet all together, or each replica by itself where the program says so.
     """
+    if plan.sync is Sync.POINT_TO_POINT:
+        return CopyCosts((), (), ())
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
     sets, copy_of = _edge_sets(plan)
     links: dict[LinkDirection, int] = {}
     meetings = tuple(tuple(_step_copy(plan, program, device, edges, links) for edges in sets) for device in devices)
     return CopyCosts(meetings, copy_of, tuple(links))
+
+
+def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Sends:
+    """Price what each replica of ``system`` sends from stage to stage in point-to-point, each tensor by itself.
+
+    It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
+    machine). ``links`` numbers the link directions; those that are new get the next numbers.
+    """
+    if plan.sync is Sync.LOCK_STEP:
+        return {}
+    found: Sends = {}
+    for edge in plan.edges():
+        for copy in stage_copies(program, edge):
+            source, target = (program.shape.mapping[stage] for stage in (copy.source, copy.target))
+            if source == target or not copy.bytes:
+                continue
+            for replica, first in enumerate(range(0, system.count, system.shards)):
+                cost = system.merged_copy({(first + source, first + target): copy.bytes})
+                found[replica, copy.source, copy.target] = Send(
+                    copy.bytes,
+                    cost.overhead_cycles + cost.latency_cycles,
+                    tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
+                    max((load.cycles for load in cost.links), default=0),
+                )
+    return found
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:

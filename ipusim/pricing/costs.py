@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.links import LinkDirection
-from ipusim.pipeline.plan import Edge
+from ipusim.lowering.streams import Stream
+from ipusim.pipeline.order import Edge
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class CopyCosts:
 
     Attributes:
         meetings: the distinct copies that follow time-steps, of each group of replicas that meets for
-            them: of all together, or of each replica where they do not wait for each other.
+            them: of all together, or of each replica where they do not wait for each other; none in point-to-point.
         copy_of: for each emitted time-step, which of a meeting's copies follows it.
         links: the link directions that carry any of them, in the order of their numbers.
     """
@@ -69,23 +70,29 @@ class CopyCosts:
     @property
     def longest_cycles(self) -> int:
         """Cycles of the longest copy."""
-        return max(copy.total_cycles for copies in self.meetings for copy in copies)
+        return max((copy.total_cycles for copies in self.meetings for copy in copies), default=0)
 
     @property
     def execution_cycles(self) -> int:
         """Cycles of all copies of one execution, of the replicas that need longest for them."""
-        return max(sum(copies[which].total_cycles for which in self.copy_of) for copies in self.meetings)
+        return max((sum(copies[which].total_cycles for which in self.copy_of) for copies in self.meetings), default=0)
 
 
-class Stream(NamedTuple):
-    """Bytes that are loaded from Streaming Memory, and that are stored there again."""
+class Send(NamedTuple):
+    """One tensor's way from one IPU to another, by itself.
 
-    load: int = 0
-    store: int = 0
+    Attributes:
+        bytes: of one micro-batch.
+        lead_cycles: from the moment that it is handed over to its first byte on the links: the fixed cost of an
+            exchange between IPUs, and the hops of its route.
+        links: numbers of the link directions of its route.
+        cycles: from its first byte to its last, with the links to itself.
+    """
 
-    def plus(self, load: int = 0, store: int = 0) -> Stream:
-        """Return the stream with more bytes to load and to store."""
-        return Stream(self.load + load, self.store + store)
+    bytes: int = 0
+    lead_cycles: int = 0
+    links: tuple[int, ...] = ()
+    cycles: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ class Costs:
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
+        sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
     """
 
     passes: Mapping[tuple[int, int], int]
@@ -161,3 +169,4 @@ class Costs:
     weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
     update_gathers: Mapping[int, Gather] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
+    sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)

@@ -52,8 +52,9 @@ MATRIX: Final = Law(
 )
 VECTOR: Final = Law(
     "vector",
-    "operations x bytes of an element / (tiles x vector_bytes_per_cycle)",
-    ("vector_bytes_per_cycle",),
+    "(element-wise + reductions + quotients + transcendental_operations x transcendentals) x bytes of an element "
+    "/ (tiles x vector_bytes_per_cycle)",
+    ("vector_bytes_per_cycle", "transcendental_operations"),
     ("tiles",),
     "PopLibs Net.hpp; after the products of the same superstep (assumed)",
 )

@@ -6,8 +6,10 @@ other: the tiles meet, exchange their operands, then compute from their own memo
     cycles = ceil(supersteps * (internal_sync_cycles + launch_cycles))
            + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile * exchange_share))
            + max(ceil(macs / (MACs per cycle * matrix_unit_share))
-                   + ceil(flops * itemsize / (tiles * vector_bytes_per_cycle)),
+                   + ceil(operations * itemsize / (tiles * vector_bytes_per_cycle)),
                  ceil(sram_bytes / (tiles * memory bytes per cycle and tile)))
+
+    operations = elementwise + reductions + quotients + transcendentals * transcendental_operations
 
 The order sync, exchange, compute is the IPU Programmer's Guide's (chapter 2). The
 exchange term is PopLibs' (lib/poplin/ExchangeEstimator.cpp), with the bytes spread
@@ -23,11 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
-from ipusim.model.cost import MeasuredWork, WorkSequence
-from ipusim.model.profile import PassCost, Work
+from ipusim.model.profile import PassCost
+from ipusim.model.work import MeasuredWork, VectorWork, Work, WorkSequence
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
 
@@ -86,7 +89,7 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
     """
     if isinstance(work, MeasuredWork):
         return WorkCycles(measured=work.cycles)
-    if not (work.macs or work.flops or work.sram_bytes or work.exchange_bytes):
+    if work.is_nothing:
         return WorkCycles()
     tiles = ipu.tiles
     received = tiles * ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
@@ -94,16 +97,34 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
         sync=math.ceil(work.supersteps * (ipu.internal_sync_cycles + rates.launch_cycles)),
         exchange=math.ceil(work.exchange_bytes / received),
         matrix=math.ceil(work.macs / (ipu.macs_per_cycle(work.itemsize) * rates.matrix_unit_share)),
-        vector=math.ceil(work.flops * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)),
+        vector=math.ceil(
+            operations(work.vector, rates) * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)
+        ),
         memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
     )
 
 
+def operations(vector: VectorWork, rates: Rates) -> Fraction:
+    """Return the operations of a tile's vector unit that vector work of all kinds comes to."""
+    others = vector.elementwise + vector.reductions + vector.quotients
+    return others + vector.transcendentals * rates.transcendental_operations
+
+
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
-    """Return what a pass of a stage is made of; a backward pass may run the forward pass again inside it."""
+    """Return what a pass of a stage is made of.
+
+    A backward pass, or the half of it for the input, may run the forward pass again inside it.
+    """
     profile = program.stages[stage]
-    if kind != Pass.BACKWARD:
-        return (profile.forward,)
+    match kind:
+        case Pass.BACKWARD:
+            cost = profile.backward
+        case Pass.INPUT_GRADIENT:
+            cost = profile.halves[0]
+        case Pass.WEIGHT_GRADIENT:
+            return (profile.halves[1],)
+        case _:
+            return (profile.forward,)
     if not program.recomputes_inside(stage):
-        return (profile.backward,)
-    return (profile.backward, profile.forward if profile.recompute is None else profile.recompute)
+        return (cost,)
+    return (cost, profile.forward if profile.recompute is None else profile.recompute)

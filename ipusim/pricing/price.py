@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ipusim.hardware.system import System
+from ipusim.lowering.streams import pass_streams, update_streams
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
-from ipusim.pricing.copies import copy_costs
+from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
-from ipusim.pricing.streams import pass_streams, update_streams
 
 
 def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
@@ -19,8 +19,10 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     copies = copy_costs(plan, program, system)
     summed = gradient_sum(plan, program, system)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
+    links = {direction: number for number, direction in enumerate(copies.links)}
+    sends = send_costs(plan, program, system, links)
     return Costs(
-        passes=_passes(program, system),
+        passes=_passes(plan, program, system),
         updates=_updates(plan, program, system),
         copies=copies,
         host=_host(program, system),
@@ -29,16 +31,19 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         gradient_sum=summed,
         weight_gathers=weight_gathers(program, system),
         update_gathers=update_gathers(plan, program, system),
-        links=tuple(dict.fromkeys((*copies.links, *summed_on))),
+        links=tuple(dict.fromkeys((*links, *summed_on))),
+        sends=sends,
     )
 
 
-def _passes(program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage)."""
+def _passes(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (pass, stage), of halves of a backward pass where the Plan has any."""
+    halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
     return {
         (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
         for stage in range(program.shape.stages)
-        for kind in Pass
+        for kind in kinds
     }
 
 

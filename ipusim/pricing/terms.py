@@ -14,9 +14,10 @@ from fractions import Fraction
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import nominal_sync_ns
 from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
-from ipusim.model.cost import MeasuredWork
-from ipusim.model.profile import PassCost, Work
+from ipusim.model.profile import PassCost
+from ipusim.model.work import MeasuredWork, VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -74,14 +75,19 @@ def number(value: Fraction | int) -> str:
 
 def _passes(plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
     shape = program.shape
-    kinds = [Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []), *([Pass.RECOMPUTE] if shape.recompute else [])]
+    kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
+    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if kind in plan.kind]
     for stage, profile in enumerate(program.stages):
         for kind in kinds:
-            yield from _work(f"{kind.name.lower()} of {profile.name}", pass_costs(program, kind, stage), system)
+            yield from _work(f"{_name(kind)} of {profile.name}", pass_costs(program, kind, stage), system)
     for ipu in plan.ipus if shape.training else ():
         own = [program.stages[stage] for stage, place in enumerate(shape.mapping) if place == ipu]
         updates = tuple(profile.update for profile in own if counts_update(profile, system))
         yield from _work(f"update on IPU {ipu}", updates, system)
+
+
+def _name(kind: Pass) -> str:
+    return kind.name.lower().replace("_", " ")
 
 
 def _work(of: str, costs: tuple[PassCost, ...], system: System) -> Iterator[Term]:
@@ -119,10 +125,20 @@ def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, 
         yield laws.MATRIX, found.matrix, f"ceil({work.macs} / ({unit}))"
     if found.vector:
         size, path = min(work.itemsize, 4), f"{ipu.tiles} * {number(rates.vector_bytes_per_cycle)}"
-        yield laws.VECTOR, found.vector, f"ceil({work.flops} * {size} / ({path}))"
+        yield laws.VECTOR, found.vector, f"ceil({_operations(work.vector, rates)} * {size} / ({path}))"
     if found.memory_beyond:
         memory = f"ceil({work.sram_bytes} / ({ipu.tiles} * {ipu.sram_bytes_per_cycle_per_tile}))"
         yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.matrix + found.vector}"
+
+
+def _operations(vector: VectorWork, rates: Rates) -> str:
+    """Return the kinds of vector work in the order of their law, up to the last of which there is any."""
+    kinds = [str(each) for each in (vector.elementwise, vector.reductions, vector.quotients)]
+    if vector.transcendentals:
+        kinds.append(f"{number(rates.transcendental_operations)} * {vector.transcendentals}")
+    while len(kinds) > 1 and kinds[-1] == "0":
+        kinds.pop()
+    return f"({' + '.join(kinds)})" if len(kinds) > 1 else kinds[0]
 
 
 def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
@@ -178,7 +194,7 @@ def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator
         return
     streamed = [
         *(
-            (f"{Pass(kind).name.lower()} of {program.stages[stage].name}", stream)
+            (f"{_name(Pass(kind))} of {program.stages[stage].name}", stream)
             for (kind, stage), stream in costs.pass_streams.items()
         ),
         *((f"update on IPU {ipu}", stream) for ipu, stream in costs.update_streams.items()),

@@ -112,7 +112,7 @@ def concatenated(parts: Sequence[Boxes]) -> Boxes:
 
 
 def some(boxes: Boxes, members: Integers) -> Boxes:
-    """Return the boxes at the places of ``members``."""
+    """Return the boxes at the positions of ``members``."""
     return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
 
 
@@ -198,8 +198,8 @@ def bin_edges(steps: Integers, window: Window, narrowest: float, cuts: Sequence[
         return np.unique(np.linspace(window.start, window.end, count + 1).astype(np.int64))
     edges = [window.start]
     while edges[-1] < window.end:
-        place = bisect_left(inner, edges[-1] + narrowest)
-        end = int(inner[place]) if place < len(inner) else window.end
+        position = bisect_left(inner, edges[-1] + narrowest)
+        end = int(inner[position]) if position < len(inner) else window.end
         if window.end - end < narrowest:
             end = window.end
         cut = bisect_left(cuts, edges[-1] + narrowest / 4)

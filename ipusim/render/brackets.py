@@ -27,7 +27,7 @@ _BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
 
 @dataclass(frozen=True)
 class _Bracket:
-    """A stretch of time by its place in the window, in points, and what it is called (or nothing)."""
+    """A stretch of time by its position in the window, in points, and what it is called (or nothing)."""
 
     name: str
     start: float
@@ -54,16 +54,16 @@ def draw_brackets(axes: Axes, content: Content) -> None:
     brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(content)]
     for choice in brackets:
         named = [bracket for bracket in choice if bracket.name]
-        placed = _place(named, width)
-        if placed is not None:
+        fitted = _fitted(named, width)
+        if fitted is not None:
             _draw(axes, choice)
-            for bracket, at in zip(named, placed, strict=True):
+            for bracket, at in zip(named, fitted, strict=True):
                 axes.plot([bracket.middle, at], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
                 axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
             return
 
 
-def _place(named: Sequence[_Bracket], width: float) -> list[float] | None:
+def _fitted(named: Sequence[_Bracket], width: float) -> list[float] | None:
     return spread(
         [bracket.middle for bracket in named],
         [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named],

@@ -111,7 +111,7 @@ def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
     stages = [
         f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(content.timeline.info.stages)
     ]
-    stages.append("")  # the last place is that of no stage
+    stages.append("")  # the last position is that of no stage
     for track, kind, ts, dur, start, end, stage, micro_batch, time_step, execution, size, name, sends, receives in zip(
         slices.track.tolist(),
         slices.kind.tolist(),
@@ -151,11 +151,11 @@ def _flows(content: TraceContent, slices: Slices) -> Iterator[list[str]]:
     leaves_ns = np.maximum(slices.start_ns, slices.end_ns - 1)
     sides = ('"ph":"s"', slices.leaving, leaves_ns), ('"ph":"f","bp":"e"', slices.arriving, slices.start_ns)
     for phase, flows, time_ns in sides:
-        place, which = np.nonzero(flows)
-        numbers = flows[place, which]
+        position, which = np.nonzero(flows)
+        numbers = flows[position, which]
         columns = zip(
-            slices.track[place].tolist(),
-            to_microseconds(time_ns[place]),
+            slices.track[position].tolist(),
+            to_microseconds(time_ns[position]),
             numbers.tolist(),
             np.where(content.flows.forward[numbers - 1], "activations", "gradients").tolist(),
             strict=True,

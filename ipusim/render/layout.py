@@ -87,22 +87,22 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     height = fixed + row * rows
     figure = Chart(figsize=(width_in, height), facecolor="white")
 
-    def place(top: float, tall: float) -> Axes:
+    def add_axes(top: float, tall: float) -> Axes:
         axes = figure.add_axes((left / width_in, 1 - (top + tall) / height, width / width_in, tall / height))
         axes.patch.set_visible(False)
         return axes
 
     top = _EDGE + _write_title(figure, titles) + _SECONDS
     clock_hz = panels[0].timeline.info.clock_hz
-    second_axis(place(top, 0.01), window, clock_hz, width)
+    second_axis(add_axes(top, 0.01), window, clock_hz, width)
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
         top += _ABOVE_HEADING if lines else 0
         for line in lines:
             figure.text(left / width_in, 1 - top / height, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
             top += _HEADING_LINE
-        draw_brackets(place(top, _BAND), shown)
+        draw_brackets(add_axes(top, _BAND), shown)
         tall = row * len(panel.timeline.info.ipus)
-        axes = place(top + _BAND, tall)
+        axes = add_axes(top + _BAND, tall)
         draw_panel(axes, shown, row * 72)
         if crowded:
             axes.set_rasterization_zorder(_ABOVE_BOXES)

@@ -75,7 +75,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
     figure = Chart(figsize=(width_in, height), facecolor="white")
 
-    def place(x: float, top: float, wide: float, high: float) -> Axes:
+    def add_axes(x: float, top: float, wide: float, high: float) -> Axes:
         axes = figure.add_axes((x / width_in, 1 - (top + high) / height, wide / width_in, high / height))
         axes.patch.set_visible(False)
         return axes
@@ -85,11 +85,11 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
 
     top = _EDGE + _write_above(write, titles, words, bold=bool(fit.too_large)) + _SECONDS
     bars = left + width + _COLUMNS
-    second_axis(place(left, top, width, 0.01), window, timeline.info.clock_hz, width)
-    draw_brackets(place(left, top, width, _BAND), shown)
+    second_axis(add_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
+    draw_brackets(add_axes(left, top, width, _BAND), shown)
     write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
     top += _BAND
-    over_time, at_peak = (place(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
+    over_time, at_peak = (add_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
     scales = [_Scale((number + 1) * pitch, tall, top_bytes) for number, top_bytes in enumerate(tops)]
     for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
         _draw_over_time(over_time, row, limit, scale)
@@ -139,11 +139,11 @@ class _Scale:
     top_bytes: float
 
     def at(self, level: Any) -> Any:
-        """Return the place of a number of bytes, or of an array of them."""
+        """Return the position of a number of bytes, or of an array of them."""
         return self.foot - self.tall * level / self.top_bytes
 
     def ticks(self) -> dict[float, str]:
-        """Return the places of round numbers of bytes, and their words; none in a low row."""
+        """Return the positions of round numbers of bytes, and their words; none in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
         unit, name = _unit(self.top_bytes)
@@ -214,7 +214,7 @@ def _tidy(axes: Axes, foot: float) -> None:
 
 
 def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
-    ticks = {place: words for scale in scales for place, words in scale.ticks().items()}
+    ticks = {position: words for scale in scales for position, words in scale.ticks().items()}
     axes.set_yticks([*ticks], [*ticks.values()])
     axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
 
@@ -233,8 +233,8 @@ def _ticks(top_bytes: float, most: float) -> list[float]:
     """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
     unit = _unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit
-    places = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
-    found = [tick * unit for tick in places if 0 < tick <= room]
+    marks = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
+    found = [tick * unit for tick in marks if 0 < tick <= room]
     return found if len(found) <= max(most, 1) else []
 
 

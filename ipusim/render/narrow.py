@@ -48,25 +48,25 @@ def _without(strip: Boxes, looks: list[int]) -> Boxes:
     end = strip.end.copy()
     kept = ~np.isin(strip.look, looks)
     holder = -1
-    for place in range(len(strip)):
-        if kept[place]:
-            holder = place
-        elif holder >= 0 and end[holder] == strip.start[place]:
-            end[holder] = strip.end[place]
+    for position in range(len(strip)):
+        if kept[position]:
+            holder = position
+        elif holder >= 0 and end[holder] == strip.start[position]:
+            end[holder] = strip.end[position]
     return some(replace(strip, end=end), np.flatnonzero(kept))
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
-    """Return the boxes of one strip, which rise: those that have their own place, and stacks."""
+    """Return the boxes of one strip, which rise: those that have a position of their own, and stacks."""
     start, end = strip.start.copy(), strip.end.copy()
     firsts: list[int] = []  # of the runs of boxes that each have moved because of the one before
     free = -np.inf
     least_width = np.where(np.isin(strip.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
-    for place in range(len(strip)):
-        if start[place] >= free:
-            firsts.append(place)
-        start[place] = max(start[place], free)
-        free = end[place] = max(end[place], start[place] + least_width[place])
+    for position in range(len(strip)):
+        if start[position] >= free:
+            firsts.append(position)
+        start[position] = max(start[position], free)
+        free = end[position] = max(end[position], start[position] + least_width[position])
     _push_back(start, end, window.end, least_width)
     moved = np.where(start < window.start, np.inf, np.abs(start - strip.start))
     crowded: list[tuple[int, int]] = []
@@ -88,11 +88,11 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
 
 def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> None:
     """Move boxes that end after ``last`` before it, and those that are in their way."""
-    for place in reversed(range(len(start))):
-        if end[place] <= last:
+    for position in reversed(range(len(start))):
+        if end[position] <= last:
             return
-        end[place] = last
-        last = start[place] = min(start[place], last - least_width[place])
+        end[position] = last
+        last = start[position] = min(start[position], last - least_width[position])
 
 
 def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> Boxes:

@@ -32,7 +32,7 @@ _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True)
 class Number:
-    """What is written in the middle of a box: the box's place among the content's, and whether it reads upwards."""
+    """What is written in the middle of a box: the box's position among the content's, and whether it reads upwards."""
 
     box: int
     text: str
@@ -74,7 +74,7 @@ def words(content: Content, height_points: float) -> Iterator[Number]:
             fits &= widths >= text_width(look.word, size) + 2 * _BESIDE[False]
             if fits.any():
                 yield from (
-                    Number(int(place), look.word, size, False) for place in np.flatnonzero(fits)[:_MOST_NUMBERS]
+                    Number(int(position), look.word, size, False) for position in np.flatnonzero(fits)[:_MOST_NUMBERS]
                 )
                 break
 
@@ -115,6 +115,6 @@ def _of_row(
         else:
             fits = (lengths + _BESIDE[False] <= widths) & (size <= heights)
         if (fits | cut)[chosen].all() and fits.any():
-            for place in np.flatnonzero(chosen & fits).tolist():
-                yield Number(int(members[place]), texts[place], size, upright)
+            for position in np.flatnonzero(chosen & fits).tolist():
+                yield Number(int(members[position]), texts[position], size, upright)
             return

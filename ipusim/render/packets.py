@@ -34,7 +34,7 @@ def filled(
     varints: Mapping[str, Integers],
     fixed: Mapping[str, Integers] | None = None,
 ) -> list[bytes]:
-    """Return a message for each place in the columns of numbers, which have one length and are not negative.
+    """Return a message for each position in the columns of numbers, which have one length and are not negative.
 
     ``message`` gets a mark for each name, and returns a message with the marks where the numbers belong;
     a mark may stand in it several times. ``varints`` and ``fixed`` say how the field is encoded.
@@ -53,8 +53,8 @@ def filled(
     count = len(next(iter(varints.values())))
     table = np.tile(np.frombuffer(blank, dtype=np.uint8), (count, 1))
     for mark, digits in columns.values():
-        for place in _places(blank, mark):
-            table[:, place : place + len(mark)] = digits
+        for position in _positions(blank, mark):
+            table[:, position : position + len(mark)] = digits
     found: list[bytes] = table.view(f"V{len(blank)}").ravel().tolist()
     return found
 
@@ -66,9 +66,9 @@ def _varints(values: Integers, width: int) -> Bytes:
     return digits
 
 
-def _places(message: bytes, mark: bytes) -> Iterator[int]:
+def _positions(message: bytes, mark: bytes) -> Iterator[int]:
     """Yield where a mark stands in a message."""
-    place = message.find(mark)
-    while place >= 0:
-        yield place
-        place = message.find(mark, place + len(mark))
+    position = message.find(mark)
+    while position >= 0:
+        yield position
+        position = message.find(mark, position + len(mark))

@@ -113,8 +113,8 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
     how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
     for row, name in list(enumerate(row_names(timeline)))[::every]:
         x = -_BESIDE_NAME / across
-        place = "bottom" if stages[row] else "center_baseline"
-        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=place, **how)
+        position = "bottom" if stages[row] else "center_baseline"
+        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=position, **how)
         if stages[row]:
             axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **how)
     left = -(names_width(timeline, row_points) + _BESIDE_NAME) / across

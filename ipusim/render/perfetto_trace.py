@@ -34,7 +34,7 @@ _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
 _ALWAYS: Final = ("start_cycles", "end_cycles")
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
 _TEXTS: Final = ("stage_name", "sends", "receives")
-#: Names that packets refer to by number, which is their place here and 1 more: 0 is no name.
+#: Names that packets refer to by number, which is their position here and 1 more: 0 is no name.
 _ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
 _CATEGORY_OF: Final = by_number(lambda row: _CATEGORIES.index(row.category) + 1)
@@ -163,20 +163,22 @@ def _slices(slices: Slices, stages: Sequence[str]) -> list[bytes]:
         "time_step": slices.time_step,
         "execution": slices.execution,
         "bytes": slices.bytes,
-        "stage_name": np.append(of_stage, 0)[slices.stage],  # the last place is that of no stage
+        "stage_name": np.append(of_stage, 0)[slices.stage],  # the last position is that of no stage
         "sends": sends,
         "receives": receives,
     }
-    flows = {f"leaves {place}": column for place, column in enumerate(slices.leaving.T)}
-    flows |= {f"arrives {place}": column for place, column in enumerate(slices.arriving.T)}
+    flows = {f"leaves {position}": column for position, column in enumerate(slices.leaving.T)}
+    flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
     there = {name: numbers[name] != NONE for name in _NUMBERS} | {"bytes": slices.bytes > 0}
     there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
     # Slices with the same arguments and as many flows are made together.
-    shape = sum((has.astype(np.int64) << place for place, has in enumerate(there.values())), np.zeros_like(slices.row))
+    shape = sum(
+        (has.astype(np.int64) << position for position, has in enumerate(there.values())), np.zeros_like(slices.row)
+    )
     packets = np.empty(len(slices.row), dtype=object)
     for each in np.unique(shape).tolist():
         members = np.flatnonzero(shape == each)
-        absent = {name for place, name in enumerate(there) if not each >> place & 1}
+        absent = {name for position, name in enumerate(there) if not each >> position & 1}
         varints = {name: column[members] for name, column in numbers.items() if name not in absent}
         fixed = {name: column[members] for name, column in flows.items() if name not in absent}
         packets[members] = filled(_slice, varints, fixed)

@@ -1,4 +1,4 @@
-"""What all pictures have in common: the looks of spans by their place in the legend, sizes of text, lines."""
+"""What all pictures have in common: the looks of spans by their position in the legend, sizes of text, lines."""
 
 from __future__ import annotations
 

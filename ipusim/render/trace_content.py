@@ -146,15 +146,17 @@ class TraceContent:
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
         off_ipu = ~np.isin(timeline.kind[rows], IPU_KINDS)
-        row, place = timeline.on_each_ipu(rows[~off_ipu])
-        on = np.where(np.isin(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[place], self.tracks.ipu[place])
+        row, position = timeline.on_each_ipu(rows[~off_ipu])
+        on = np.where(
+            np.isin(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[position], self.tracks.ipu[position]
+        )
         beside = rows[off_ipu]
-        row, place = np.concatenate([row, beside]), np.concatenate([place, np.full(len(beside), NONE)])
+        row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), NONE)])
         on = np.concatenate([on, self._off_ipu_tracks(beside)])
         order = np.lexsort((on, row))
-        row, place, on = row[order], place[order], on[order]
+        row, position, on = row[order], position[order], on[order]
         columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch", "time_step")}
-        sends, receives = self._tensors_of(row, place)
+        sends, receives = self._tensors_of(row, position)
         start, end = timeline.start[row], timeline.end[row]
         return Slices(
             row=row,
@@ -167,7 +169,7 @@ class TraceContent:
             leaving=_flows_at(*self._leaving, row),
             arriving=_flows_at(*self._arriving, row),
             # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
-            bytes=np.where((place != NONE) & (timeline.ipu[row] == ALL_IPUS), 0, timeline.bytes[row]),
+            bytes=np.where((position != NONE) & (timeline.ipu[row] == ALL_IPUS), 0, timeline.bytes[row]),
             execution=timeline.execution[row],
             start=start,
             end=end,
@@ -184,11 +186,11 @@ class TraceContent:
         found[~links] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[~links]]
         return found
 
-    def _tensors_of(self, row: Integers, place: Integers) -> tuple[list[str], list[str]]:
+    def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
         """Return what the slices of inter-IPU copies send, and what they receive."""
         timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
         copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
-        where = timeline.execution[row[copies]], timeline.time_step[row[copies]], place[copies]
+        where = timeline.execution[row[copies]], timeline.time_step[row[copies]], position[copies]
         for texts, found in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
             for index, text in zip(copies.tolist(), found, strict=True):
                 texts[index] = text
@@ -228,6 +230,8 @@ def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
 def _flows_at(rows: Integers, numbers: Integers, wanted: Integers) -> Integers:
     """Return the numbers of the flows at each of the ``wanted`` rows, shape (wanted, most flows at one)."""
     first, after = (np.searchsorted(rows, wanted, side=side) for side in ("left", "right"))
-    place = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
-    found: Integers = np.where(place < after[:, np.newaxis], np.append(numbers, 0)[np.minimum(place, len(numbers))], 0)
+    position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
+    found: Integers = np.where(
+        position < after[:, np.newaxis], np.append(numbers, 0)[np.minimum(position, len(numbers))], 0
+    )
     return found

@@ -65,15 +65,15 @@ def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]
     # Rows are sorted by start, so a micro-batch's first row is its earliest.
-    _, earliest, place = np.unique(batch, return_index=True, return_inverse=True)
+    _, earliest, position = np.unique(batch, return_index=True, return_inverse=True)
     last = np.zeros(len(earliest), dtype=np.int64)
-    np.maximum.at(last, place, timeline.end[rows])
+    np.maximum.at(last, position, timeline.end[rows])
     return timeline.start[rows[earliest]], last
 
 
 def _levels(start: Integers, end: Integers, weight: Integers) -> tuple[Integers, Integers]:
     """Return the cycles at which the sum of the weights of the open intervals changes, and to what."""
-    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
     change = np.zeros(len(times), dtype=np.int64)
-    np.add.at(change, place, np.concatenate([weight, -weight]))
+    np.add.at(change, position, np.concatenate([weight, -weight]))
     return times, np.cumsum(change)

@@ -41,7 +41,7 @@ def flows(timeline: Timeline) -> Flows:
 
 
 def _neighbours(timeline: Timeline, kind: SpanKind, stride: int) -> tuple[Rows, Rows]:
-    """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` places on."""
+    """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` positions on."""
     rows = timeline.rows(kind)
     if not len(rows):
         return rows, rows
@@ -58,9 +58,9 @@ def _neighbours(timeline: Timeline, kind: SpanKind, stride: int) -> tuple[Rows, 
         source = np.flatnonzero((stage + jump >= 0) & (stage + jump < stages))
         source = source[positions[stage[source] + jump] == positions[stage[source]] + stride]
         wanted = key[source] + jump
-        place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-        there = key[order][place] == wanted
-        found.append((rows[source[there]], rows[order[place[there]]]))
+        position = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+        there = key[order][position] == wanted
+        found.append((rows[source[there]], rows[order[position[there]]]))
     if not found:
         return rows[:0], rows[:0]
     source, target = (np.concatenate(side) for side in zip(*found, strict=True))

@@ -32,9 +32,11 @@ class Tensors:
         self._steps = timeline.info.time_steps + 1
         self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
         number = np.arange(len(flows.source))
-        self._sent = self._by_place(number, timeline.ipu[flows.source])
-        self._received = self._by_place(number, timeline.ipu[flows.target])
-        self._carried = self._by_place(*self._on_links(route)) if route else self._by_place(number[:0], number[:0])
+        self._sent = self._by_position(number, timeline.ipu[flows.source])
+        self._received = self._by_position(number, timeline.ipu[flows.target])
+        self._carried = (
+            self._by_position(*self._on_links(route)) if route else self._by_position(number[:0], number[:0])
+        )
 
     def sent(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
         """Return what each of these IPUs sends after each of these time-steps; columns of one length."""
@@ -48,15 +50,15 @@ class Tensors:
         """Return what each of these link directions carries after each of these time-steps."""
         return self._named(self._carried, execution, time_step, link)
 
-    def _by_place(self, flow: Integers, place: Integers) -> tuple[Integers, Integers]:
-        """Return one number for time-step and place, rising, and the flow of each."""
+    def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
+        """Return one number for time-step and position, rising, and the flow of each."""
         row = self._flows.source[flow]
-        keys = self._key(self._timeline.execution[row], self._timeline.time_step[row], place)
+        keys = self._key(self._timeline.execution[row], self._timeline.time_step[row], position)
         order = np.argsort(keys, kind="stable")
         return keys[order], flow[order]
 
-    def _key(self, execution: Integers, time_step: Integers, place: Integers) -> Integers:
-        return (execution * self._steps + time_step) * self._width + place
+    def _key(self, execution: Integers, time_step: Integers, position: Integers) -> Integers:
+        return (execution * self._steps + time_step) * self._width + position
 
     def _on_links(self, route: Route) -> tuple[Integers, Integers]:
         """Return the flows that each link direction carries: number of the flow, number of the link."""
@@ -76,10 +78,10 @@ class Tensors:
         return flow, hops[np.repeat(first, lengths) + hop]
 
     def _named(
-        self, index: tuple[Integers, Integers], execution: Integers, time_step: Integers, place: Integers
+        self, index: tuple[Integers, Integers], execution: Integers, time_step: Integers, position: Integers
     ) -> list[str]:
         keys, flow = index
-        wanted = self._key(execution, time_step, place)
+        wanted = self._key(execution, time_step, position)
         first, after = (np.searchsorted(keys, wanted, side=side) for side in ("left", "right"))
         # Those wanted together are of time-steps close to each other, so that few names in between are not used.
         low, high = int(first.min(initial=len(keys))), int(after.max(initial=0))

@@ -44,7 +44,7 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All tracks of a trace file, and where each thing of a Timeline lies among them; numbers are places in ``all``.
+    """All tracks of a trace file, and where each thing of a Timeline lies among them; numbers are positions in ``all``.
 
     Attributes:
         all: from the top down.
@@ -94,13 +94,13 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     found.io_tiles = found.ipu.copy()
     with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
     for each in sorted(range(len(info.ipus)), key=lambda ipu: (ipu // info.shards, info.ipus[ipu])):
-        place = found.add(_ipu_name(info, each))
-        found.ipu[each] = place
+        position = found.add(_ipu_name(info, each))
+        found.ipu[each] = position
         if each in with_io_tiles:
-            found.io_tiles[each] = found.add("I/O tiles", place)
+            found.io_tiles[each] = found.add("I/O tiles", position)
         for name, unit, ipu in counters:
             if ipu == each:
-                found.add_counter(name, unit, ipu, place)
+                found.add_counter(name, unit, ipu, position)
     for name, unit, ipu in counters:
         if ipu is None:
             found.add_counter(name, unit, None)

@@ -1,6 +1,6 @@
 """From the text of a YAML scenario to a Request, with the place of every value."""
 
 from ipusim.scenario.load import load_job, load_request
-from ipusim.scenario.problems import Place, Problem, ScenarioError, ScenarioMemoryError
+from ipusim.scenario.problems import Place, PlacedProblem, ScenarioError, ScenarioMemoryError
 
-__all__ = ["Place", "Problem", "ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]
+__all__ = ["Place", "PlacedProblem", "ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]

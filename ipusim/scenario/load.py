@@ -13,7 +13,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError, dotted
 from ipusim.runs.request.request import Request
 from ipusim.scenario.overrides import apply_overrides
-from ipusim.scenario.problems import Problem, ScenarioError, ScenarioMemoryError
+from ipusim.scenario.problems import PlacedProblem, ScenarioError, ScenarioMemoryError
 from ipusim.scenario.source import Source, read_source
 
 
@@ -71,7 +71,7 @@ def _asked_by(source: Source) -> Iterator[Request]:
         )
     except RequestError as error:
         problems = [
-            Problem(
+            PlacedProblem(
                 source.key_place(problem.path) if problem.of_key else source.place(problem.path),
                 dotted(problem.path),
                 problem.text,

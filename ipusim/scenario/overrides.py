@@ -9,7 +9,7 @@ from typing import Any
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, dotted, show
-from ipusim.scenario.problems import Place, Problem, ScenarioError
+from ipusim.scenario.problems import Place, PlacedProblem, ScenarioError
 from ipusim.scenario.source import Located, Source
 from ipusim.units import format_numbers
 
@@ -25,21 +25,21 @@ def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)
-    problems: list[Problem] = []
+    problems: list[PlacedProblem] = []
     for override in overrides:
         name, equals, text = override.partition("=")
         place = Place(f"--set {name}")
         try:
             if not equals or not name:
-                raise _NoPlaceError(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
+                raise _NowhereError(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
             path = _put(data, name.split("."), located := Located(f"--set {name}", place), text)
-        except _NoPlaceError as error:
-            problems.append(Problem(place, "", str(error)))
+        except _NowhereError as error:
+            problems.append(PlacedProblem(place, "", str(error)))
             continue
         problems.extend(located.problems)
-        for places in (values, keys):
-            for old in [old for old in places if old[: len(path)] == path and old != path]:
-                del places[old]
+        for marks in (values, keys):
+            for old in [old for old in marks if old[: len(path)] == path and old != path]:
+                del marks[old]
         values.update(located.values)
         keys.update(located.keys)
         for depth in range(1, len(path) + 1):  # mappings made on the way stand at the override as well
@@ -51,7 +51,7 @@ def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
     return replace(source, data=data, values=values, keys=keys)
 
 
-class _NoPlaceError(Exception):
+class _NowhereError(Exception):
     """An override that leads nowhere; the text says where it stopped."""
 
 
@@ -61,32 +61,32 @@ def _put(data: dict[str, Any], names: list[str], located: Located, text: str) ->
     path: KeyPath = ()
     for depth, name in enumerate(names):
         if isinstance(here, list):
-            step: str | int = _index(here, name, path)
+            key: str | int = _index(here, name, path)
         elif isinstance(here, dict):
             if not name:
-                raise _NoPlaceError(f"expected keys joined by single dots, got {'.'.join(names)!r}")
-            step = name
+                raise _NowhereError(f"expected keys joined by single dots, got {'.'.join(names)!r}")
+            key = name
             if depth < len(names) - 1 and here.get(name) is None:
                 here[name] = {}
         else:
-            raise _NoPlaceError(f"expected {dotted(path)} to be a mapping or a list, got {show(here)}")
-        path = (*path, step)
+            raise _NowhereError(f"expected {dotted(path)} to be a mapping or a list, got {show(here)}")
+        path = (*path, key)
         if depth == len(names) - 1:
-            here[step] = located.read(text, path)
+            here[key] = located.read(text, path)
         else:
-            here = here[step]
+            here = here[key]
     return path
 
 
 def _index(items: list[Any], name: str, path: KeyPath) -> int:
     if not items:
-        raise _NoPlaceError(f"expected an item of {dotted(path)}, which has none, got {name}")
+        raise _NowhereError(f"expected an item of {dotted(path)}, which has none, got {name}")
     if name.isdecimal() and name.isascii() and len(name) < 10:
         if int(name) < len(items):
             return int(name)
-        raise _NoPlaceError(f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}")
+        raise _NowhereError(f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}")
     named = [str(item.get("name")) if isinstance(item, dict) else "" for item in items]
     if name in named:
         return named.index(name)
     near = did_you_mean(name, [other for other in named if other])
-    raise _NoPlaceError(f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}")
+    raise _NowhereError(f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}")

@@ -33,8 +33,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong.
+class PlacedProblem:
+    """One thing that is wrong with a scenario, with its place.
 
     Attributes:
         place: of the value, or of the key when the key itself is wrong.
@@ -56,12 +56,12 @@ class Problem:
 class ScenarioError(IpusimError, ValueError):
     """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[PlacedProblem]) -> None:
         """Sort the problems by place and drop repeats."""
         super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.place.rank)))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[PlacedProblem, ...]:
         """The problems, in the order of the file."""
         return self.args[0]  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
         job: what does not fit.
     """
 
-    def __init__(self, problems: Iterable[Problem], job: Job) -> None:
+    def __init__(self, problems: Iterable[PlacedProblem], job: Job) -> None:
         """Keep the problems and the Job."""
         super().__init__(problems)
         self.job = job

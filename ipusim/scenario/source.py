@@ -15,7 +15,7 @@ from ruamel.yaml.reader import ReaderError
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, dotted, show
-from ipusim.scenario.problems import Place, Problem, ScenarioError
+from ipusim.scenario.problems import Place, PlacedProblem, ScenarioError
 
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
 _MAX_BYTES: Final = 1 << 17
@@ -64,7 +64,7 @@ class Located:
         """Places are in the file ``source``; or all the same, ``fixed``, for an override."""
         self.values: dict[KeyPath, Place] = {}
         self.keys: dict[KeyPath, Place] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[PlacedProblem] = []
         self._source = source
         self._fixed = fixed
         self._yaml = YAML(typ="safe", pure=True)
@@ -94,7 +94,7 @@ class Located:
         return self._fixed or Place(self._source, mark.line + 1, mark.column + 1)
 
     def _problem(self, place: Place | None, path: KeyPath, text: str) -> None:
-        self.problems.append(Problem(self._fixed or place or Place(self._source), dotted(path), text))
+        self.problems.append(PlacedProblem(self._fixed or place or Place(self._source), dotted(path), text))
 
     def _value(self, node: Node, path: KeyPath) -> Any:
         # An empty value has the place of whatever follows it; its key says better where it is missing.
@@ -190,7 +190,7 @@ def parse_source(text: str, path: Path) -> Source:
     if not isinstance(data, dict):
         got = "an empty file" if data is None else show(data)
         place = located.values.get((), Place(str(path)))
-        problem = Problem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
+        problem = PlacedProblem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
         raise ScenarioError([problem])
     return Source(path, data, located.values, located.keys, _description(text))
 
@@ -199,7 +199,7 @@ def read_source(path: Path) -> Source:
     """Read a scenario file. Raises ScenarioError when it cannot be read or is not YAML."""
 
     def refuse(text: str) -> ScenarioError:
-        return ScenarioError([Problem(Place(str(path)), "", text)])
+        return ScenarioError([PlacedProblem(Place(str(path)), "", text)])
 
     try:
         with path.open("rb") as file:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_not_serialized, check_overlapped_count, check_stages
+from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
 from ipusim.schedules.layout import fifo_depths, lay_out
 
 
@@ -13,26 +13,24 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     return tuple(range(shape.steps))
 
 
-def plan(shape: PlanShape) -> Plan:
+def order(shape: PlanShape) -> Order:
     """Lay out the default schedule of Graphcore's pipelines.
 
     With overlapped I/O, passes run one time-step later and there is one more behind them.
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
-    check_not_serialized(shape.serialization)
     check_stages(shape.positions)
     starts = offsets(shape)
     if shape.overlapped_io:
         check_overlapped_count(shape.micro_batches, len(starts))
     else:
         check_count(shape.micro_batches, len(starts))
-    return Plan(
+    return Order(
         "grouped",
         shape,
         offsets=starts,
         emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
         fifo_depths=fifo_depths(shape, 2),
-        copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),
     )

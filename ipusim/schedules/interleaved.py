@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import (
-    INTERLEAVED,
-    THEN_BACKPROPAGATE,
-    check_count,
-    check_interleaved,
-    check_no_overlapped_io,
-    check_not_serialized,
-    check_stages,
-    recomputation,
-)
+from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.schedules.layout import fifo_depths, lay_out
 
 
@@ -37,27 +28,20 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def plan(shape: PlanShape) -> Plan:
+def order(shape: PlanShape) -> Order:
     """Lay out the schedule with the smallest overlap that keeps every IPU busy.
 
-    Raises ProgramError for fewer than two stages, UnsupportedProgramError for
-    training with several stages on one IPU, and CountError for a count that is
-    no multiple of the overlap length.
+    Raises ProgramError for fewer than two stages, and CountError for a count that
+    is no multiple of the overlap length.
     """
-    check_not_serialized(shape.serialization)
     check_stages(shape.positions)
-    check_interleaved([[shape.mapping[stage] for stage in parts] for parts in shape.parts], shape.training)
-    check_no_overlapped_io(shape.overlapped_io, "interleaved")
-    if shape.recompute_inline:
-        recomputation(INTERLEAVED, (THEN_BACKPROPAGATE,), "interleaved")
     starts = offsets(shape)
     check_count(shape.micro_batches, len(starts))
-    return Plan(
+    return Order(
         "interleaved",
         shape,
         offsets=starts,
         emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps,
         fifo_depths=fifo_depths(shape, 1),
-        copy_rule=CopyRule.MERGED,
         table=lay_out(shape, starts),
     )

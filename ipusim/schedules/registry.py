@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
-from ipusim.errors import PlanError, ProgramError, ProgramTypeError
+from ipusim.errors import PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.lowering.lower import check_sync, lower
 from ipusim.near_names import did_you_mean
-from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import (
-    INTERLEAVED,
-    THEN_BACKPROPAGATE,
-    check_no_overlapped_io,
-    check_not_serialized,
-    recomputation,
+from ipusim.schedules import (
+    gpipe,
+    grouped,
+    interleaved,
+    interleaved_1f1b,
+    one_forward_one_backward,
+    serial,
+    zero_bubble,
 )
-from ipusim.schedules import grouped, interleaved, serial
+from ipusim.schedules.features import PLAIN, Feature, check_supported, recomputation_modes
 
 
 @dataclass(frozen=True)
@@ -27,55 +31,151 @@ class Schedule:
 
     Attributes:
         name: as scenarios and the command line say it, lower case.
-        plan: from a program's shape to its Plan; raises ProgramError or CountError for a shape that it refuses.
-        offsets: from a shape to the starts of the overlapping micro-batches; their
-            number is the overlap length V, of which the count must be a multiple.
+        order: from a program's shape to its Order; raises ProgramError or CountError for a shape that it refuses.
+        multiple: from a shape to the number of which the count must be a multiple.
         pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
-        recomputation_modes: those that it has, Auto's choice first; none for one that knows of no recomputation.
         summary: one line for people.
+        supports: what of a program it can lay out; the rest is refused.
+        syncs: how IPUs may wait for each other under it, its default first.
+        shallower: the name of one whose FIFOs are half as deep; empty where there is none.
     """
 
     name: str
-    plan: Callable[[PlanShape], Plan]
-    offsets: Callable[[PlanShape], tuple[int, ...]]
+    order: Callable[[PlanShape], Order]
+    multiple: Callable[[PlanShape], int]
     pipelined: bool
     summary: str
-    recomputation_modes: tuple[str, ...] = ()
+    supports: frozenset[Feature] = PLAIN
+    syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
+    shallower: str = ""
+
+    @property
+    def recomputation_modes(self) -> tuple[str, ...]:
+        """The modes of recomputation that it has, Auto's choice first."""
+        return recomputation_modes(self.supports)
+
+    def check(self, shape: PlanShape, sync: Sync | None = None) -> Sync:
+        """Return the sync mode in effect; raises UnsupportedProgramError for what it, or the mode, does not support."""
+        check_supported(self.name, self.supports, shape)
+        sync = self.syncs[0] if sync is None else sync
+        if sync not in self.syncs:
+            known = " or ".join(each.value for each in self.syncs)
+            raise UnsupportedProgramError(f"The schedule '{self.name}' runs in {known} only, not in {sync.value}.")
+        check_sync(sync, shape)
+        return sync
+
+    def plan(self, shape: PlanShape, sync: Sync | None = None) -> Plan:
+        """Return the Plan of ``shape``, in the schedule's own sync mode by default; it has passes and copies alone.
+
+        Raises what :meth:`check` and ``order`` raise, and PlanError for an Order of another shape.
+        """
+        mode = self.check(shape, sync)
+        made = self.order(shape)
+        if not isinstance(made, Order):
+            raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
+        for asked in fields(shape):
+            right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
+            if got != right:
+                raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
+        return lower(made, mode)
 
 
-_BOTH_MODES: Final = (THEN_BACKPROPAGATE, INTERLEAVED)
+def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:
+    """Return what gives the overlap length V of a shape, of which counts are multiples."""
+    return lambda shape: len(offsets(shape))
+
+
+_GROUPED: Final = frozenset(
+    {
+        *PLAIN,
+        Feature.OVERLAPPED_IO,
+        Feature.RETURNING_VALUES,
+        Feature.RECOMPUTE_THEN_BACKPROPAGATE,
+        Feature.RECOMPUTE_INTERLEAVED,
+    }
+)
+_INTERLEAVED: Final = PLAIN - {Feature.SEVERAL_STAGES} | {Feature.RECOMPUTE_THEN_BACKPROPAGATE}
+_SERIAL: Final = PLAIN | {Feature.RECOMPUTE_INTERLEAVED}
+_SHARDED: Final = _SERIAL | {Feature.RETURNING_VALUES}
+_SEQUENTIAL: Final = _SHARDED | {Feature.BATCH_SERIALIZATION}
+_SINGLE: Final = _SERIAL - {Feature.SEVERAL_IPUS}
+#: What the GPU world's schedules have: activations may be computed again inside the backward pass.
+_GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
+_GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
+_FREE: Final = (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
+
+
+def _any(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
+    """Return 1: every count is legal."""
+    return 1
+
 
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
-        Schedule("grouped", grouped.plan, grouped.offsets, True, "all backward, then all forward", _BOTH_MODES),
+        Schedule(
+            "grouped",
+            grouped.order,
+            _overlap(grouped.offsets),
+            True,
+            "all backward, then all forward",
+            _GROUPED,
+            shallower="interleaved",
+        ),
         Schedule(
             "interleaved",
-            interleaved.plan,
-            interleaved.offsets,
+            interleaved.order,
+            _overlap(interleaved.offsets),
             True,
             "forward beside backward, half the activations",
-            (THEN_BACKPROPAGATE,),
+            _INTERLEAVED,
         ),
-        Schedule("sequential", serial.sequential, serial.offsets, True, "one stage at a time", (INTERLEAVED,)),
-        Schedule("sharded", serial.sharded, serial.offsets, False, "no pipeline: through the shards", (INTERLEAVED,)),
-        Schedule("single", serial.single, serial.offsets, False, "no pipeline: one IPU", (INTERLEAVED,)),
+        Schedule("sequential", serial.sequential, _any, True, "one stage at a time", _SEQUENTIAL),
+        Schedule("sharded", serial.sharded, _any, False, "no pipeline: through the shards", _SHARDED),
+        Schedule("single", serial.single, _any, False, "no pipeline: one IPU", _SINGLE),
+        Schedule("gpipe", gpipe.order, _any, True, "all forward passes, then all backward passes", _GPU, _FREE),
+        Schedule(
+            "1f1b",
+            one_forward_one_backward.order,
+            _any,
+            True,
+            "a forward and a backward in turn",
+            _GPU_TRAINING,
+            _FREE,
+        ),
+        Schedule(
+            "interleaved_1f1b",
+            interleaved_1f1b.order,
+            interleaved_1f1b.multiple,
+            True,
+            "1f1b with stages that go round the IPUs several times",
+            _GPU_TRAINING,
+            _FREE,
+        ),
+        Schedule(
+            "zero_bubble_h1",
+            zero_bubble.order,
+            _any,
+            True,
+            "1f1b with backward in halves, the weights' where an IPU would wait",
+            _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED},
+            _FREE,
+        ),
     )
 }
 
 
 #: A name that scenarios, the command line and a printed grid can say.
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def register(schedule: Schedule) -> None:
     """Add a schedule of one's own under its name.
 
-    I/O tiles and batch serialization, which move passes in time, are refused under it, and recomputation
-    in a mode that it does not name. Its Plans must be of the shape that was asked for.
+    What it does not support is refused under it. Its Orders must be of the shape that was asked for.
 
-    Raises ProgramError for a name that is taken or that nobody could say, or for modes of recomputation that
-    there are not; ProgramTypeError where ``plan`` or ``offsets`` cannot be called.
+    Raises ProgramError for a name that is taken or that nobody could say, or for features or sync modes that
+    there are not; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
         raise ProgramError(
@@ -84,37 +184,20 @@ def register(schedule: Schedule) -> None:
         )
     if schedule.name in _SCHEDULES:
         raise ProgramError(f"a schedule named {schedule.name!r} exists already")
-    for argument in ("plan", "offsets"):
+    for argument in ("order", "multiple"):
         if not callable(getattr(schedule, argument)):
             raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
-    if not isinstance(schedule.recomputation_modes, tuple) or set(schedule.recomputation_modes) - set(_BOTH_MODES):
-        raise ProgramError(
-            f"recomputation_modes: expected a tuple of {' and '.join(_BOTH_MODES)}, got {schedule.recomputation_modes}"
-        )
-    _SCHEDULES[schedule.name] = replace(schedule, plan=_guarded(schedule))
+    for argument, vocabulary in (("supports", Feature), ("syncs", Sync)):
+        given = getattr(schedule, argument)
+        if not isinstance(given, tuple | frozenset | set) or not set(given) <= set(vocabulary) or not given:
+            known = ", ".join(each.name for each in vocabulary)
+            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {given!r}")
+    _SCHEDULES[schedule.name] = schedule
 
 
-def _guarded(schedule: Schedule) -> Callable[[PlanShape], Plan]:
-    """Return the schedule's function of a shape, with what it cannot lay out refused before and after it."""
-
-    def plan(shape: PlanShape) -> Plan:
-        check_no_overlapped_io(shape.overlapped_io, schedule.name)
-        check_not_serialized(shape.serialization)
-        for wanted, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
-            if wanted:
-                recomputation(mode, schedule.recomputation_modes, schedule.name)
-        made = schedule.plan(shape)
-        if not isinstance(made, Plan):
-            raise PlanError(f"schedule {schedule.name!r}: expected a Plan, got {made!r}")
-        for asked in fields(shape):
-            right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
-            if got != right:
-                raise PlanError(
-                    f"schedule {schedule.name!r}: expected a Plan of {asked.name} {right}, got one of {got}"
-                )
-        return made
-
-    return plan
+def serialized() -> str:
+    """Return the name of the schedule that a program with batch serialization has by default."""
+    return next(name for name, each in _SCHEDULES.items() if Feature.BATCH_SERIALIZATION in each.supports)
 
 
 def names() -> tuple[str, ...]:

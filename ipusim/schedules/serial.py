@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from ipusim.errors import ProgramError
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import (
-    INTERLEAVED,
-    THEN_BACKPROPAGATE,
-    check_count,
-    check_no_overlapped_io,
-    check_not_serialized,
-    check_serialized,
-    check_stages,
-    recomputation,
-)
+from ipusim.pipeline.rules import check_count, check_serialized, check_stages
 from ipusim.schedules.layout import lay_out
 from ipusim.schedules.serialized import buffer_depths, lay_out_serialized
 
@@ -24,7 +15,7 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:  # noqa: ARG001 - the signatur
     return (0,)
 
 
-def sequential(shape: PlanShape) -> Plan:
+def sequential(shape: PlanShape) -> Order:
     """Lay out Graphcore's Sequential schedule: one stage at a time, a copy and a sync after each.
 
     With batch serialization each stage runs several micro-batches before the next one begins.
@@ -38,7 +29,7 @@ def sequential(shape: PlanShape) -> Plan:
     return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
 
 
-def sharded(shape: PlanShape) -> Plan:
+def sharded(shape: PlanShape) -> Order:
     """Lay out sharded execution: no pipeline, copies and syncs only where a tensor crosses IPUs.
 
     Raises CountError for a count below 1.
@@ -46,7 +37,7 @@ def sharded(shape: PlanShape) -> Plan:
     return _one_at_a_time("sharded", shape, CopyRule.CROSSING)
 
 
-def single(shape: PlanShape) -> Plan:
+def single(shape: PlanShape) -> Order:
     """Lay out a program of one IPU with gradient accumulation: no copies, no syncs.
 
     Raises ProgramError when the stages are mapped to more than one IPU, CountError for a count below 1.
@@ -59,12 +50,9 @@ def single(shape: PlanShape) -> Plan:
     return _one_at_a_time("single", shape, CopyRule.CROSSING)
 
 
-def _serialized(shape: PlanShape) -> Plan:
-    if shape.recompute:
-        recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), "sequential")
-    check_no_overlapped_io(shape.overlapped_io, "sequential")
+def _serialized(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, 1)
-    return Plan(
+    return Order(
         "sequential",
         shape,
         offsets=(0,),
@@ -75,13 +63,9 @@ def _serialized(shape: PlanShape) -> Plan:
     )
 
 
-def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Plan:
-    check_not_serialized(shape.serialization)
-    if shape.recompute:
-        recomputation(THEN_BACKPROPAGATE, (INTERLEAVED,), schedule)
-    check_no_overlapped_io(shape.overlapped_io, schedule)
+def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Order:
     check_count(shape.micro_batches, 1)
-    return Plan(
+    return Order(
         schedule,
         shape,
         offsets=offsets(shape),

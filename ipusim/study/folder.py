@@ -103,7 +103,7 @@ class ResultsFolder:
 
     def _check_places(self, names: Collection[str]) -> None:
         for name in names:
-            _check_place(self._shown / name)
+            _check_target(self._shown / name)
 
     def _listed(self) -> set[str]:
         path = self._own / _LIST
@@ -124,13 +124,13 @@ class ResultsFolder:
         """Move old files away and new ones in, then stale ones away; on a failure or an interrupt all goes back."""
         with ExitStack() as back:
             for name in (*names, *stale):
-                place, new, old = (folder / name for folder in (self._folder, self._own / _NEW, self._own / _OLD))
-                if os.path.lexists(place):
-                    place.rename(old)
-                    back.callback(old.rename, place)
+                target, new, old = (folder / name for folder in (self._folder, self._own / _NEW, self._own / _OLD))
+                if os.path.lexists(target):
+                    target.rename(old)
+                    back.callback(old.rename, target)
                 if name in names:
-                    new.rename(place)
-                    back.callback(place.rename, new)
+                    new.rename(target)
+                    back.callback(target.rename, new)
             back.pop_all()
 
 
@@ -143,16 +143,16 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 def write_file(path: Path, content: bytes) -> None:
     """Write one file whole or not at all; raises OutputError naming the path that cannot be written."""
     with _naming(path):
-        _check_place(path)
-        place = path.resolve()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{_OWN}-", dir=place.parent) as waiting:
-            new = Path(waiting) / place.name
+        _check_target(path)
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{_OWN}-", dir=target.parent) as waiting:
+            new = Path(waiting) / target.name
             new.write_bytes(content)
-            new.replace(place)
+            new.replace(target)
 
 
-def _check_place(path: Path) -> None:
+def _check_target(path: Path) -> None:
     if path.is_dir():
         raise OutputError(f"{path}: expected a place for a file, got a folder; name another folder for the results")
 
@@ -167,5 +167,5 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
-        raise OutputError(f"{path}: cannot be written: {place}{error.strerror or error}; name another place") from error
+        which = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
+        raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error

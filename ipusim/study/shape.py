@@ -12,6 +12,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_mapping, nearest_counts
 from ipusim.runs.problems import show
+from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find
 
 #: Operations above which a grid is no longer something to read.
@@ -26,7 +27,7 @@ def plan_for(
 ) -> Plan:
     """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
 
-    Concurrent stages share a place: ``0,1+2,3``.
+    Concurrent stages share a position: ``0,1+2,3``.
 
     Raises ProgramError for a schedule, mapping or number of stages that do not
     fit, CountError, with the nearest legal counts, for the count, and OptionError for
@@ -37,7 +38,7 @@ def plan_for(
     shape = PlanShape(
         mapping=ipus, micro_batches=1, training=not inference, recompute=recompute and not inference, sizes=sizes
     )
-    overlap = len(found.offsets(shape))
+    overlap = found.multiple(shape)
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         raise OptionError(
@@ -55,7 +56,7 @@ def plan_for(
 def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
         ipus = tuple(range(2 if stages is None else stages))
-        return ((0,) * len(ipus) if schedule.lower() == "single" else ipus), ()
+        return (ipus if Feature.SEVERAL_IPUS in find(schedule).supports else (0,) * len(ipus)), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
         raise OptionError(
@@ -63,7 +64,7 @@ def _mapping(text: str | None, stages: int | None, schedule: str) -> tuple[tuple
         )
     if len(words) > _MOST_STAGES:  # as for a number of stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
-    places = text.count(",") + 1
+    positions = text.count(",") + 1
     if stages is not None:
-        check_mapping(places, stages)
+        check_mapping(positions, stages)
     return parse_mapping(text)

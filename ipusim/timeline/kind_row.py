@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ipusim.looks import Look
+from ipusim.pipeline.ops import Pass
 
 
 class Track(Enum):
-    """Where spans lie: on an IPU, on the I/O tiles of one, on a link direction, or on a queue of the host."""
+    """Where spans lie: on an IPU, beside one (its I/O tiles, its sends), on a link direction, on a host's queue."""
 
     IPU = "IPU"
     IO_TILES = "I/O tiles"
+    SEND = "sends"
     LINK = "link"
     HOST = "host"
 
@@ -66,7 +68,7 @@ class Row:
         track: where it lies.
         part: what of an execution its end ends.
         numbered: whether a slice's name has the micro-batch behind it.
-        is_pass: whether it is a pass of a stage over a micro-batch; a slice's name begins with the pass's letter.
+        of_pass: the pass of a stage over a micro-batch that it is; a slice's name begins with the pass's letter.
         fills_slot: whether it fills a slot of its time-step.
     """
 
@@ -79,5 +81,10 @@ class Row:
     track: Track = Track.IPU
     part: Part = Part.PIPELINE
     numbered: bool = False
-    is_pass: bool = False
+    of_pass: Pass | None = None
     fills_slot: bool = False
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether it is a pass of a stage over a micro-batch."""
+        return self.of_pass is not None

@@ -46,7 +46,7 @@ class SpanKind(IntEnum):
             colour="thread_state_runnable",
             look=Look("forward", "#56b4e9", "#000000", essential=True),
             use=Use("forward", computes=True),
-            is_pass=True,
+            of_pass=Pass.FORWARD,
             fills_slot=True,
         ),
     )
@@ -59,7 +59,7 @@ class SpanKind(IntEnum):
             colour="thread_state_iowait",
             look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
             use=Use("backward", computes=True),
-            is_pass=True,
+            of_pass=Pass.BACKWARD,
             fills_slot=True,
         ),
     )
@@ -72,7 +72,33 @@ class SpanKind(IntEnum):
             colour="yellow",
             look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
             use=Use("recompute", computes=True),
-            is_pass=True,
+            of_pass=Pass.RECOMPUTE,
+        ),
+    )
+    INPUT_GRADIENT = (
+        19,
+        Row(
+            doc="The half of a stage's backward pass that gives the gradient of its input.",
+            name=f"{Pass.INPUT_GRADIENT.letter}←",
+            category="pass",
+            colour="thread_state_iowait",
+            look=Look("gradient of the input", "#d55e00", "#ffffff", number="#ffffff", essential=True),
+            use=Use("input_gradient", computes=True),
+            of_pass=Pass.INPUT_GRADIENT,
+            fills_slot=True,
+        ),
+    )
+    WEIGHT_GRADIENT = (
+        20,
+        Row(
+            doc="The half of a stage's backward pass that gives the gradients of its weights.",
+            name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
+            category="pass",
+            colour="rail_animation",
+            look=Look("gradients of the weights", "#7a9a01", "#000000", "..", essential=True),
+            use=Use("weight_gradient", computes=True),
+            of_pass=Pass.WEIGHT_GRADIENT,
+            fills_slot=True,
         ),
     )
     ALL_REDUCE = (
@@ -229,6 +255,43 @@ class SpanKind(IntEnum):
             part=Part.WAIT,
         ),
     )
+    RECEIVE_WAIT = (
+        21,
+        Row(
+            doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
+            name="wait for tensor",
+            category="wait",
+            colour="white",
+            look=Look("wait for a tensor", "#ededed", "#000000"),
+            use=Use("receive_wait", "tensor wait", 5),
+            part=Part.WAIT,
+        ),
+    )
+    BLOCKING_SEND = (
+        22,
+        Row(
+            doc="An IPU sends a tensor and does nothing else until it is delivered.",
+            name="send",
+            category="copy",
+            colour="thread_state_running",
+            look=Look("send", "#00674b", "#ffffff"),
+            use=Use("blocking_send", "send", 1),
+            numbered=True,
+        ),
+    )
+    SEND = (
+        23,
+        Row(
+            doc="A tensor is on its way from one IPU to another while both go on.",
+            name="send",
+            category="copy",
+            colour="thread_state_running",
+            look=None,
+            use=None,
+            track=Track.SEND,
+            numbered=True,
+        ),
+    )
     SYNC_WAIT = (
         10,
         Row(
@@ -244,7 +307,7 @@ class SpanKind(IntEnum):
     LINK = (
         6,
         Row(
-            doc="One link direction carries its share of a merged copy.",
+            doc="One link direction carries its share of a merged copy, or tensors that were sent.",
             name="carry",
             category="copy",
             colour="thread_state_running",
@@ -279,6 +342,9 @@ def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> n
 
 #: Passes of stages over micro-batches.
 PASSES: Final = kinds_with(lambda row: row.is_pass)
+#: The kind of each Pass, by its number; and the Pass of each kind, -1 for those that are none.
+KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is each) for each in Pass])
+PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
 #: Kinds that are a stage's own arithmetic.
 COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)
 #: Kinds on the tracks of IPUs, and those of them on I/O tiles, which work beside an IPU's other tiles.

@@ -1,4 +1,7 @@
-"""What a new rate, a new option of the pipeline and a new front door cost: a row, three files, and one module."""
+"""What a new rate, optimizer, option of the pipeline and front door cost: a row, a class, three files, one module.
+
+The option has another name in Graphcore's API, where a configuration refuses it until it has its row.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,53 @@ RATE = """\
         evidence="nothing is published",
     )
 """
-KEY = '    repeat_twice: bool = Field(default=False, description="whether a step has twice the executions")\n'
+KEY = """\
+    repeat_twice: Annotated[bool, Attribute("each step twice as long", name="optimizations.enable_fast_math")] = Field(
+        default=False, description="whether a step has twice the executions"
+    )
+"""
 RULE = """\
     if options.pipeline.repeat_twice and options.pipeline.repeat_count > 100:
         findings.add(("pipeline", "repeat_twice"), "expected a repeat_count of at most 100 with it, got more")
+"""
+OPTIMIZER = """
+
+@dataclass(frozen=True)
+class SignDescent:
+    \"\"\"Sign descent: W -= learning_rate * the gradient's sign.\"\"\"
+
+    kind: ClassVar[str] = "sign"
+    graphcore: ClassVar[str] = "SignDescentOptimizer"
+
+    learning_rate: LearningRate
+    floor: Annotated[float, Ge(0), Le(1), Doc("shorter gradients count as none")] = 0.0
+    gradient_map: GradientMapping = None
+
+    def initial_state(self, parameters: Parameters) -> State:
+        return {}
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        for name, variable in parameters.items():
+            gradient = gradients[name]
+            variable -= self.learning_rate * np.sign(gradient) * (np.abs(gradient) > self.floor)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        return SGD(self.learning_rate).work(parameter_count, itemsize)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        return 0
+"""
+LEARNING = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [5], classes: 3, samples: 48}
+model:
+  layers:
+    - {name: hidden, type: dense, units: 8, activation: tanh}
+    - {name: scores, type: dense, units: 3}
+    - {name: far, type: softmax_cross_entropy}
+pipeline: {splits: [scores], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: sign, learning_rate: 0.01, map_gradient: {clip_by_norm: 1}}
+steps: 60
 """
 #: A front door that reads TOML: it builds a Request, and says where a problem stands in its own way.
 DOOR = """
@@ -33,6 +79,26 @@ def run(text):
         return execute(assemble(Request.from_dict(tomllib.loads(text), name="toml")))
     except RequestError as error:
         raise SystemExit("\\n".join(f"[{dotted(each.path)}] {each.text}" for each in error.problems)) from None
+"""
+#: A program in Graphcore's API, whose configuration has the option's attribute.
+PROGRAM = """
+import autograd.numpy as anp
+from ipusim.errors import ProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.pipelining_ops import pipeline
+
+def executions(math, repeat_count):
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.optimizations.enable_fast_math = math == "fast"
+    stages = [lambda x: anp.tanh(x), lambda x: anp.tanh(x)]
+    try:
+        ran = pipeline(stages, 4, inputs=[anp.ones(4)], outfeed_queue=IPUOutfeedQueue(),
+                       repeat_count=repeat_count, config=config)
+    except ProgramError as error:
+        return str(error)
+    return ran.program.repeat_count
 """
 TOML = """
 [system]
@@ -59,13 +125,18 @@ def changed(tmp_path_factory):
     rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
     put(rates, "    launch_cycles: Fraction = _rate(", f"{RATE}    launch_cycles: Fraction = _rate(")
     put(passes, "+ rates.launch_cycles))", "+ rates.launch_cycles + rates.settle_cycles))")
-    schema, rules = package / "runs/request/schema.py", package / "runs/assemble/sections.py"
-    put(schema, "    repeat_count: int = Field(", f"{KEY}    repeat_count: int = Field(")
+    schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
+    put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")
     anchor = '    with findings.at(("pipeline", "continuous_weight_updates")):'
     put(rules, anchor, RULE + anchor)
     before = "        repeat_count=pipeline.repeat_count,"
     put(package / "runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
+    learning = package / "model/learning/optimizers.py"
+    learning.write_text(learning.read_text("utf-8") + OPTIMIZER, "utf-8")
+    (place / "learning.yaml").write_text(LEARNING)
     (place / "toml_door.py").write_text(DOOR)
+    (place / "graphcores_program.py").write_text(PROGRAM)
+    shutil.copytree(ROOT / "reports", place / "reports", ignore=shutil.ignore_patterns("*.png"))
 
     with Interpreter(PYTHONPATH=str(place)) as interpreter:
 
@@ -78,6 +149,14 @@ def changed(tmp_path_factory):
         yield python
 
 
+PAGE = "from reports.__main__ import options; print(options())"
+LOSSES = """
+import sys
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+summary = execute(load_job("learning.yaml", [f"optimizer.floor={sys.argv[1]}"])).summary
+print(*summary.learning.mean_loss_by_step)
+"""
 COMMAND = "from ipusim.cli import main; main()"
 
 
@@ -102,6 +181,30 @@ def test_an_option_is_its_key_its_rule_and_its_effect(changed):
     assert refused == "--set pipeline.repeat_twice: expected a repeat_count of at most 100 with it, got more\n"
     wrong = changed(COMMAND, "check", SCENARIO, "--set", "pipeline.repeat_twice=2", returncode=2)
     assert wrong == "--set pipeline.repeat_twice: expected true or false, got 2\n"
+
+
+def test_graphcores_name_of_an_option_comes_with_its_row(changed):
+    code = "import sys; from graphcores_program import executions; print(executions(sys.argv[1], int(sys.argv[2])))"
+    assert changed(code, "exact", 3) == "3\n"
+    assert changed(code, "fast", 3) == "6\n"
+    name = "optimizations.enable_fast_math"
+    text = f"IPUConfig.{name}: expected a repeat_count of at most 100 with it, got more\n"
+    assert changed(code, "fast", 101) == text
+    rows = changed(PAGE).splitlines()
+    assert f"| `{name}` | `pipeline.repeat_twice` | each step twice as long |" in rows
+
+
+def test_an_optimizer_is_its_class(changed):
+    losses = [float(loss) for loss in changed(LOSSES, "0.0").split()]
+    assert losses[-1] < losses[0] / 1.5
+    floored = [float(loss) for loss in changed(LOSSES, "1.0").split()]
+    assert (floored[0], floored[-1] / losses[-1]) == (losses[0], pytest.approx(1.33, abs=0.01))
+    wrong = changed(COMMAND, "check", "learning.yaml", "--set", "optimizer.floor=2", returncode=2)
+    assert wrong == "--set optimizer.floor: expected a number from 0 to 1, got 2\n"
+    text = "Sign descent: W -= learning_rate * the gradient's sign."
+    rows = changed(PAGE).splitlines()
+    assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in rows
+    assert any("`optimizer` | sgd, momentum, sign, adam or lamb, with" in row for row in rows)
 
 
 def test_a_front_door_is_a_builder_of_requests(changed):

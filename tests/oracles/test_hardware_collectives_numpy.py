@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import concurrent_cost
-from ipusim.hardware.collectives.plan import CollectivePlan
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
 from tests.collectives import collective_cost
@@ -59,10 +59,10 @@ def expected(operation: str, whole: list[Array]) -> list[Array]:
     return [np.concatenate(list(block[:, : sizes[rank]])) for rank, block in enumerate(everything.transpose(1, 0, 2))]
 
 
-def given(operation: str, plan: CollectivePlan, whole: list[Array]) -> list[Array]:
+def given(operation: str, collective: Collective, whole: list[Array]) -> list[Array]:
     if operation != "all_gather":
         return whole
-    row = math.ceil(plan.elements / plan.count)
+    row = math.ceil(collective.elements / collective.count)
     return [each[rank * row : (rank + 1) * row] for rank, each in enumerate(whole)]
 
 
@@ -76,8 +76,8 @@ def test_results_equal_numpy_s(operation: Any, name: str, replicas: int, size: i
     for length in LENGTHS:
         for dtype, tolerance in ((np.int64, 0.0), (np.float64, 1e-12)):
             whole = buffers(replicas, length, dtype)
-            plan = ALGORITHMS[operation][name](system, participants, length, 8)
-            results = run(plan, given(operation, plan, whole))
+            collective = ALGORITHMS[operation][name](system, participants, length, 8)
+            results = run(collective, given(operation, collective, whole))
             for result, right in zip(results, expected(operation, whole), strict=True):
                 assert result.dtype == dtype
                 np.testing.assert_allclose(result, right, rtol=0, atol=tolerance, strict=True)
@@ -88,7 +88,7 @@ def test_results_equal_numpy_s(operation: Any, name: str, replicas: int, size: i
 def test_a_ring_adds_from_the_place_behind_the_owner_and_rounds_each_time(dtype: Any, length: int) -> None:
     system = build_system("c2_server", mapping=range(8))
     whole = buffers(8, length, dtype)
-    plan = ALGORITHMS["all_reduce"]["ring"](system, range(8), length, np.dtype(dtype).itemsize)
+    collective = ALGORITHMS["all_reduce"]["ring"](system, range(8), length, np.dtype(dtype).itemsize)
     ring = ring_order(system, range(8))
     row = math.ceil(length / 8)
     right = np.zeros(length, dtype)
@@ -96,7 +96,7 @@ def test_a_ring_adds_from_the_place_behind_the_owner_and_rounds_each_time(dtype:
         owner = ring.index(element // row)
         order = [ring[(owner + 1 + step) % 8] for step in range(8)]
         right[element] = reduce(lambda one, other: dtype(one + other), (whole[ipu][element] for ipu in order))
-    for result in run(plan, whole):
+    for result in run(collective, whole):
         assert result.tobytes() == right.tobytes()
 
 
@@ -104,9 +104,9 @@ def test_a_ring_adds_from_the_place_behind_the_owner_and_rounds_each_time(dtype:
 def test_the_ladder_adds_within_the_rungs_first(length: int) -> None:
     system = build_system("c2_server", mapping=range(4), selection_order="ZIGZAG")
     whole = buffers(4, length, np.float16)
-    plan = ALGORITHMS["all_reduce"]["ladder"](system, range(4), length, 2)
+    collective = ALGORITHMS["all_reduce"]["ladder"](system, range(4), length, 2)
     right = (whole[0] + whole[1]) + (whole[2] + whole[3])
-    for result in run(plan, whole):
+    for result in run(collective, whole):
         assert result.tobytes() == right.tobytes()
 
 
@@ -124,8 +124,8 @@ def hops(count: int) -> int:
 
 def cost(name: str, participants: Sequence[int], length: int, order: str = "ZIGZAG") -> int:
     system = build_system("c2_server", mapping=range(16), ipus=16, selection_order=order)
-    plan = ALGORITHMS["all_reduce"][name](system, participants, length, 1)
-    whole = collective_cost(system, plan)
+    collective = ALGORITHMS["all_reduce"][name](system, participants, length, 1)
+    whole = collective_cost(system, collective)
     if length and len(participants) > 1:
         # 16 IPUs meet in 240 cycles, and a superstep with an exchange among them costs 4925 ns
         assert (whole.sync_cycles, whole.overhead_cycles) == (240, 7880)
@@ -182,10 +182,12 @@ def test_the_ladder_takes_its_closed_form(replicas: int, longest: int, length: i
 def test_the_stages_of_four_replicas_share_the_rails() -> None:
     """IPU i of each replica with IPU i of the others, all four at once: two of the rings lie on each rail."""
     system = build_system("c2_server", mapping=range(16), selection_order="ZIGZAG")
-    plan: Callable[..., CollectivePlan] = ALGORITHMS["all_reduce"]["ring"]
+    collective: Callable[..., Collective] = ALGORITHMS["all_reduce"]["ring"]
     groups = [tuple(range(ipu, 16, 4)) for ipu in range(4)]
     lengths = [1000, 3001, 2000, 5000]
-    together = concurrent_cost(system, [plan(system, group, n, 4) for group, n in zip(groups, lengths, strict=True)])
+    together = concurrent_cost(
+        system, [collective(system, group, n, 4) for group, n in zip(groups, lengths, strict=True)]
+    )
     # groups 0 and 2 lie on the even rail, 1 and 3 on the odd one, each a rung further on than the other
     odd_rail = 4 * (math.ceil(3001 / 4) + math.ceil(5000 / 4))
     assert together.rounds_cycles == 6 * (passing(odd_rail, 2) + hops(4))

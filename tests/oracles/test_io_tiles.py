@@ -11,6 +11,7 @@ from ipusim.errors import OutOfMemoryError
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
+from tests.work_cycles import vector_operations
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """
@@ -86,7 +87,7 @@ def test_fewer_tiles_compute_and_hold_memory(load):
 
     def cycles(work):
         exchange = math.ceil(work.exchange_bytes / (tiles * 4))
-        arithmetic = math.ceil(2 * work.macs / (tiles * 16)) + math.ceil(work.flops / (tiles * 2))
+        arithmetic = math.ceil(2 * work.macs / (tiles * 16)) + math.ceil(vector_operations(work) / (tiles * 2))
         return 150 * work.supersteps + exchange + max(arithmetic, math.ceil(work.sram_bytes / (tiles * 24)))
 
     for stage, profile in enumerate(result.job.program.stages):

@@ -17,7 +17,7 @@ from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.stages.build_stages import Returning
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Edge
+from ipusim.pipeline.order import Edge
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError

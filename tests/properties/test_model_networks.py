@@ -16,9 +16,9 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.residual import Residual
-from ipusim.model.profile import Product, Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.work import Product, VectorWork, Work
 from ipusim.pricing.passes import pass_cycles
 from tests.networks import split
 from tests.work_cycles import work_cycles
@@ -125,14 +125,15 @@ def test_every_epoch_of_a_feed_takes_distinct_samples(samples, seed, data):
 counts = st.integers(0, 10**12)
 sides = st.integers(0, 10**4)
 products = st.lists(st.builds(Product, sides, sides, sides), max_size=3).map(tuple)
-works = st.builds(Work, products, counts, counts, counts, st.sampled_from([2, 4, 8]))
+vectors = st.builds(VectorWork, counts, counts, counts, counts)
+works = st.builds(Work, products, vectors, counts, counts, st.sampled_from([2, 4, 8]))
 
 
 @given(works, works)
 def test_more_work_never_takes_less_time(work, more):
     both = Work(
         work.products + more.products,
-        work.flops + more.flops,
+        work.vector + more.vector,
         work.sram_bytes + more.sram_bytes,
         work.exchange_bytes + more.exchange_bytes,
         work.itemsize,

@@ -37,7 +37,8 @@ COSTS = """
 from pathlib import Path
 from ipusim.scenario import load_job
 stage = load_job(Path("s.yaml")).program.stages[1]
-print(stage.forward[0].flops, stage.forward[0].sram_bytes, stage.backward[3].flops, stage.stash_bytes)
+forward, backward = stage.forward[0], stage.backward[3]
+print(forward.vector.elementwise, forward.sram_bytes, backward.vector.elementwise, stage.stash_bytes)
 """
 PAGE = "import reports.scenario_page as page; print(page.scenario_page())"
 GRADIENTS = """

@@ -10,7 +10,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.profile import Product
+from ipusim.model.work import Product
 
 
 @pytest.mark.parametrize(

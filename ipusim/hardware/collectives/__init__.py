@@ -1,1 +1,1 @@
-"""Collectives over IPU-Links: plans as data, their arithmetic on NumPy arrays, and what each costs."""
+"""Collectives over IPU-Links: each as data, its arithmetic on NumPy arrays, and what it costs."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipusim.errors import DeviceError
-from ipusim.hardware.collectives.places import as_they_lie
-from ipusim.hardware.collectives.plan import CollectivePlan, Round, chunks, side_by_side
+from ipusim.hardware.collectives.collective import Collective, Round, chunks, side_by_side
+from ipusim.hardware.collectives.positions import as_they_lie
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.system import System
@@ -27,25 +27,25 @@ def by_pod(system: System, participants: Sequence[int]) -> list[list[int]]:
     return list(pods.values())
 
 
-def across_pods_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+def across_pods_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the all-reduce of P pods of M participants each.
 
     These are 2(M - 1) rounds of m = ceil(ceil(elements / 2) / M) in both directions
     within the pods and, half-way through them, 2(P - 1) rounds of ceil(m / P) in both
     directions across. A sum is taken along the ring of each pod and then along the
-    pods, from the place behind the chunk's owner to the owner, and rounded to the
+    pods, from the position behind the chunk's owner to the owner, and rounded to the
     buffers' type after each addition. Raises DeviceError when the pods have not
     equally many participants.
     """
-    plan = CollectivePlan("all_reduce", "across pods", tuple(participants), elements, itemsize)
+    collective = Collective("all_reduce", "across pods", tuple(participants), elements, itemsize)
     pods = by_pod(system, participants)
     if len(set(map(len, pods))) > 1:
         shares = ", ".join(map(str, map(len, pods)))
-        raise DeviceError(f"{plan.name}: expected equally many participants in every pod, got {shares}")
+        raise DeviceError(f"{collective.name}: expected equally many participants in every pod, got {shares}")
     rings = [ring_order(system, members) for members in pods]
     backwards = [ring[::-1] for ring in rings[::-1]]
     ways = [_one_way(each, half) for each, half in zip((rings, backwards), chunks(0, elements, 2), strict=True)]
-    return plan.with_rounds(side_by_side(ways))
+    return collective.with_rounds(side_by_side(ways))
 
 
 def _one_way(rings: Sequence[Sequence[int]], part: slice) -> list[Round]:

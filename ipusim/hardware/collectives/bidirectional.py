@@ -9,42 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipusim.hardware.collectives.plan import CollectivePlan, chunks, side_by_side
+from ipusim.hardware.collectives.collective import Collective, chunks, side_by_side
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_of_chunks
 from ipusim.hardware.system import System
 
 
-def bidirectional_all_reduce(
-    system: System, participants: Sequence[int], elements: int, itemsize: int
-) -> CollectivePlan:
+def bidirectional_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the all-reduce in two rings: 2(R - 1) rounds of ceil(elements / 2R) in both directions.
 
-    The first half of each chunk is summed in the order of the ring from the place
+    The first half of each chunk is summed in the order of the ring from the position
     behind its owner to the owner, the second half in the opposite order.
     """
-    plan = CollectivePlan("all_reduce", "bidirectional ring", tuple(participants), elements, itemsize)
-    ways = _ways(system, plan)
-    return plan.with_rounds(side_by_side([reduce_scatter_rounds(*way) + all_gather_rounds(*way) for way in ways]))
+    collective = Collective("all_reduce", "bidirectional ring", tuple(participants), elements, itemsize)
+    ways = _ways(system, collective)
+    return collective.with_rounds(side_by_side([reduce_scatter_rounds(*way) + all_gather_rounds(*way) for way in ways]))
 
 
 def bidirectional_reduce_scatter(
     system: System, participants: Sequence[int], elements: int, itemsize: int
-) -> CollectivePlan:
+) -> Collective:
     """Return the reduce-scatter in two rings: R - 1 rounds of ceil(elements / 2R) in both directions."""
-    plan = CollectivePlan("reduce_scatter", "bidirectional ring", tuple(participants), elements, itemsize)
-    return plan.with_rounds(side_by_side([reduce_scatter_rounds(*way) for way in _ways(system, plan)]))
+    collective = Collective("reduce_scatter", "bidirectional ring", tuple(participants), elements, itemsize)
+    return collective.with_rounds(side_by_side([reduce_scatter_rounds(*way) for way in _ways(system, collective)]))
 
 
-def bidirectional_all_gather(
-    system: System, participants: Sequence[int], elements: int, itemsize: int
-) -> CollectivePlan:
+def bidirectional_all_gather(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the all-gather in two rings: R - 1 rounds of ceil(elements / 2R) in both directions."""
-    plan = CollectivePlan("all_gather", "bidirectional ring", tuple(participants), elements, itemsize)
-    return plan.with_rounds(side_by_side([all_gather_rounds(*way) for way in _ways(system, plan)]))
+    collective = Collective("all_gather", "bidirectional ring", tuple(participants), elements, itemsize)
+    return collective.with_rounds(side_by_side([all_gather_rounds(*way) for way in _ways(system, collective)]))
 
 
-def _ways(system: System, plan: CollectivePlan) -> list[tuple[tuple[int, ...], list[slice]]]:
-    """Return both rings, and for each of their places the half chunk that belongs to the IPU there."""
-    ring, owned = ring_of_chunks(system, plan)
+def _ways(system: System, collective: Collective) -> list[tuple[tuple[int, ...], list[slice]]]:
+    """Return both rings, and for each of their positions the half chunk that belongs to the IPU there."""
+    ring, owned = ring_of_chunks(system, collective)
     first, second = zip(*(chunks(chunk.start, chunk.stop, 2) for chunk in owned), strict=True)
     return [(ring, list(first)), (ring[::-1], list(second[::-1]))]

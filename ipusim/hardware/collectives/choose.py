@@ -11,15 +11,15 @@ from ipusim.hardware.collectives.bidirectional import (
     bidirectional_all_reduce,
     bidirectional_reduce_scatter,
 )
+from ipusim.hardware.collectives.collective import Collective, Operation
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
-from ipusim.hardware.collectives.plan import CollectivePlan, Operation
 from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from ipusim.hardware.system import System
 
-#: An algorithm: system, participants, elements and itemsize to a plan.
-Algorithm = Callable[[System, Sequence[int], int, int], CollectivePlan]
+#: An algorithm: system, participants, elements and itemsize to a collective.
+Algorithm = Callable[[System, Sequence[int], int, int], Collective]
 
 #: Every algorithm of each operation, by name.
 ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
@@ -37,7 +37,7 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
 
 def fastest(
     operation: Operation, system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
-) -> tuple[tuple[CollectivePlan, ...], CollectiveCost]:
+) -> tuple[tuple[Collective, ...], CollectiveCost]:
     """Return one collective per group, all by the algorithm that is fastest when they run at once, and their cost.
 
     Arguments:
@@ -56,14 +56,14 @@ def fastest(
     for name, algorithm in ALGORITHMS[operation].items():
         if all(_suits(name, system, group) for group in groups):
             sizes = zip(groups, elements, strict=True)
-            plans = tuple(algorithm(system, group, length, itemsize) for group, length in sizes)
-            choices.append((plans, concurrent_cost(system, plans)))
+            collectives = tuple(algorithm(system, group, length, itemsize) for group, length in sizes)
+            choices.append((collectives, concurrent_cost(system, collectives)))
     return min(choices, key=lambda choice: choice[1].total_cycles)
 
 
 def fastest_all_reduce(
     system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
-) -> tuple[tuple[CollectivePlan, ...], CollectiveCost]:
+) -> tuple[tuple[Collective, ...], CollectiveCost]:
     """Return :func:`fastest` all-reduces: what replicas do with their gradients before a weight update."""
     return fastest("all_reduce", system, groups, elements, itemsize)
 

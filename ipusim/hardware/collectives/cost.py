@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.copies import LinkLoad
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
@@ -92,18 +92,18 @@ class CollectiveCost:
         return tuple(sorted(carried.items()))
 
 
-def concurrent_cost(system: System, plans: Sequence[CollectivePlan]) -> CollectiveCost:
-    """Return what ``plans`` cost on ``system``'s links when all run at the same time, round by round together.
+def concurrent_cost(system: System, collectives: Sequence[Collective]) -> CollectiveCost:
+    """Return what ``collectives`` cost on ``system``'s links when all run at the same time, round by round together.
 
-    Round k of all plans begins at once and ends with the last of them; on each
-    link their bytes add up. A plan with fewer rounds is done earlier. Raises
+    Round k of all collectives begins at once and ends with the last of them; on each
+    link their bytes add up. One with fewer rounds is done earlier. Raises
     DeviceError for participants that the system does not have.
     """
     rounds: list[RoundCost] = []
     # the rounds of a ring load the links all alike
     known: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
-    for number in range(max((len(plan.rounds) for plan in plans), default=0)):
-        traffic = _traffic(plans, number)
+    for number in range(max((len(collective.rounds) for collective in collectives), default=0)):
+        traffic = _traffic(collectives, number)
         key = tuple(sorted(traffic.items()))
         if key not in known:
             copy = system.merged_copy(traffic)
@@ -114,11 +114,11 @@ def concurrent_cost(system: System, plans: Sequence[CollectivePlan]) -> Collecti
     return CollectiveCost(system.sync_cycles, system.overhead_cycles, tuple(rounds))
 
 
-def _traffic(plans: Sequence[CollectivePlan], number: int) -> Mapping[tuple[int, int], int]:
+def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:
     traffic: Counter[tuple[int, int]] = Counter()
-    for plan in plans:
-        if number < len(plan.rounds):
-            message_bytes = plan.message_bytes(number)
-            for each in plan.rounds[number]:
+    for collective in collectives:
+        if number < len(collective.rounds):
+            message_bytes = collective.message_bytes(number)
+            for each in collective.rounds[number]:
                 traffic[each.source, each.target] += message_bytes
     return traffic

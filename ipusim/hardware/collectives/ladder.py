@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipusim.errors import DeviceError
-from ipusim.hardware.collectives.places import as_they_lie
-from ipusim.hardware.collectives.plan import CollectivePlan, chunks, side_by_side
+from ipusim.hardware.collectives.collective import Collective, chunks, side_by_side
+from ipusim.hardware.collectives.positions import as_they_lie
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
 from ipusim.hardware.system import System
 
 
-def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ladder all-reduce: R rounds, ceil(elements / 2) in the first and last, else ceil(elements / R).
 
     The rungs are the participants two by two as they lie in the machine, which are
@@ -26,17 +26,17 @@ def ladder_all_reduce(system: System, participants: Sequence[int], elements: int
     rounded to the buffers' type after each addition. Raises DeviceError for an odd
     number of participants other than one.
     """
-    plan = CollectivePlan("all_reduce", "ladder", tuple(participants), elements, itemsize)
-    if plan.count == 1:
-        return plan
-    if plan.count % 2:
-        raise DeviceError(f"{plan.name}: expected an even number of participants, got {plan.count}")
-    placed = as_they_lie(system, participants)
+    collective = Collective("all_reduce", "ladder", tuple(participants), elements, itemsize)
+    if collective.count == 1:
+        return collective
+    if collective.count % 2:
+        raise DeviceError(f"{collective.name}: expected an even number of participants, got {collective.count}")
+    ordered = as_they_lie(system, participants)
     halves = chunks(0, elements, 2)
-    rungs = list(zip(placed[::2], placed[1::2], strict=True))
+    rungs = list(zip(ordered[::2], ordered[1::2], strict=True))
     rails = [(ring_order(system, rail), half) for rail, half in zip(zip(*rungs, strict=True), halves, strict=True)]
     shares = [(ring, chunks(half.start, half.stop, len(ring))) for ring, half in rails]
-    return plan.with_rounds(
+    return collective.with_rounds(
         [
             *side_by_side([reduce_scatter_rounds(rung, halves) for rung in rungs]),
             *side_by_side([reduce_scatter_rounds(ring, parts) for ring, parts in shares]),

@@ -1,12 +1,12 @@
 """Collectives in a ring: each participant sends to the next, all at the same time.
 
-In a reduce-scatter over R participants every chunk starts one place behind its
-owner, travels once round, and is added to at each place; after R - 1 rounds it
+In a reduce-scatter over R participants every chunk starts one position behind its
+owner, travels once round, and is added to at each position; after R - 1 rounds it
 arrives complete at its owner. An all-gather sends the complete chunks round once
 more. The two together are the ring all-reduce (P. Patarasuk and X. Yuan,
 Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
 
-The sum of a chunk is therefore taken in the order of the ring, from the place
+The sum of a chunk is therefore taken in the order of the ring, from the position
 behind its owner to the owner itself, and is rounded to the buffers' type after
 each addition; an all-gather copies, so all participants get the same bits.
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ipusim.hardware.collectives.places import as_they_lie
-from ipusim.hardware.collectives.plan import CollectivePlan, Round, Transfer
+from ipusim.hardware.collectives.collective import Collective, Round, Transfer
+from ipusim.hardware.collectives.positions import as_they_lie
 from ipusim.hardware.copies import bytes_by_direction
 from ipusim.hardware.system import System
 
@@ -32,10 +32,10 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
     faster wins, then the one with the shorter longest route, then the fewer hops,
     then the first.
     """
-    placed = as_they_lie(system, participants)
-    even = [ipu for ipu in placed if system.ipus[ipu] % 2 == 0]
-    odd = [ipu for ipu in placed if system.ipus[ipu] % 2 == 1]
-    rings = (tuple(even + odd[::-1]), tuple(placed[::2] + placed[1::2][::-1]))
+    ordered = as_they_lie(system, participants)
+    even = [ipu for ipu in ordered if system.ipus[ipu] % 2 == 0]
+    odd = [ipu for ipu in ordered if system.ipus[ipu] % 2 == 1]
+    rings = (tuple(even + odd[::-1]), tuple(ordered[::2] + ordered[1::2][::-1]))
     return min(rings, key=lambda ring: _burden(system, ring))
 
 
@@ -46,55 +46,55 @@ def _burden(system: System, ring: Sequence[int]) -> tuple[Fraction, int, int]:
     return slowest, max(map(len, routes)), sum(map(len, routes))
 
 
-def ring_of_chunks(system: System, plan: CollectivePlan) -> tuple[tuple[int, ...], list[slice]]:
-    """Return the ring, and for each of its places the chunk that belongs to the IPU there."""
-    ring = ring_order(system, plan.participants)
-    rank = {ipu: number for number, ipu in enumerate(plan.participants)}
-    return ring, [plan.shard(rank[ipu]) for ipu in ring]
+def ring_of_chunks(system: System, collective: Collective) -> tuple[tuple[int, ...], list[slice]]:
+    """Return the ring, and for each of its positions the chunk that belongs to the IPU there."""
+    ring = ring_order(system, collective.participants)
+    rank = {ipu: number for number, ipu in enumerate(collective.participants)}
+    return ring, [collective.chunk_of(rank[ipu]) for ipu in ring]
 
 
-def ring_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+def ring_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ring all-reduce: 2(R - 1) rounds of ceil(elements / R)."""
-    plan = CollectivePlan("all_reduce", "ring", tuple(participants), elements, itemsize)
-    ring, parts = ring_of_chunks(system, plan)
-    return plan.with_rounds(reduce_scatter_rounds(ring, parts) + all_gather_rounds(ring, parts))
+    collective = Collective("all_reduce", "ring", tuple(participants), elements, itemsize)
+    ring, parts = ring_of_chunks(system, collective)
+    return collective.with_rounds(reduce_scatter_rounds(ring, parts) + all_gather_rounds(ring, parts))
 
 
-def ring_reduce_scatter(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+def ring_reduce_scatter(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ring reduce-scatter: R - 1 rounds of ceil(elements / R)."""
-    plan = CollectivePlan("reduce_scatter", "ring", tuple(participants), elements, itemsize)
-    return plan.with_rounds(reduce_scatter_rounds(*ring_of_chunks(system, plan)))
+    collective = Collective("reduce_scatter", "ring", tuple(participants), elements, itemsize)
+    return collective.with_rounds(reduce_scatter_rounds(*ring_of_chunks(system, collective)))
 
 
-def ring_all_gather(system: System, participants: Sequence[int], elements: int, itemsize: int) -> CollectivePlan:
+def ring_all_gather(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ring all-gather of chunks that are ``elements`` together: R - 1 rounds of ceil(elements / R)."""
-    plan = CollectivePlan("all_gather", "ring", tuple(participants), elements, itemsize)
-    return plan.with_rounds(all_gather_rounds(*ring_of_chunks(system, plan)))
+    collective = Collective("all_gather", "ring", tuple(participants), elements, itemsize)
+    return collective.with_rounds(all_gather_rounds(*ring_of_chunks(system, collective)))
 
 
 def reduce_scatter_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds after which each IPU of ``ring`` holds the sum of the elements at its place in ``parts``."""
+    """Return the rounds after which each IPU of ``ring`` holds the sum of the elements at its position in ``parts``."""
     return [
         tuple(
             Transfer(source, target, part.start, part.stop, reduce=True)
-            for place, (source, target) in enumerate(_hops(ring))
-            for part in (parts[(place - number - 1) % len(ring)],)
+            for position, (source, target) in enumerate(_hops(ring))
+            for part in (parts[(position - number - 1) % len(ring)],)
         )
         for number in range(len(ring) - 1)
     ]
 
 
 def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds after which every IPU of ``ring`` holds what each had at its place in ``parts``."""
+    """Return the rounds after which every IPU of ``ring`` holds what each had at its position in ``parts``."""
     return [
         tuple(
             Transfer(source, target, part.start, part.stop)
-            for place, (source, target) in enumerate(_hops(ring))
-            for part in (parts[(place - number) % len(ring)],)
+            for position, (source, target) in enumerate(_hops(ring))
+            for part in (parts[(position - number) % len(ring)],)
         )
         for number in range(len(ring) - 1)
     ]
 
 
 def _hops(ring: Sequence[int]) -> list[tuple[int, int]]:
-    return [(source, ring[(place + 1) % len(ring)]) for place, source in enumerate(ring)]
+    return [(source, ring[(position + 1) % len(ring)]) for position, source in enumerate(ring)]

@@ -9,87 +9,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipusim.errors import ModelError, PlanError
-from ipusim.hardware.collectives.plan import CollectivePlan
+from ipusim.hardware.collectives.collective import Collective
 
 Array = NDArray[Any]
 
 
-def run(plan: CollectivePlan, buffers: Sequence[Array]) -> list[Array]:
-    """Return what each participant holds after ``plan``, as new arrays; ``buffers`` stay as they are.
+def run(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
+    """Return what each participant holds after ``collective``, as new arrays; ``buffers`` stay as they are.
 
     Arguments:
-        plan: the collective.
+        collective: what to carry out.
         buffers: one array per participant, in their order, all of one dtype. For
             an all-gather it is the participant's own chunk, else a whole buffer
-            of ``plan.elements``, in any shape.
+            of ``collective.elements``, in any shape.
 
     Returns one array per participant: of the shape of its buffer for an
     all-reduce, else of one dimension; for a reduce-scatter its own chunk, for an
     all-gather the whole, for an all-to-all the chunks from all participants in
-    their order. Sums are taken in the order that the plan gives and rounded to the
+    their order. Sums are taken in the order that the collective gives and rounded to the
     dtype after each addition. Raises ModelError for arrays that are not those of
-    the plan, PlanError for transfers beyond the ends of a buffer.
+    the collective, PlanError for transfers beyond the ends of a buffer.
     """
-    _check_buffers(plan, buffers)
-    held = dict(zip(plan.participants, _laid_out(plan, buffers), strict=True))
-    for number, transfers in enumerate(plan.rounds):
-        _check_round(plan, number, held)
+    _check_buffers(collective, buffers)
+    held = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
+    for number, transfers in enumerate(collective.rounds):
+        _check_round(collective, number, held)
         # everybody reads before anybody writes
         payloads = [held[each.source][each.start : each.stop].copy() for each in transfers]
         for each, payload in zip(transfers, payloads, strict=True):
-            place = held[each.target][each.start + each.shift : each.stop + each.shift]
+            position = held[each.target][each.start + each.shift : each.stop + each.shift]
             if each.reduce:
-                place += payload
+                position += payload
             else:
-                place[:] = payload
-    return _results(plan, list(held.values()), buffers)
+                position[:] = payload
+    return _results(collective, list(held.values()), buffers)
 
 
-def _check_buffers(plan: CollectivePlan, buffers: Sequence[Array]) -> None:
-    if len(buffers) != plan.count:
-        raise ModelError(f"{plan.name}: expected {plan.count} buffers, one per participant, got {len(buffers)}")
-    for rank, (ipu, buffer) in enumerate(zip(plan.participants, buffers, strict=True)):
-        own = plan.shard(rank)
-        size = own.stop - own.start if plan.operation == "all_gather" else plan.elements
-        if buffer.size != size or buffer.itemsize != plan.itemsize:
+def _check_buffers(collective: Collective, buffers: Sequence[Array]) -> None:
+    if len(buffers) != collective.count:
+        raise ModelError(
+            f"{collective.name}: expected {collective.count} buffers, one per participant, got {len(buffers)}"
+        )
+    for rank, (ipu, buffer) in enumerate(zip(collective.participants, buffers, strict=True)):
+        own = collective.chunk_of(rank)
+        size = own.stop - own.start if collective.operation == "all_gather" else collective.elements
+        if buffer.size != size or buffer.itemsize != collective.itemsize:
             raise ModelError(
-                f"{plan.name}: expected {size} elements of {plan.itemsize} bytes on IPU {ipu}, "
+                f"{collective.name}: expected {size} elements of {collective.itemsize} bytes on IPU {ipu}, "
                 f"got {buffer.size} of {buffer.itemsize}"
             )
         if buffer.dtype != buffers[0].dtype:
-            raise ModelError(f"{plan.name}: expected {buffers[0].dtype} on IPU {ipu}, got {buffer.dtype}")
+            raise ModelError(f"{collective.name}: expected {buffers[0].dtype} on IPU {ipu}, got {buffer.dtype}")
 
 
-def _check_round(plan: CollectivePlan, number: int, held: Mapping[int, Array]) -> None:
-    for each in plan.rounds[number]:
+def _check_round(collective: Collective, number: int, held: Mapping[int, Array]) -> None:
+    for each in collective.rounds[number]:
         for ipu, start in ((each.source, each.start), (each.target, each.start + each.shift)):
             if ipu not in held:
-                raise PlanError(f"{plan.name}: round {number}: {each} is with IPU {ipu}, which takes no part")
+                raise PlanError(f"{collective.name}: round {number}: {each} is with IPU {ipu}, which takes no part")
             if not 0 <= start <= start + each.stop - each.start <= held[ipu].size:
                 raise PlanError(
-                    f"{plan.name}: round {number}: {each} goes beyond the {held[ipu].size} elements on IPU {ipu}"
+                    f"{collective.name}: round {number}: {each} goes beyond the {held[ipu].size} elements on IPU {ipu}"
                 )
 
 
-def _laid_out(plan: CollectivePlan, buffers: Sequence[Array]) -> list[Array]:
+def _laid_out(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
     """Return for each participant a whole buffer of its own with what it has at first, zero elsewhere."""
-    size = plan.count * plan.chunk if plan.operation == "all_to_all" else plan.elements
+    size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
     held = [np.zeros(size, buffer.dtype) for buffer in buffers]
     for rank, buffer in enumerate(buffers):
-        place = plan.shard(rank) if plan.operation == "all_gather" else slice(plan.elements)
-        held[rank][place] = buffer.ravel()
+        position = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(collective.elements)
+        held[rank][position] = buffer.ravel()
     return held
 
 
-def _results(plan: CollectivePlan, held: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
-    match plan.operation:
+def _results(collective: Collective, held: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
+    match collective.operation:
         case "all_reduce":
             return [whole.reshape(buffer.shape) for whole, buffer in zip(held, buffers, strict=True)]
         case "reduce_scatter":
-            return [whole[plan.shard(rank)].copy() for rank, whole in enumerate(held)]
+            return [whole[collective.chunk_of(rank)].copy() for rank, whole in enumerate(held)]
         case "all_gather":
             return list(held)
         case "all_to_all":
-            own = [plan.shard(rank) for rank in range(plan.count)]
-            slots = (whole.reshape(plan.count, plan.chunk) for whole in held)
+            own = [collective.chunk_of(rank) for rank in range(collective.count)]
+            slots = (whole.reshape(collective.count, collective.chunk) for whole in held)
             return [slot[:, : each.stop - each.start].ravel().copy() for slot, each in zip(slots, own, strict=True)]

@@ -7,11 +7,11 @@ are counted by the same rules:
 - ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
   multiply-accumulate for each combination of all their indices (einsum over all its
   operands at once, whatever order it contracts them in);
-- sums, means, maxima and the like: one operation for each element read;
-- exp, log, tanh and other elementary functions: ELEMENTARY_FLOPS for each element;
+- sums, means, maxima and the like: a reduction for each element read;
+- exp, log, tanh and other elementary functions: a transcendental for each element; divisions: a quotient;
 - views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
   ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
-- anything else: one operation for each element written.
+- anything else: an element-wise operation for each element written.
 
 Operands and results of every call but a change of view add to the memory traffic.
 A product begins a step of its own, and takes its operands over the exchange; products in
@@ -40,8 +40,8 @@ from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.layers.kept_arrays import root_of
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, View
-from ipusim.model.profile import Product, Work
+from ipusim.model.layers.layer import Array, View
+from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
 
 def _names(text: str) -> frozenset[str]:
@@ -56,6 +56,7 @@ _ELEMENTARY: Final = _names(
     "arctanh sqrt power logaddexp logaddexp2 sinc erf erfc expit logit"
 )
 _REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
+_QUOTIENTS: Final = _names("divide true_divide floor_divide mod remainder fmod reciprocal")
 _VIEWS: Final = _names(
     "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
@@ -77,17 +78,17 @@ class Step:
     """What runs between two exchanges: counts as in :class:`Tally`, and elements that come over the exchange."""
 
     products: tuple[Product, ...] = ()
-    flops: int = 0
+    vector: VectorWork = NO_VECTOR_WORK
     elements: int = 0
     exchanged: int = 0
 
     def work(self, itemsize: int) -> Work:
         """Return it as the work of one superstep."""
-        return Work(self.products, self.flops, self.elements * itemsize, self.exchanged * itemsize, itemsize)
+        return Work(self.products, self.vector, self.elements * itemsize, self.exchanged * itemsize, itemsize)
 
 
 class Tally:
-    """Running counts: multiply-accumulates, other operations, and elements read or written.
+    """Running counts: products, vector work, and elements read or written.
 
     Attributes:
         steps: the same, step by step; the work of a layer of this package is a step by itself.
@@ -98,7 +99,7 @@ class Tally:
     def __init__(self, weights: Iterable[Array] = ()) -> None:
         """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them."""
         self.products: tuple[Product, ...] = ()
-        self.flops = 0
+        self.vector = NO_VECTOR_WORK
         self.elements = 0
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
@@ -117,7 +118,7 @@ class Tally:
         """Return what was counted since ``earlier``."""
         later = Tally()
         later.products = self.products[len(earlier.products) :]
-        later.flops = self.flops - earlier.flops
+        later.vector = self.vector - earlier.vector
         later.elements = self.elements - earlier.elements
         return later
 
@@ -136,7 +137,7 @@ class Tally:
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
             return
-        before = len(self.products), self.flops, self.elements
+        before = len(self.products), self.vector, self.elements
         self._count(name, value, args)
         arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
         products = self.products[before[0] :]
@@ -146,7 +147,7 @@ class Tally:
         step = self.steps[-1]
         assert isinstance(step, Step)
         step.products += products
-        step.flops += self.flops - before[1]
+        step.vector += self.vector - before[1]
         step.elements += self.elements - before[2]
         step.exchanged += exchanged
         read = sum(array.nbytes for array in arrays if id(root_of(array)) not in self._weights)
@@ -195,11 +196,13 @@ class Tally:
         elif name == "einsum":
             self._add(_einsum(args))
         elif name in _ELEMENTARY:
-            self.flops += written * ELEMENTARY_FLOPS
+            self.vector += VectorWork(transcendentals=written)
         elif name in _REDUCTIONS:
-            self.flops += sum(read)
+            self.vector += VectorWork(reductions=sum(read))
+        elif name in _QUOTIENTS:
+            self.vector += VectorWork(quotients=written)
         elif name not in _MOVES:
-            self.flops += written
+            self.vector += VectorWork(written)
 
 
 def _product(read: Sequence[int], written: int) -> Product:

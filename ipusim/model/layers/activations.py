@@ -16,7 +16,8 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import OneOf
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array
+from ipusim.model.layers.layer import Array
+from ipusim.model.work import VectorWork
 
 _GELU_SCALE: Final = math.sqrt(2 / math.pi)
 _GELU_CUBIC: Final = 0.044715
@@ -31,16 +32,14 @@ class Activation:
         function: of z and an array to write into, which may be z itself, or None for a new one.
         pull_back: of what was kept and the output's gradient; returns the gradient of z as a new array.
         keeps: which side of the function ``pull_back`` needs.
-        forward_flops, backward_flops: vector operations for one element. An elementary
-            function counts as ELEMENTARY_FLOPS, sigmoid as one such, since tiles have it
-            as one instruction; a comparison and a choice count as one each.
+        forward, backward: vector work for one element.
     """
 
     function: Callable[[Array, Array | None], Array]
     pull_back: Callable[[Array, Array], Array]
     keeps: Literal["nothing", "input", "output"]
-    forward_flops: int
-    backward_flops: int
+    forward: VectorWork
+    backward: VectorWork
 
 
 def activation(name: str) -> Activation:
@@ -194,16 +193,20 @@ def _gelu_erf_back(z: Array, grad: Array) -> Array:
     return slope
 
 
+def _work(elementwise: int, transcendentals: int = 0) -> VectorWork:
+    return VectorWork(elementwise, transcendentals=transcendentals)
+
+
 #: Every activation by its name.
 ACTIVATIONS: Final[dict[str, Activation]] = {
-    "identity": Activation(_identity, _identity_back, "nothing", 0, 0),
-    "relu": Activation(_relu, _relu_back, "output", 1, 2),
-    "tanh": Activation(_tanh, _tanh_back, "output", ELEMENTARY_FLOPS, 3),
-    "sigmoid": Activation(_sigmoid, _sigmoid_back, "output", ELEMENTARY_FLOPS, 3),
-    "hard_sigmoid": Activation(_hard_sigmoid, _hard_sigmoid_back, "output", 4, 5),
-    "swish": Activation(_swish, _swish_back, "input", ELEMENTARY_FLOPS + 1, ELEMENTARY_FLOPS + 5),
-    "gelu": Activation(_gelu, _gelu_back, "input", ELEMENTARY_FLOPS + 8, ELEMENTARY_FLOPS + 16),
-    "gelu_erf": Activation(_gelu_erf, _gelu_erf_back, "input", ELEMENTARY_FLOPS + 4, 2 * ELEMENTARY_FLOPS + 9),
+    "identity": Activation(_identity, _identity_back, "nothing", _work(0), _work(0)),
+    "relu": Activation(_relu, _relu_back, "output", _work(1), _work(2)),
+    "tanh": Activation(_tanh, _tanh_back, "output", _work(0, 1), _work(3)),
+    "sigmoid": Activation(_sigmoid, _sigmoid_back, "output", _work(0, 1), _work(3)),
+    "hard_sigmoid": Activation(_hard_sigmoid, _hard_sigmoid_back, "output", _work(4), _work(5)),
+    "swish": Activation(_swish, _swish_back, "input", _work(1, 1), _work(5, 1)),
+    "gelu": Activation(_gelu, _gelu_back, "input", _work(8, 1), _work(16, 1)),
+    "gelu_erf": Activation(_gelu_erf, _gelu_erf_back, "input", _work(4, 1), _work(9, 2)),
 }
 #: The name of one.
 ActivationName = Annotated[str, OneOf(tuple(ACTIVATIONS))]

@@ -11,7 +11,7 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Called, EarlierLayer
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,10 @@ class Add(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return one sum for each element, forward of the values and backward of their gradients."""
         count = batch * math.prod(input_shape)
-        work = Work(flops=count, sram_bytes=3 * count * itemsize, exchange_bytes=count * itemsize, itemsize=itemsize)
+        work = Work(
+            vector=VectorWork(count),
+            sram_bytes=3 * count * itemsize,
+            exchange_bytes=count * itemsize,
+            itemsize=itemsize,
+        )
         return LayerCost(work, work)

@@ -12,30 +12,32 @@ from annotated_doc import Doc
 from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.dropout import DRAW_FLOPS, check_rate, drop
+from ipusim.model.layers.dropout import DROP, check_rate, drop
 from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
-    ELEMENTARY_FLOPS,
     Array,
+    Halves,
+    InHalves,
     InnerSizes,
     Key,
     LayerCost,
     Parameters,
+    Rest,
     Saved,
     Shape,
+    all_later,
     glorot_uniform,
 )
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
-#: Vector operations for one score: the scale 1 / sqrt(key_dim), and a softmax of maximum,
-#: difference, exp, sum and quotient.
-_SCORE_FLOPS: Final = 5 + ELEMENTARY_FLOPS
+#: For one score: the scale 1 / sqrt(key_dim), and a softmax of maximum, difference, exp, sum and quotient.
+_SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
 #: And back: product with the weight, sum, difference, product, scale.
-_SCORE_BACK_FLOPS: Final = 5
+_SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
 
 
 @dataclass(frozen=True)
-class MultiHeadAttention:
+class MultiHeadAttention(InHalves):
     """Self-attention: each position of a sample takes from all positions what it looks for.
 
     In several heads, as Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v for
@@ -111,26 +113,31 @@ class MultiHeadAttention:
         seen = _joined(drop(key, weights, self.dropout) @ v)
         return self._affine(parameters, "o", seen), (x, q, k, v, weights, seen, key)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients, back through the projections, the weighted sum and the softmax."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, back through the projections, the weighted sum and the softmax, and what each projection made."""
         x, q, k, v, weights, seen, key = saved
-        gradients = self._affine_gradients("o", seen, grad)
         dseen = self._heads(grad @ parameters["Wo"].T)
         dscores = drop(key, dseen @ v.swapaxes(-1, -2), self.dropout)
         dscores -= (dscores * weights).sum(axis=-1, keepdims=True)
         dscores *= weights
         dscores *= 1 / math.sqrt(q.shape[-1])
         dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dseen
+        made = {"q": _joined(dscores @ k), "k": _joined(dscores.swapaxes(-1, -2) @ q), "v": _joined(dv)}
         dx = None
-        for name, heads in (("q", dscores @ k), ("k", dscores.swapaxes(-1, -2) @ q), ("v", dv)):
-            d = _joined(heads)
-            gradients |= self._affine_gradients(name, x, d)
-            if need_input_gradient:
-                part = d @ parameters[f"W{name}"].T
-                dx = part if dx is None else dx + part
-        return dx, {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
+        for name, d in made.items() if need_input_gradient else ():
+            part = d @ parameters[f"W{name}"].T
+            dx = part if dx is None else dx + part
+        return dx, (x, seen, {**made, "o": grad})
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of the projections."""
+        x, seen, made = rest
+        gradients: dict[str, Array] = {}
+        for name, d in made.items():
+            gradients |= self._affine_gradients(name, seen if name == "o" else x, d)
+        return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
 
     def _affine(self, parameters: Parameters, name: str, x: Array) -> Array:
         y = x @ parameters[f"W{name}"]
@@ -161,7 +168,8 @@ class MultiHeadAttention:
         Backward: as many for the kernels and twice as many for the scores, and again
         R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
         computes all scores too (assumed). Each array between two steps is written and
-        read once.
+        read once. The second half of the backward pass are the gradients of the kernels and
+        biases, in one step.
         """
         positions, elements = input_shape
         head = self._head(elements)
@@ -169,14 +177,14 @@ class MultiHeadAttention:
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
         scores = batch * self.num_heads * positions**2
-        drops = scores * (DRAW_FLOPS + 2) if self.dropout else 0
-        bias_flops = 3 * heads + x if self.use_bias else 0
+        drops = scores * DROP if self.dropout else NO_VECTOR_WORK
+        biased = 3 * heads + x if self.use_bias else 0
         groups, projection = batch * self.num_heads, Product(rows, elements, inner)
         similar = Product(positions, head, positions, groups)
         weighted = Product(positions, positions, head, groups)
         forward = Work(
             products=(projection,) * 3 + (similar, weighted, Product(rows, inner, elements)),
-            flops=scores * (_SCORE_FLOPS + self.causal) + drops + bias_flops,
+            vector=scores * _SCORE + drops + VectorWork(scores * self.causal + biased),
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
             exchange_bytes=(x + 4 * heads + scores) * itemsize,
             itemsize=itemsize,
@@ -190,13 +198,28 @@ class MultiHeadAttention:
                 *((Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),)),
                 *((Product(rows, inner, elements),) * (3 * need)),
             ),
-            flops=scores * _SCORE_BACK_FLOPS + 2 * drops + bias_flops + 2 * x * need,
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x * need, reductions=biased),
             sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
             exchange_bytes=(2 * x + 8 * heads + scores + elements * inner * (1 + 3 * need)) * itemsize,
             itemsize=itemsize,
             supersteps=4,
         )
-        return LayerCost(forward, backward)
+        first = Work(
+            products=(projection, similar, *((weighted,) * 3), *((Product(rows, inner, elements),) * 3)),
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x),
+            sram_bytes=(2 * x + 11 * heads + 3 * scores + kernels) * itemsize,
+            exchange_bytes=(x + 7 * heads + scores + kernels) * itemsize,
+            itemsize=itemsize,
+            supersteps=4,
+        )
+        second = Work(
+            products=(Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),),
+            vector=VectorWork(reductions=biased),
+            sram_bytes=(2 * x + 4 * heads + kernels + biases) * itemsize,
+            exchange_bytes=(2 * x + 4 * heads) * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
 
 
 def _joined(heads: Array) -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, Halves, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
 from ipusim.model.layers.network import NamedLayer, chain_shapes
+from ipusim.model.work import Work, in_turn
 
 #: Layers in order.
 Chain = tuple[NamedLayer[Layer], ...]
@@ -43,19 +44,27 @@ def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None,
     return x, saved
 
 
-def run_backward(
+def run_backward_input(
     chain: Chain, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
-) -> tuple[Array | None, dict[str, Array]]:
-    """Run the backward passes in reverse; gradients come in the order of the layers."""
-    made: list[tuple[str, Array]] = []
+) -> tuple[Array | None, list[Rest]]:
+    """Run the first halves of the backward passes in reverse; return the gradient, and what each layer leaves."""
+    rests: list[Rest] = [None] * len(chain)
     for index in range(len(chain) - 1, -1, -1):
         named = chain[index]
         assert grad is not None  # only the first layer may go without
-        grad, gradients = named.layer.backward(
+        grad, rests[index] = named.layer.backward_input(
             own(parameters, named.name), saved[index], grad, need_input_gradient or index > 0
         )
-        made[:0] = [(f"{named.name}/{name}", array) for name, array in gradients.items()]
-    return (grad if need_input_gradient else None), dict(made)
+    return (grad if need_input_gradient else None), rests
+
+
+def run_backward_weights(chain: Chain, parameters: Parameters, rests: list[Rest]) -> dict[str, Array]:
+    """Run the second halves; gradients come in the order of the layers."""
+    return {
+        f"{named.name}/{name}": array
+        for named, rest in zip(chain, rests, strict=True)
+        for name, array in named.layer.backward_weights(own(parameters, named.name), rest).items()
+    }
 
 
 def costs(
@@ -64,6 +73,13 @@ def costs(
     """Yield the work of each layer."""
     for index, (named, shape) in enumerate(with_shapes(chain, input_shape)):
         yield named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+
+
+def halves(costs: Sequence[LayerCost], itemsize: int, before: Work | None = None, after: Work | None = None) -> Halves:
+    """Return the backward passes of layers in reverse, in halves; ``before`` and ``after`` stand in the first one."""
+    found = [cost.halves for cost in reversed(costs)]
+    first = (*((before,) if before else ()), *(half.input for half in found), *((after,) if after else ()))
+    return Halves(in_turn(first, itemsize), in_turn(tuple(half.weights for half in found), itemsize))
 
 
 def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:

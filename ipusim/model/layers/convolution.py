@@ -14,13 +14,26 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
+from ipusim.model.layers.layer import (
+    Array,
+    Halves,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+    glorot_uniform,
+)
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
-class Conv2D:
+class Conv2D(InHalves):
     """A convolution of images of height, width and channels.
 
     Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels,
@@ -80,24 +93,28 @@ class Conv2D:
         y, kept = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
         return y, (x, kept)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return dW = windows.T @ g, db = sum of g, and dx as the windows' gradients added where they overlap."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx as the windows' gradients added where they overlap, and x and the rows of g."""
         x, kept = saved
-        W = parameters["W"]
         rows = pull_back(self.activation, kept, grad).reshape(-1, self.filters)
-        gradients = {"W": (self._columns(x).T @ rows).reshape(W.shape)}
-        if self.use_bias:
-            gradients["b"] = rows.sum(axis=0)
         if not need_input_gradient:
-            return None, gradients
+            return None, (x, rows)
         field = grad.shape[:-1]
-        columns = (rows @ W.reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
+        columns = (rows @ parameters["W"].reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
         padded = np.zeros_like(self._windows.pad(x))
         for place, view in enumerate(self._windows.offsets(padded, x.shape[1:])):
             np.add(view, columns[..., place, :], out=view)
-        return self._windows.crop(padded, x.shape[1:]), gradients
+        return self._windows.crop(padded, x.shape[1:]), (x, rows)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return dW = windows.T @ g and db = sum of g."""
+        x, rows = rest
+        gradients = {"W": (self._columns(x).T @ rows).reshape(parameters["W"].shape)}
+        if self.use_bias:
+            gradients["b"] = rows.sum(axis=0)
+        return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the windows side by side, as rows of a matrix."""
@@ -108,7 +125,7 @@ class Conv2D:
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with Y outputs of K = window x channels products each.
 
-        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's flops
+        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
         for each output. Backward: Y*K for dW, and again for dx where needed. Products
         with the padding count (PopLibs counts those within the image alone). Tiles read
         windows where they lie: im2col is this simulator's arithmetic, not the machine's.
@@ -121,7 +138,7 @@ class Conv2D:
         rule = activation(self.activation)
         forward = Work(
             products=(Product(positions, window, self.filters),),
-            flops=y * (rule.forward_flops + self.use_bias),
+            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -132,10 +149,33 @@ class Conv2D:
         again = weights + x if need_input_gradient else 0
         backward = Work(
             products=(Product(window, positions, self.filters), *(into if need_input_gradient else ())),
-            flops=y * (rule.backward_flops + self.use_bias),
+            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
             convolution=True,
         )
-        return LayerCost(forward, backward)
+        apart = self._halves(x, y, window, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
+
+    def _halves(self, x: int, y: int, window: int, itemsize: int) -> Halves:
+        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
+        weights, positions, rule = window * self.filters, y // self.filters, activation(self.activation)
+        slope = 2 * y if rule.keeps != "nothing" else 0
+        into = Work(
+            products=(Product(positions, self.filters, window),),
+            vector=y * rule.backward,
+            sram_bytes=(y + slope + weights + x) * itemsize,
+            exchange_bytes=(y + weights) * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        own = Work(
+            products=(Product(window, positions, self.filters),),
+            vector=VectorWork(reductions=y * self.use_bias),
+            sram_bytes=(x + y + weights + (self.filters if self.use_bias else 0)) * itemsize,
+            exchange_bytes=(x + y) * itemsize,
+            itemsize=itemsize,
+            convolution=True,
+        )
+        return Halves(into, own)

@@ -12,13 +12,13 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Rate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 #: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
 _DOMAIN: Final = 0x44524F50
 
-#: Vector operations to draw one number and compare it; assumed.
-DRAW_FLOPS: Final = 2
+#: To drop one element: two operations to draw a number and compare it (assumed), a choice and a product.
+DROP: Final = VectorWork(elementwise=4)
 
 
 def keep_mask(key: Key, shape: Shape, rate: float) -> Array:
@@ -80,5 +80,5 @@ class Dropout(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of either pass: for each element a draw, a choice and a product, a read and a write."""
         elements = batch * math.prod(input_shape)
-        work = Work(flops=elements * (DRAW_FLOPS + 2), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        work = Work(vector=elements * DROP, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

@@ -13,8 +13,8 @@ from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
+from ipusim.model.work import VectorWork, Work
 
 
 def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
@@ -23,7 +23,7 @@ def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike)
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(InHalves):
     """Rows of a table chosen by tokens; the first layer of a model on tokens.
 
     The table ``W`` has the shape (input_dim, output_dim), as that of Graphcore's Keras
@@ -74,19 +74,24 @@ class Embedding:
         self.check_ids(x)
         return parameters["W"].take(x, axis=0), x
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return zeros for the ids, and for the table the sum of the gradients of each row's uses (a scatter-add)."""
+    ) -> tuple[Array | None, Rest]:
+        """Return zeros for the ids, and them and their rows' gradients."""
+        return (np.zeros(saved.shape, grad.dtype) if need_input_gradient else None), (saved, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return for the table the sum of the gradients of each row's uses (a scatter-add)."""
+        ids, grad = rest
         table = np.zeros_like(parameters["W"])
-        np.add.at(table, saved.reshape(-1), grad.reshape(-1, self.output_dim))
-        return (np.zeros(saved.shape, grad.dtype) if need_input_gradient else None), {"W": table}
+        np.add.at(table, ids.reshape(-1), grad.reshape(-1, self.output_dim))
+        return {"W": table}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R rows taken of D elements.
 
         Forward: reads and writes R*D, which all comes over the exchange. Backward: R*D
-        sums into a table that is zeroed first.
+        sums into a table that is zeroed first, all of them in the second half.
         """
         ids = batch * math.prod(input_shape)
         taken, table = ids * self.output_dim, self.input_dim * self.output_dim
@@ -94,16 +99,16 @@ class Embedding:
             sram_bytes=(ids + 2 * taken) * itemsize, exchange_bytes=(ids + taken) * itemsize, itemsize=itemsize
         )
         backward = Work(
-            flops=taken,
+            vector=VectorWork(taken),
             sram_bytes=(ids + 3 * taken + table) * itemsize,
             exchange_bytes=(ids + taken) * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, backward)
+        return LayerCost(forward, backward, all_later(backward))
 
 
 @dataclass(frozen=True)
-class PositionEmbedding:
+class PositionEmbedding(InHalves):
     """Adds a trained row to each position of a sequence.
 
     The rows are a table ``W`` of the sample's own shape (positions, elements), as in BERT and GPT. It starts
@@ -132,26 +137,31 @@ class PositionEmbedding:
         """Return ``x + W``, of shape (batch, positions, elements)."""
         return x + parameters["W"], None
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return ``grad`` itself, and its sum over the batch for the table."""
-        return (grad if need_input_gradient else None), {"W": grad.sum(axis=0)}
+    ) -> tuple[Array | None, Rest]:
+        """Return ``grad`` itself."""
+        return (grad if need_input_gradient else None), grad
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the sum over the batch for the table."""
+        grad: Array = rest
+        return {"W": grad.sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a sum for each element, in either pass."""
+        """Return the work: a sum for each element, in either pass; backward in the second half."""
         table = math.prod(input_shape)
         elements = batch * table
         forward = Work(
-            flops=elements,
+            vector=VectorWork(elements),
             sram_bytes=(2 * elements + table) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
         )
         backward = Work(
-            flops=elements,
+            vector=VectorWork(reductions=elements),
             sram_bytes=(elements + table) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, backward)
+        return LayerCost(forward, backward, all_later(backward))

@@ -9,8 +9,9 @@ import numpy as np
 from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.layers.recurrent import Recurrent, zero_state
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.recurrent import Recurrent, kernel_gradient, zero_state
+from ipusim.model.work import VectorWork
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,16 @@ class GRU(Recurrent):
         n[...], _ = activate(self.activation, n)
         return inner
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients through the time steps in reverse."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx through the time steps in reverse, and the gradients of x @ W and h @ U of all steps."""
         x, gates, outputs, inner = saved
         steps, wide = x.shape[1], 2 * self.units
         U = parameters["U"]
         given = self._all_steps(grad, steps)
         dgates = np.empty_like(gates)  # of x @ W
-        drecurrent = np.empty_like(gates)  # of h @ U; only the candidate's differ
-        dU = np.zeros_like(U)
+        drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
         dh = zero_state(x, self.units)
         for t in reversed(range(steps)):
             z, r, n = self._split(gates[:, t])
@@ -94,18 +94,29 @@ class GRU(Recurrent):
             if self.reset_after:
                 for target, part in zip(self._split(drecurrent[:, t]), (dz, dr, dn * r), strict=True):
                     target[...] = part
-                dU += before.T @ drecurrent[:, t]
                 dh = dh + drecurrent[:, t] @ U.T
             else:
-                dU[:, :wide] += before.T @ dgates[:, t, :wide]
-                dU[:, wide:] += (r * before).T @ dn
                 dh = dh + dgates[:, t, :wide] @ U[:, :wide].T + dreset * r
-        dx, dW = self._input_gradients(parameters, x, dgates, need_input_gradient)
-        gradients = {"W": dW, "U": dU}
+        resets = None if self.reset_after else gates[..., self.units : wide]
+        return (dgates @ parameters["W"].T if need_input_gradient else None), (x, outputs, dgates, drecurrent, resets)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the sums over the time steps, from the last one."""
+        x, outputs, dgates, drecurrent, resets = rest
+        wide = 2 * self.units
+        dU = np.zeros_like(parameters["U"])
+        for t in reversed(range(x.shape[1])):
+            before = outputs[:, t - 1] if t else zero_state(x, self.units)
+            if resets is None:
+                dU += before.T @ drecurrent[:, t]
+            else:
+                dU[:, :wide] += before.T @ dgates[:, t, :wide]
+                dU[:, wide:] += (resets[:, t] * before).T @ np.ascontiguousarray(dgates[:, t, wide:])
+        gradients = {"W": kernel_gradient(x, dgates), "U": dU}
         if self.use_bias:
             bias = dgates.sum(axis=(0, 1))
             gradients["b"] = np.stack([bias, drecurrent.sum(axis=(0, 1))]) if self.reset_after else bias
-        return dx, gradients
+        return gradients
 
     def _split(self, gates: Array) -> list[Array]:
         """Return views of the gates z, r and n of one time step."""
@@ -118,5 +129,6 @@ class GRU(Recurrent):
         z*h + (1 - z)*n; backward the products with each of their operands, the sum for
         ``b`` of each gate, those of dh, and two more biases' with the reset gate after.
         """
-        flops = self._flops(recurrent_gates=2, activations=1, forward=5, backward=10)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, flops, kept=5)
+        back = VectorWork(8, reductions=2)
+        unit = self._unit_work(recurrent_gates=2, activations=1, forward=VectorWork(5), backward=back)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=5)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.profile import Work
+from ipusim.model.work import Work
 
 Array = npt.NDArray[Any]
 #: Shape of one sample, without the batch axis.
@@ -28,20 +28,47 @@ Shape = tuple[int, ...]
 Parameters = Mapping[str, Array]
 #: What a forward pass keeps for its backward pass; only the layer itself looks inside.
 Saved = Any
+#: What the first half of a backward pass leaves for the second; only the layer itself looks inside.
+Rest = Any
 #: What seeds the random draws of one layer in one micro-batch: whole numbers, such as (seed, number of the
 #: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
 Key = tuple[int, ...]
 
-#: Vector operations that one element of an elementary function (exp, log, tanh, ...) counts as; assumed.
-ELEMENTARY_FLOPS: Final = 4
+
+class Halves(NamedTuple):
+    """The work of a backward pass in halves: what makes the gradient of the input, and what those of the parameters.
+
+    Each has supersteps of its own, and takes what it needs over the exchange for itself. What the first hands
+    to the second it writes, and the second reads.
+    """
+
+    input: Work
+    weights: Work
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """The work of one layer's two passes over one micro-batch."""
+    """The work of one layer's two passes over one micro-batch.
+
+    Attributes:
+        forward: of the forward pass.
+        backward: of the backward pass in one.
+        apart: of its halves; None where the first is all of it, as of layers without parameters.
+    """
 
     forward: Work
     backward: Work
+    apart: Halves | None = None
+
+    @property
+    def halves(self) -> Halves:
+        """The backward pass in halves."""
+        return self.apart or Halves(self.backward, Work(itemsize=self.backward.itemsize))
+
+
+def all_later(backward: Work) -> Halves:
+    """Return the halves of a backward pass whose input needs no gradient: the second is all of it."""
+    return Halves(Work(itemsize=backward.itemsize), backward)
 
 
 class InnerSizes(NamedTuple):
@@ -96,11 +123,27 @@ class Layer(Described, Protocol):
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradient of the input (None when not needed) and of each parameter.
+        """Return the gradient of the input (None when not needed) and of each parameter: both halves in a row.
 
         ``grad`` is the gradient of the output and has its shape. The gradient of the
         input may be a view of it; those of the parameters are new arrays, which the
         caller may add to.
+        """
+        ...
+
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, grad: Array, /, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return the gradient of the input (None when not needed), which layers before wait for, and what is left.
+
+        What ``backward_weights`` needs is that alone: ``saved`` and ``grad`` may go, but for what of them is in it.
+        """
+        ...
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradient of each parameter, now or later: the bits that ``backward`` returns.
+
+        ``parameters`` are as they were in ``backward_input``.
         """
         ...
 
@@ -109,13 +152,8 @@ class Layer(Described, Protocol):
 class AddsGradients(Protocol):
     """A layer that can add the gradients of its parameters to accumulators faster than it can return them."""
 
-    def backward_into(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
-    ) -> Array | None:
-        """Add to ``totals`` the gradient of each parameter; return that of the input, as ``backward`` does.
-
-        ``totals`` are arrays of the parameters' own names, shapes and dtypes.
-        """
+    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+        """Add to ``totals`` what ``backward_weights`` returns: arrays of the parameters' names, shapes and dtypes."""
         ...
 
 
@@ -158,6 +196,16 @@ class Loss(Described, Protocol):
         """Return the gradients of ``scale`` times the loss: of the input, and of each parameter."""
         ...
 
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, scale: float, /, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return the gradient of the input, and what ``backward_weights`` needs, as a layer does."""
+        ...
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradient of each parameter, as a layer does."""
+        ...
+
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return the share of samples that ``x`` classifies right, or None when the loss does not classify."""
         ...
@@ -167,7 +215,50 @@ class Loss(Described, Protocol):
         ...
 
 
-class Parameterless:
+class _Halves(Protocol):
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]: ...
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]: ...
+
+
+class InHalves:
+    """What a layer that has the halves of its backward pass says of the whole."""
+
+    def backward(
+        self: _Halves, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradients: of the input (None when not needed), then of each parameter."""
+        dx, rest = self.backward_input(parameters, saved, grad, need_input_gradient)
+        return dx, self.backward_weights(parameters, rest)
+
+
+class _Whole(Protocol):
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Any, /, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]: ...
+
+
+class Undivided:
+    """What a layer or loss that has its backward pass as a whole says of the halves: the first is all of it.
+
+    The gradients of its parameters wait until the second half hands them out, which costs nothing.
+    """
+
+    def backward_input(
+        self: _Whole, parameters: Parameters, saved: Saved, grad: Any, /, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return the gradient of the input, and those of the parameters as what is left."""
+        return self.backward(parameters, saved, grad, need_input_gradient)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of the parameters, as they are."""
+        gradients: dict[str, Array] = rest
+        return gradients
+
+
+class Parameterless(Undivided):
     """What a layer or loss without parameters says of them."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:

@@ -16,18 +16,22 @@ from ipusim.model.layers.activations import ActivationName, activate, activation
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
+    Halves,
+    InHalves,
     Key,
     LayerCost,
     Parameterless,
     Parameters,
+    Rest,
     Saved,
     Shape,
     View,
+    all_later,
     glorot_uniform,
 )
 from ipusim.model.layers.products import add_product
 from ipusim.model.layers.serialized_matmul import Dimension, SerializedMatmul
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Flatten(View):
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(InHalves):
     """A fully connected layer: activation(x @ W + b).
 
     It takes the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform and bias ``b`` of
@@ -125,49 +129,53 @@ class Dense:
         y, kept = activate(self.activation, y)
         return y, (x, kept)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return dx = g @ W.T, dW = x.T @ g and db = sum of g, with g the gradient before the activation."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx = g @ W.T, and x and g, the gradient before the activation."""
         x, kept = saved
         grad = pull_back(self.activation, kept, grad)
         W = parameters["W"]
-        rows = grad.reshape(-1, self.units)  # (batch * ..., units)
-        inputs = x.reshape(-1, len(W))
+        if not need_input_gradient:
+            return None, (x, grad)
+        if self.serialization_factor == 1:
+            return grad @ W.T, (x, grad)
+        dx = self._matmul.left_gradient(x.reshape(-1, len(W)), W, grad.reshape(-1, self.units))
+        return dx.reshape(x.shape), (x, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return dW = x.T @ g and db = sum of g."""
+        inputs, rows = self._rows(rest)
         if self.serialization_factor == 1:
             gradients = {"W": inputs.T @ rows}  # (inputs, units)
-            dx = grad @ W.T if need_input_gradient else None
         else:
-            part, dW = self._matmul.gradients(inputs, W, rows, need_input_gradient)
-            gradients, dx = {"W": dW}, None if part is None else part.reshape(x.shape)
+            gradients = {"W": self._matmul.right_gradient(inputs, parameters["W"], rows)}
         if self.use_bias:
             gradients["b"] = np.add.reduce(rows, axis=0)
-        return dx, gradients
+        return gradients
 
-    def backward_into(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool, totals: Parameters
-    ) -> Array | None:
-        """Do as ``backward``, adding dW and db to ``totals``."""
+    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+        """Add dW and db to ``totals``."""
         if self.serialization_factor != 1:
-            dx, gradients = self.backward(parameters, saved, grad, need_input_gradient)
-            for name, gradient in gradients.items():
+            for name, gradient in self.backward_weights(parameters, rest).items():
                 np.add(totals[name], gradient, out=totals[name])
-            return dx
-        x, kept = saved
-        grad = pull_back(self.activation, kept, grad)
-        W = parameters["W"]
-        rows = grad.reshape(-1, self.units)
-        add_product(totals["W"], x.reshape(-1, len(W)), rows)
+            return
+        inputs, rows = self._rows(rest)
+        add_product(totals["W"], inputs, rows)
         if self.use_bias:
             b = totals["b"]
             np.add(b, np.add.reduce(rows, axis=0), out=b)
-        return grad @ W.T if need_input_gradient else None
+
+    def _rows(self, rest: Rest) -> tuple[Array, Array]:
+        """Return the inputs (batch * ..., inputs) and g (batch * ..., units)."""
+        x, grad = rest
+        return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates; the bias adds R*U and the activation
-        its own flops for each of R*U outputs. Backward: R*I*U for dW, and again for
+        its own work for each of R*U outputs. Backward: R*I*U for dW, and again for
         dx where needed; R*U for db, and the activation's derivative. A serialized
         product is as many supersteps as parts, each of which reads again what it does
         not split. Raises ModelError when the factor does not divide R.
@@ -181,7 +189,7 @@ class Dense:
         again = self._matmul.repeated(x, weights, y)
         forward = Work(
             products=(Product(rows, inputs, units),),
-            flops=y * (rule.forward_flops + self.use_bias),
+            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y + again) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -191,13 +199,37 @@ class Dense:
         again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
         backward = Work(
             products=(Product(inputs, rows, units), *((Product(rows, units, inputs),) if need_input_gradient else ())),
-            flops=y * (rule.backward_flops + self.use_bias),
+            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
             exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
             supersteps=self.serialization_factor,
         )
-        return LayerCost(forward, backward)
+        apart = self._halves(rows, inputs, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
+
+    def _halves(self, rows: int, inputs: int, itemsize: int) -> Halves:
+        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
+        x, y, weights = rows * inputs, rows * self.units, inputs * self.units
+        again, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
+        slope = 2 * y if rule.keeps != "nothing" else 0
+        into = Work(
+            products=(Product(rows, self.units, inputs),),
+            vector=y * rule.backward,
+            sram_bytes=(y + slope + weights + x + again) * itemsize,
+            exchange_bytes=(y + weights) * itemsize,
+            itemsize=itemsize,
+            supersteps=self.serialization_factor,
+        )
+        own = Work(
+            products=(Product(inputs, rows, self.units),),
+            vector=VectorWork(reductions=y * self.use_bias),
+            sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + again) * itemsize,
+            exchange_bytes=(x + y) * itemsize,
+            itemsize=itemsize,
+            supersteps=self.serialization_factor,
+        )
+        return Halves(into, own)
 
 
 @dataclass(frozen=True)
@@ -230,11 +262,11 @@ class ActivationLayer(Parameterless):
         return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: the activation's flops for each element, read and written where it lies."""
+        """Return the work: the activation's for each element, read and written where it lies."""
         rule, none = activation(self.activation), Work(itemsize=itemsize)
         if rule.keeps == "nothing":
             return LayerCost(none, none)
         elements = batch * math.prod(input_shape)
-        forward = Work(flops=elements * rule.forward_flops, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
-        backward = Work(flops=elements * rule.backward_flops, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
+        forward = Work(vector=elements * rule.forward, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        backward = Work(vector=elements * rule.backward, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
         return LayerCost(forward, backward if need_input_gradient else none)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,15 @@ class SoftmaxCrossEntropy(Parameterless):
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]
         forward = Work(
-            flops=elements * (4 + ELEMENTARY_FLOPS) + rows * (2 + ELEMENTARY_FLOPS),
+            vector=elements * VectorWork(1, reductions=2, quotients=1, transcendentals=1)
+            + rows * VectorWork(1, reductions=1, transcendentals=1),
             sram_bytes=2 * elements * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, Work(flops=elements + rows, sram_bytes=2 * elements * itemsize, itemsize=itemsize))
+        return LayerCost(
+            forward, Work(vector=VectorWork(elements + rows), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        )
 
 
 @dataclass(frozen=True)
@@ -138,9 +141,11 @@ class MeanSquaredError(Parameterless):
         """Return the work: for each element a difference, a square and a sum; backward one product."""
         elements = batch * math.prod(input_shape)
         forward = Work(
-            flops=3 * elements,
+            vector=elements * VectorWork(2, reductions=1),
             sram_bytes=3 * elements * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,
         )
-        return LayerCost(forward, Work(flops=elements, sram_bytes=2 * elements * itemsize, itemsize=itemsize))
+        return LayerCost(
+            forward, Work(vector=VectorWork(elements), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        )

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.layers.recurrent import Recurrent, zero_state
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.recurrent import Recurrent, kernel_gradient, zero_state
+from ipusim.model.work import VectorWork
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,15 @@ class LSTM(Recurrent):
             outputs[:, t] = h
         return (outputs if self.return_sequences else h), (x, gates, outputs, cells, squashed)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients through the time steps in reverse."""
+    ) -> tuple[Array | None, Rest]:
+        """Return dx through the time steps in reverse, and the gradients of the gates of all steps."""
         x, gates, outputs, cells, squashed = saved
         steps = x.shape[1]
         U = parameters["U"]
         given = self._all_steps(grad, steps)
         dgates = np.empty_like(gates)
-        dU = np.zeros_like(U)
         dh, dc = zero_state(x, self.units), zero_state(x, self.units)
         for t in reversed(range(steps)):
             i, f, g, o = self._split(gates[:, t])
@@ -81,15 +81,20 @@ class LSTM(Recurrent):
             parts[1][...] = pull_back(self.recurrent_activation, f, dc * before)
             parts[2][...] = pull_back(self.activation, g, dc * i)
             parts[3][...] = pull_back(self.recurrent_activation, o, dh * squashed[:, t])
-            if t:
-                dU += outputs[:, t - 1].T @ dgates[:, t]
             dh = dgates[:, t] @ U.T
             dc = dc * f
-        dx, dW = self._input_gradients(parameters, x, dgates, need_input_gradient)
-        gradients = {"W": dW, "U": dU}
+        return (dgates @ parameters["W"].T if need_input_gradient else None), (x, outputs, dgates)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the sums over the time steps, from the last one."""
+        x, outputs, dgates = rest
+        dU = np.zeros_like(parameters["U"])
+        for t in reversed(range(1, x.shape[1])):
+            dU += outputs[:, t - 1].T @ dgates[:, t]
+        gradients = {"W": kernel_gradient(x, dgates), "U": dU}
         if self.use_bias:
             gradients["b"] = dgates.sum(axis=(0, 1))
-        return dx, gradients
+        return gradients
 
     def _split(self, gates: Array) -> list[Array]:
         """Return views of the gates i, f, g and o of one time step."""
@@ -102,5 +107,5 @@ class LSTM(Recurrent):
         the squashed cell; backward the products with each of their operands, the sum
         for ``b`` of each gate and those of dc and dh.
         """
-        flops = self._flops(recurrent_gates=3, activations=2, forward=4, backward=8)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, flops, kept=7)
+        unit = self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=7)

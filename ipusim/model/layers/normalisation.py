@@ -18,15 +18,15 @@ from annotated_types import Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Key, LayerCost, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, Halves, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
+from ipusim.model.work import VectorWork, Work
 
-#: Vector operations for one group: two means, the sum with epsilon, and 1 / sqrt.
-_GROUP_FLOPS: Final = 3 + ELEMENTARY_FLOPS
+#: For one group: two means, the sum with epsilon, and 1 / sqrt.
+_GROUP: Final = VectorWork(3, transcendentals=1)
 
 
 @dataclass(frozen=True)
-class _Normalisation:
+class _Normalisation(InHalves):
     """What the normalisations share; they differ in which elements of a sample form a group."""
 
     epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
@@ -81,29 +81,34 @@ class _Normalisation:
             y = y + parameters["beta"]
         return y, (normal, inverse)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients; with g = grad * gamma and n the normalised input,
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, and n and grad; with g = grad * gamma and n the normalised input,
 
         dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance + epsilon).
         """
         normal, inverse = saved
-        channels = grad.shape[-1]
-        gradients: dict[str, Array] = {}
-        if self.scale:
-            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
-        if self.center:
-            gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
         if not need_input_gradient:
-            return None, gradients
+            return None, (normal, grad)
         _, axes = self._view(grad.shape[1:])
         g = (grad * parameters["gamma"] if self.scale else grad).reshape(normal.shape)
         dx = normal * (g * normal).mean(axis=axes, keepdims=True)
         dx += g.mean(axis=axes, keepdims=True)
         np.subtract(g, dx, out=dx)
         dx *= inverse
-        return dx.reshape(grad.shape), gradients
+        return dx.reshape(grad.shape), (normal, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the sums of grad * n for gamma, and of grad for beta."""
+        normal, grad = rest
+        channels = grad.shape[-1]
+        gradients: dict[str, Array] = {}
+        if self.scale:
+            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
+        if self.center:
+            gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
+        return gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of two dependent steps, the statistics and their use, in either pass.
@@ -111,28 +116,45 @@ class _Normalisation:
         Forward, for each element: sum, difference, square, sum, product with 1 / sqrt,
         and a product with gamma and a sum with beta. Backward: a product and a sum for
         gamma, a sum for beta; for dx a product with gamma, then sum, product, sum,
-        product, two differences and a product.
+        product, two differences and a product. The sums for gamma and beta are the second half, in one step.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
         groups = elements // math.prod(shape[axis - 1] for axis in axes)
         parameters = input_shape[-1] * (self.scale + self.center)
         forward = Work(
-            flops=elements * (5 + self.scale + self.center) + groups * _GROUP_FLOPS,
+            vector=elements * VectorWork(3 + self.scale + self.center, reductions=2) + groups * _GROUP,
             sram_bytes=(2 * elements + parameters) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
             supersteps=2,
         )
-        per_element = 2 * self.scale + self.center + (7 + self.scale) * need_input_gradient
+        back = VectorWork(int(self.scale), reductions=self.scale + self.center)
+        into = VectorWork(5 + self.scale, reductions=2) * need_input_gradient
         backward = Work(
-            flops=elements * per_element + 2 * groups * need_input_gradient,
+            vector=elements * (back + into) + VectorWork(2 * groups * need_input_gradient),
             sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,
             supersteps=2,
         )
-        return LayerCost(forward, backward)
+        if not need_input_gradient or not parameters:
+            return LayerCost(forward, backward, all_later(backward) if parameters else None)
+        first = Work(
+            vector=elements * into + VectorWork(2 * groups),
+            sram_bytes=(3 * elements + parameters) * itemsize,
+            exchange_bytes=2 * elements * itemsize,
+            itemsize=itemsize,
+            supersteps=2,
+        )
+        read = (1 + self.scale) * elements
+        second = Work(
+            vector=elements * back,
+            sram_bytes=(read + parameters) * itemsize,
+            exchange_bytes=read * itemsize,
+            itemsize=itemsize,
+        )
+        return LayerCost(forward, backward, Halves(first, second))
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,26 @@ from annotated_doc import Doc
 from annotated_types import Len
 
 from ipusim.errors import ModelError
-from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
 from ipusim.model.layers.keys import Called
-from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+)
 from ipusim.model.layers.network import chain_shapes
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work, in_turn
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(InHalves):
     """Layers in order, as one layer.
 
     Its parameters are those of the inner layers, under their names: ``inner/W``.
@@ -66,11 +76,15 @@ class Branch:
         """Run the layers in order; the key of each is ``key``, the branch's number, and its place."""
         return chain.run_forward(self.layers, parameters, x, None if key is None else (*key, self.number), 0)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Run the backward passes in reverse."""
-        return chain.run_backward(self.layers, parameters, saved, grad, need_input_gradient)
+    ) -> tuple[Array | None, Rest]:
+        """Run the first halves of the backward passes in reverse."""
+        return chain.run_backward_input(self.layers, parameters, saved, grad, need_input_gradient)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Run the second halves."""
+        return chain.run_backward_weights(self.layers, parameters, rest)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return what the layers make."""
@@ -79,14 +93,14 @@ class Branch:
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn."""
         found = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
-        return LayerCost(
-            in_turn(tuple(cost.forward for cost in found), itemsize),
-            in_turn(tuple(cost.backward for cost in reversed(found)), itemsize),
-        )
+        forward = in_turn(tuple(cost.forward for cost in found), itemsize)
+        backward = in_turn(tuple(cost.backward for cost in reversed(found)), itemsize)
+        apart = chain.halves(found, itemsize) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(InHalves):
     """Branches that take the same input; their outputs are joined along the last axis.
 
     As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
@@ -140,19 +154,26 @@ class Parallel:
         widths = [y.shape[-1] for y, _ in made]
         return np.concatenate([y for y, _ in made], axis=-1), ([saved for _, saved in made], widths)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the sum of the branches' gradients of the input, and those of all inner parameters."""
+    ) -> tuple[Array | None, Rest]:
+        """Return the sum of the branches' gradients of the input, and what each leaves."""
         kept, widths = saved
-        gradients: dict[str, Array] = {}
+        rests: list[Rest] = []
         total: Array | None = None
         for part, own, piece in zip(self.parts, kept, np.split(grad, np.cumsum(widths)[:-1], axis=-1), strict=True):
-            dx, more = part.backward(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
-            gradients |= more
+            dx, rest = part.backward_input(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
+            rests.append(rest)
             if dx is not None:
                 total = dx if total is None else total + dx
-        return total, gradients
+        return total, rests
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of all inner parameters."""
+        gradients: dict[str, Array] = {}
+        for part, own in zip(self.parts, rest, strict=True):
+            gradients |= part.backward_weights(parameters, own)
+        return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return what all branches make."""
@@ -164,9 +185,9 @@ class Parallel:
         joined = 2 * batch * math.prod(self.output_shape(input_shape)) * itemsize
         sums = (len(found) - 1) * batch * math.prod(input_shape)
         join = Work(sram_bytes=joined, itemsize=itemsize)
-        add = Work(flops=sums, sram_bytes=3 * sums * itemsize, itemsize=itemsize)
+        add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
         back = tuple(cost.backward for cost in reversed(found))
-        return LayerCost(
-            in_turn((*(cost.forward for cost in found), join), itemsize),
-            in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize),
-        )
+        forward = in_turn((*(cost.forward for cost in found), join), itemsize)
+        backward = in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize)
+        apart = chain.halves(found, itemsize, join, add) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)

@@ -12,7 +12,7 @@ from annotated_doc import Doc
 
 from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,20 @@ class _Pool(Parameterless):
         return top + height + bottom, left + width + right, channels
 
     def _cost(
-        self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool, place_flops: tuple[int, int]
+        self,
+        input_shape: Shape,
+        batch: int,
+        itemsize: int,
+        need_input_gradient: bool,
+        places: tuple[VectorWork, VectorWork],
+        once: VectorWork,
     ) -> LayerCost:
+        """Return the work: ``places`` for each place of each window, in either pass, and ``once`` for each window."""
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
-        places = y * math.prod(self.pool_size)
+        count = y * math.prod(self.pool_size)
         forward = Work(
-            flops=places * place_flops[0] + y,
+            vector=count * places[0] + y * once,
             sram_bytes=(x + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -56,7 +63,7 @@ class _Pool(Parameterless):
         if not need_input_gradient:
             return LayerCost(forward, Work(itemsize=itemsize))
         backward = Work(
-            flops=places * place_flops[1] + y,
+            vector=count * places[1] + y * once,
             sram_bytes=(x + 2 * y + x) * itemsize,
             exchange_bytes=(y + x) * itemsize,
             itemsize=itemsize,
@@ -104,7 +111,8 @@ class MaxPool2D(_Pool):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a comparison for each place of each window; backward a comparison, product and sum."""
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, (1, 3))
+        places = VectorWork(reductions=1), VectorWork(3)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, places, VectorWork(1))
 
 
 @dataclass(frozen=True)
@@ -145,4 +153,5 @@ class AveragePool2D(_Pool):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a sum for each place of each window and a quotient; backward the same."""
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, (1, 1))
+        places = VectorWork(reductions=1), VectorWork(1)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, places, VectorWork(quotients=1))

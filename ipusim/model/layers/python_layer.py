@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, glorot_uniform
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
+from ipusim.model.work import Work
 
 #: Samples of the micro-batch of zeros that a function is tried on.
 _PROBE_BATCH: Final = 2
@@ -139,14 +139,14 @@ class _PythonFunction:
         return LayerCost(
             Work(
                 forward.products,
-                forward.flops,
+                forward.vector,
                 forward.elements * itemsize,
                 (x.size + labels_read) * itemsize,
                 itemsize,
             ),
             Work(
                 backward.products,
-                backward.flops,
+                backward.vector,
                 backward.elements * itemsize,
                 (y.size + x.size + weights) * itemsize,
                 itemsize,
@@ -155,11 +155,12 @@ class _PythonFunction:
 
 
 @dataclass(frozen=True)
-class PythonLayer(_PythonFunction):
+class PythonLayer(_PythonFunction, Undivided):
     """A layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
 
     See :class:`_PythonFunction` for the attributes. A counted cost charges every
-    NumPy call its own memory traffic, as without fusion.
+    NumPy call its own memory traffic, as without fusion. Autograd goes back through the
+    function once for all gradients, so the first half of the backward pass is all of it.
     """
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -192,7 +193,7 @@ class PythonLayer(_PythonFunction):
 
 
 @dataclass(frozen=True)
-class PythonLoss(_PythonFunction):
+class PythonLoss(_PythonFunction, Undivided):
     """A loss ``f(x, labels, **parameters)`` that returns the mean over the micro-batch as a scalar.
 
     See :class:`_PythonFunction` for the attributes.

@@ -18,8 +18,8 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
-from ipusim.model.layers.layer import Array, InnerSizes, LayerCost, Parameters, Shape, glorot_uniform
-from ipusim.model.profile import Product, Work
+from ipusim.model.layers.layer import Array, Halves, InHalves, InnerSizes, LayerCost, Shape, all_later, glorot_uniform
+from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
@@ -39,7 +39,7 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Recurrent(InHalves):
     """A layer over time steps whose gates are products with the input and with its own last output.
 
     The activation is that of an LSTM's output, too.
@@ -109,23 +109,16 @@ class Recurrent:
         whole[:, -1] = grad
         return whole
 
-    def _input_gradients(
-        self, parameters: Parameters, x: Array, gates: Array, need_input_gradient: bool
-    ) -> tuple[Array | None, Array]:
-        """Return dx and dW from the gradients of x @ W, (batch, time steps, gates * units)."""
-        rows = gates.reshape(-1, gates.shape[-1])
-        return (gates @ parameters["W"].T if need_input_gradient else None), x.reshape(-1, x.shape[-1]).T @ rows
-
     def _cost(
         self,
         input_shape: Shape,
         batch: int,
         itemsize: int,
         need_input_gradient: bool,
-        unit_flops: tuple[int, int],
+        unit_work: tuple[VectorWork, VectorWork],
         kept: int,
     ) -> LayerCost:
-        """Return the work: of ``unit_flops`` vector operations for each unit and step, ``kept`` elements for each.
+        """Return the work: of ``unit_work`` of the vector units for each unit and step, ``kept`` elements for each.
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
@@ -140,7 +133,7 @@ class Recurrent:
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         forward = Work(
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
-            flops=y * unit_flops[0],
+            vector=y * unit_work[0],
             sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
             exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
@@ -154,7 +147,7 @@ class Recurrent:
                 Product(elements, rows, columns),
                 *((Product(rows, columns, elements),) * need),
             ),
-            flops=y * unit_flops[1],
+            vector=y * unit_work[1],
             sram_bytes=(
                 returned
                 + x * (1 + need)
@@ -170,18 +163,55 @@ class Recurrent:
             itemsize=itemsize,
             supersteps=steps,
         )
-        return LayerCost(forward, backward)
+        apart = self._halves(input_shape, batch, itemsize, unit_work[1], kept) if need else all_later(backward)
+        return LayerCost(forward, backward, apart)
 
-    def _flops(self, recurrent_gates: int, activations: int, forward: int, backward: int) -> tuple[int, int]:
-        """Return the vector operations of one unit and step: activations, two sums for each gate, and the others."""
+    def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, kept: int) -> Halves:
+        """Return the work of going back through the time steps, and of the gradients of the kernels and the bias.
+
+        These are products over all time steps at once, in one superstep.
+        """
+        steps, elements = input_shape
+        rows, columns = batch * steps, self.gates * self.units
+        x, y, gates = rows * elements, rows * self.units, rows * columns
+        returned = y if self.return_sequences else batch * self.units
+        kernel, recurrent = elements * columns, self.units * columns
+        sums = VectorWork(reductions=unit_work.reductions)
+        first = Work(
+            products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
+            vector=y * (unit_work - sums),
+            sram_bytes=(returned + x + y * kept + 2 * gates + steps * recurrent + kernel) * itemsize,
+            exchange_bytes=(returned + gates + recurrent + kernel) * itemsize,
+            itemsize=itemsize,
+            supersteps=steps,
+        )
+        bias = math.prod(self._bias_shape) if self.use_bias else 0
+        second = Work(
+            products=(Product(self.units, rows, columns), Product(elements, rows, columns)),
+            vector=y * sums,
+            sram_bytes=(x + y + gates + kernel + recurrent + bias) * itemsize,
+            exchange_bytes=(x + y + gates) * itemsize,
+            itemsize=itemsize,
+        )
+        return Halves(first, second)
+
+    def _unit_work(
+        self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork
+    ) -> tuple[VectorWork, VectorWork]:
+        """Return the work of one unit and step: activations, two sums for each gate, and the others."""
         gate, own = activation(self.recurrent_activation), activation(self.activation)
-        sums = self.gates * (1 + self.use_bias)
+        sums = VectorWork(self.gates * (1 + self.use_bias))
         return (
-            recurrent_gates * gate.forward_flops + activations * own.forward_flops + sums + forward,
-            recurrent_gates * gate.backward_flops + activations * own.backward_flops + self.gates + backward,
+            recurrent_gates * gate.forward + activations * own.forward + sums + forward,
+            recurrent_gates * gate.backward + activations * own.backward + VectorWork(reductions=self.gates) + backward,
         )
 
 
 def zero_state(x: Array, units: int) -> Array:
     """Return the state before the first time step of ``x`` (batch, time steps, elements)."""
     return np.zeros((len(x), units), x.dtype)
+
+
+def kernel_gradient(x: Array, gates: Array) -> Array:
+    """Return dW from the gradients of x @ W, (batch, time steps, gates * units)."""
+    return x.reshape(-1, x.shape[-1]).T @ gates.reshape(-1, gates.shape[-1])

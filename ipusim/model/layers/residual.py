@@ -14,15 +14,26 @@ from annotated_doc import Doc
 from annotated_types import Len, MaxLen
 
 from ipusim.errors import ModelError
-from ipusim.model.cost import in_turn
 from ipusim.model.layers import chain
-from ipusim.model.layers.layer import Array, InnerSizes, Key, Layer, LayerCost, Parameters, Saved, Shape
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    InnerSizes,
+    Key,
+    Layer,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+)
 from ipusim.model.layers.network import NamedLayer, chain_shapes
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work, in_turn
 
 
 @dataclass(frozen=True)
-class Residual:
+class Residual(InHalves):
     """Adds what a list of layers makes of its input to the input.
 
     ``x + f(x)``, or ``g(x) + f(x)`` where there is a shortcut g. Its parameters are those of the
@@ -82,13 +93,18 @@ class Residual:
         side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
         return y + side, (saved, side_saved)
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the sum of both sides' gradients of the input, and those of all inner parameters."""
-        dx, gradients = chain.run_backward(self.layers, parameters, saved[0], grad, need_input_gradient)
-        side, more = chain.run_backward(self.shortcut, parameters, saved[1], grad, need_input_gradient)
-        return (dx + side if dx is not None and side is not None else None), gradients | more
+    ) -> tuple[Array | None, Rest]:
+        """Return the sum of both sides' gradients of the input, and what their layers leave."""
+        dx, rest = chain.run_backward_input(self.layers, parameters, saved[0], grad, need_input_gradient)
+        side, more = chain.run_backward_input(self.shortcut, parameters, saved[1], grad, need_input_gradient)
+        return (dx + side if dx is not None and side is not None else None), (rest, more)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of all inner parameters."""
+        gradients = chain.run_backward_weights(self.layers, parameters, rest[0])
+        return gradients | chain.run_backward_weights(self.shortcut, parameters, rest[1])
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return what the layers on both ways make."""
@@ -102,9 +118,9 @@ class Residual:
             for cost in chain.costs(branch, input_shape, batch, itemsize, need_input_gradient)
         ]
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
-        add, add_back = (Work(flops=n, sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
+        add, add_back = (Work(vector=VectorWork(n), sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
         back = tuple(cost.backward for cost in reversed(costs))
-        return LayerCost(
-            in_turn((*(cost.forward for cost in costs), add), itemsize),
-            in_turn((*back, add_back) if need_input_gradient else back, itemsize),
-        )
+        forward = in_turn((*(cost.forward for cost in costs), add), itemsize)
+        backward = in_turn((*back, add_back) if need_input_gradient else back, itemsize)
+        apart = chain.halves(costs, itemsize, after=add_back) if need_input_gradient else all_later(backward)
+        return LayerCost(forward, backward, apart)

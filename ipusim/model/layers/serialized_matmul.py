@@ -63,15 +63,19 @@ class SerializedMatmul:
             y[m, n] += a[m, k] @ b[k, n]
         return y
 
-    def gradients(self, a: Array, b: Array, grad: Array, need_a: bool) -> tuple[Array | None, Array]:
-        """Return grad @ b.T, or None when not needed, and a.T @ grad."""
-        da = np.zeros_like(a) if need_a else None
+    def left_gradient(self, a: Array, b: Array, grad: Array) -> Array:
+        """Return the gradient of ``a``, grad @ b.T."""
+        da = np.zeros_like(a)
+        for m, k, n in self._parts(len(a), *b.shape):
+            da[m, k] += grad[m, n] @ b[k, n].T
+        return da
+
+    def right_gradient(self, a: Array, b: Array, grad: Array) -> Array:
+        """Return the gradient of ``b``, a.T @ grad."""
         db = np.zeros_like(b)
         for m, k, n in self._parts(len(a), *b.shape):
-            if da is not None:
-                da[m, k] += grad[m, n] @ b[k, n].T
             db[k, n] += a[m, k].T @ grad[m, n]
-        return da, db
+        return db
 
     def repeated(self, a: int, b: int, y: int) -> int:
         """Return the elements that go to or from memory once more than in one product of operands of these sizes."""

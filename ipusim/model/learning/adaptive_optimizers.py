@@ -4,41 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
+from annotated_doc import Doc
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import ELEMENTARY_FLOPS, Array, Parameters
-from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import State, check_not_negative
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.optimizers import GradientMapping, LearningRate, State, check_not_negative
+from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
 _STEP: Final = "step"
 
+_Beta = Annotated[float, Ge(0), Lt(1)]
+_Epsilon = Annotated[float, Gt(0), Le(1), Doc("added to the root")]
+#: Part of a parameter's name; an empty one would be in every name.
+_Part = Annotated[str, MinLen(1), MaxLen(256)]
+
 
 @dataclass(frozen=True)
 class _Moments:
-    """What both share: means of the gradient (m) and of its square (v) that decay with each update.
+    """What both share: means of the gradient (m) and of its square (v) that decay with each update."""
 
-    Attributes:
-        learning_rate: step size.
-        beta_1, beta_2: decay of m and of v.
-        epsilon: added to sqrt(v).
-        weight_decay: share of a weight that is added to its update.
-        exclude_from_weight_decay: parts of names, such as ``/b`` or ``beta``: parameters
-            whose name, ``layer/W``, has one of them are not decayed.
-        gradient_map: what is done to each micro-batch's gradients.
-    """
-
-    learning_rate: float
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    exclude_from_weight_decay: tuple[str, ...] = ()
-    gradient_map: GradientMap | None = None
+    learning_rate: LearningRate
+    beta_1: Annotated[_Beta, Doc("decay of the mean of gradients")] = 0.9
+    beta_2: Annotated[_Beta, Doc("decay of the mean of their squares")] = 0.999
+    epsilon: _Epsilon = 1e-8
+    weight_decay: Annotated[float, Ge(0), Le(1), Doc("share of a weight that is added to its update")] = 0.0
+    exclude_from_weight_decay: Annotated[
+        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters that are not decayed")
+    ] = ()
+    gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
@@ -79,13 +77,19 @@ class _Moments:
 
 @dataclass(frozen=True)
 class Adam(_Moments):
-    """Adam (Kingma and Ba, arXiv 1412.6980) in the form of TensorFlow's AdamOptimizer.
+    """Adam: steps along the mean of gradients over the root of the mean of their squares.
 
+    Kingma and Ba, arXiv 1412.6980, in the form of TensorFlow's:
     m = beta_1 * m + (1 - beta_1) * grad; v = beta_2 * v + (1 - beta_2) * grad^2;
     var -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon).
     Epsilon is the paper's "epsilon hat". Weight decay is decoupled from the moments:
     var -= learning_rate * weight_decay * var (Loshchilov and Hutter, arXiv 1711.05101).
     """
+
+    kind: ClassVar[str] = "adam"
+    graphcore: ClassVar[str] = "AdamOptimizer"
+
+    epsilon: _Epsilon = 1e-8
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Bring the moments up to date, then step against them."""
@@ -107,21 +111,25 @@ class Adam(_Moments):
         product and difference, and two for the decay. Reads gradient, slots and weight,
         writes slots and weight.
         """
-        flops = 11 + ELEMENTARY_FLOPS + (2 if self.weight_decay else 0)
-        return Work(flops=flops * parameter_count, sram_bytes=7 * parameter_count * itemsize, itemsize=itemsize)
+        each = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
+        return Work(vector=each * parameter_count, sram_bytes=7 * parameter_count * itemsize, itemsize=itemsize)
 
 
 @dataclass(frozen=True)
 class LAMB(_Moments):
-    """LAMB (You et al., arXiv 1904.00962), as in Graphcore's ipu_tensorflow_addons, lamb_optimizer.py.
+    """LAMB: steps as Adam does, of a length in proportion to that of the parameter.
 
+    You et al., arXiv 1904.00962, as in Graphcore's ipu_tensorflow_addons, lamb_optimizer.py.
     With m and v as in :class:`Adam`, mh = m / (1 - beta_1^t) and vh = v / (1 - beta_2^t):
     r = mh / (sqrt(vh) + epsilon) + weight_decay * var; var -= learning_rate * |var| / |r| * r,
     with norms over one parameter, and their ratio 1 where either is 0. Epsilon's
     default is Graphcore's.
     """
 
-    epsilon: float = 1e-6
+    kind: ClassVar[str] = "lamb"
+    graphcore: ClassVar[str] = "LAMBOptimizer"
+
+    epsilon: _Epsilon = 1e-6
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Bring the moments up to date, then step against them as far as the weights are long."""
@@ -143,7 +151,7 @@ class LAMB(_Moments):
 
         The norms take a second superstep; the one number that each tile sends is left out.
         """
-        flops = 16 + ELEMENTARY_FLOPS + (2 if self.weight_decay else 0)
+        each = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
         return Work(
-            flops=flops * parameter_count, sram_bytes=9 * parameter_count * itemsize, itemsize=itemsize, supersteps=2
+            vector=each * parameter_count, sram_bytes=9 * parameter_count * itemsize, itemsize=itemsize, supersteps=2
         )

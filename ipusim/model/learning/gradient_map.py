@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_doc import Doc
+from annotated_types import Ge, Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
+
+_Bound = Annotated[float, Gt(0), Le(1e9)]
 
 
 @dataclass(frozen=True)
 class GradientMap:
-    """Maps the gradient of each variable by itself, in this order: decay, clip by value, clip by norm.
+    """What is done to each micro-batch's gradient of each variable before it is accumulated, in this order.
 
-    The gradients are mapped where they are made, on the micro-batch's own: the norm is
-    that of one variable in one micro-batch, and the reduction over micro-batches
-    comes after.
-
-    Attributes:
-        decay: gradient + decay * variable (the example of MapGradientOptimizer's documentation).
-        clip_by_value: brings each element between minus this and this (``tf.clip_by_value``).
-        clip_by_norm: scales a gradient whose Euclidean norm is larger down to this norm (``tf.clip_by_norm``).
+    Each variable is taken by itself. Gradients are mapped where they are made: the norm is that of one
+    variable in one micro-batch, and the reduction over micro-batches comes after.
     """
 
-    decay: float = 0.0
-    clip_by_value: float | None = None
-    clip_by_norm: float | None = None
+    kind: ClassVar[str] = "map_gradient"
+    graphcore: ClassVar[str] = "MapGradientOptimizer"
+
+    #: As in the example of MapGradientOptimizer's documentation.
+    decay: Annotated[float, Ge(0), Le(1), Doc("share of the variable that is added to its gradient")] = 0.0
+    #: As ``tf.clip_by_value``.
+    clip_by_value: Annotated[_Bound | None, Doc("each element is brought between -this and this")] = None
+    #: As ``tf.clip_by_norm``.
+    clip_by_norm: Annotated[_Bound | None, Doc("longer gradients are scaled down to this norm")] = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a decay below 0, or bounds that are not above 0."""
@@ -59,7 +64,7 @@ class GradientMap:
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return Work(
-            flops=parameter_count * (2 * decay + 2 * value + 3 * norm),
+            vector=parameter_count * VectorWork(2 * decay + 2 * value + 2 * norm, reductions=int(norm)),
             sram_bytes=parameter_count * (2 + decay) * itemsize,
             itemsize=itemsize,
             supersteps=1 + norm,

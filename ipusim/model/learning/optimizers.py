@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from annotated_doc import Doc
+from annotated_types import Ge, Le
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 #: An optimizer's own arrays, by parameter name (its slots, in TensorFlow's word).
 State = dict[str, Array]
@@ -70,12 +73,25 @@ def check_not_negative(**values: float) -> None:
             raise ModelError(f"expected a {name.replace('_', ' ')} of 0 or more, got {value}")
 
 
+#: The step size of an optimizer.
+LearningRate = Annotated[float, Ge(0), Le(1e6), Doc("step size")]
+#: An optimizer's map of gradients.
+GradientMapping = Annotated[
+    GradientMap | None,
+    Called("map_gradient"),
+    Doc("what is done to each micro-batch's gradients before they are accumulated"),
+]
+
+
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent: var -= learning_rate * grad (TensorFlow's GradientDescentOptimizer)."""
+    """Stochastic gradient descent: W -= learning_rate * gradient."""
 
-    learning_rate: float
-    gradient_map: GradientMap | None = None
+    kind: ClassVar[str] = "sgd"
+    graphcore: ClassVar[str] = "GradientDescentOptimizer"
+
+    learning_rate: LearningRate
+    gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a learning rate below 0 or not finite."""
@@ -93,7 +109,9 @@ class SGD:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return a product and a difference for each element; reads gradient and weight, writes weight."""
-        return Work(flops=2 * parameter_count, sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize)
+        return Work(
+            vector=VectorWork(2 * parameter_count), sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize
+        )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return 0: there are no slots."""
@@ -102,15 +120,17 @@ class SGD:
 
 @dataclass(frozen=True)
 class Momentum:
-    """Momentum as TensorFlow 1's MomentumOptimizer has it, without Nesterov.
+    """Momentum: accumulator = momentum * accumulator + gradient; W -= learning_rate * accumulator.
 
-    accum = momentum * accum + grad; var -= learning_rate * accum. The learning
-    rate is outside the accumulator.
+    It is TensorFlow 1's, without Nesterov, whose learning rate is outside the accumulator.
     """
 
-    learning_rate: float
-    momentum: float
-    gradient_map: GradientMap | None = None
+    kind: ClassVar[str] = "momentum"
+    graphcore: ClassVar[str] = "MomentumOptimizer"
+
+    learning_rate: LearningRate
+    momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the accumulator")]
+    gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a learning rate or momentum below 0 or not finite."""
@@ -130,7 +150,9 @@ class Momentum:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight."""
-        return Work(flops=4 * parameter_count, sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize)
+        return Work(
+            vector=VectorWork(4 * parameter_count), sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize
+        )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return one slot's bytes."""

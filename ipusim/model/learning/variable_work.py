@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.profile import Work
+from ipusim.model.work import VectorWork, Work
 
 
 class VariableSize(NamedTuple):
@@ -29,7 +29,8 @@ def accumulation_work(variables: Iterable[VariableSize], gradient_map: GradientM
         if gradient_map is not None:
             found.append(gradient_map.work(size.elements, size.itemsize))
         traffic = size.elements * (size.itemsize + 2 * size.held_itemsize)
-        found.append(Work(flops=size.elements, sram_bytes=traffic, itemsize=max(size.itemsize, size.held_itemsize)))
+        wider = max(size.itemsize, size.held_itemsize)
+        found.append(Work(vector=VectorWork(size.elements), sram_bytes=traffic, itemsize=wider))
     return tuple(found)
 
 

@@ -6,13 +6,13 @@ it cost as much as a small layer's arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.users_code import Failing
-from ipusim.model.layers.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Saved
+from ipusim.model.layers.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Rest, Saved
 
 #: Takes the name of a parameter, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
@@ -36,6 +36,20 @@ class Passes(Protocol):
         """Hand the parameters' gradients to ``receive`` and return that of the input, where it is needed."""
         ...
 
+    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
+        """Do the half of ``backward`` that other stages wait for: return the gradient of the input, and what is left.
+
+        That is all that ``backward_weights`` needs; what ``saved`` holds beside it may go.
+        """
+        ...
+
+    def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
+        """Hand the parameters' gradients to ``receive``, the bits that ``backward`` hands out: once for each ``rest``.
+
+        Any time later will do, in any order of micro-batches, as long as the parameters are not updated.
+        """
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[DescribedT]):
@@ -53,6 +67,14 @@ class Bound(Generic[DescribedT]):
     def __post_init__(self) -> None:
         """Make what names the layer, once."""
         object.__setattr__(self, "failing", Failing(f"layer {self.name!r}"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Untouched:
+    """The backward pass of a layer whose input needs no gradient, all of which waits for the second half."""
+
+    saved: Saved
+    grad: Array
 
 
 class BoundStage:
@@ -80,7 +102,8 @@ class BoundStage:
         self._loss = loss
         self._first_trained = lowest
         self._gives_predictions = gives_predictions
-        self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._layers]
+        self._all: tuple[Bound[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
+        self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._all]
 
     def forward(
         self, x: Array, labels: Array | None, key: Key | None = None
@@ -123,30 +146,91 @@ class BoundStage:
         ends at the first layer with parameters, as TensorFlow's gradients of the
         variables alone do.
         """
-        layers = self._layers
         lowest = 0 if need_input_gradient else self._first_trained
-        if self._loss is not None:
-            needed = need_input_gradient or lowest < len(layers)
-            with self._loss.failing:
-                grad, inner = self._loss.layer.backward(self._loss.own, saved[-1], 1.0, needed)
-            for name, key in self._loss.keys:
-                receive(key, inner.pop(name))
-        for index in range(len(layers) - 1, lowest - 1, -1):
-            bound = layers[index]
-            if grad is None:
-                raise ModelError(f"stage {self._name!r}: layer {bound.name!r} got no gradient of its output")
-            needed = need_input_gradient or index > lowest
-            adding = self._adding[index]
-            if totals is not None and adding is not None:
-                own = {name: totals[key] for name, key in bound.keys}
+        return self._go_back(
+            saved, grad, need_input_gradient, lowest, lambda place, rest: self._hand_out(place, rest, receive, totals)
+        )
+
+    def backward_input(
+        self, saved: Saved, grad: Array | None, need_input_gradient: bool
+    ) -> tuple[Array | None, list[tuple[int, Rest]]]:
+        """Run the first halves in reverse; return the gradient of the input, and what each layer with parameters left.
+
+        Without need of an input gradient, they end where the first layer with parameters has its output's: all of
+        that layer's pass is left.
+        """
+        rests: list[tuple[int, Rest]] = []
+
+        def leave(place: int, rest: Rest) -> None:
+            rests.append((place, rest))
+
+        lowest = self._first_trained
+        if need_input_gradient or lowest == len(self._layers):
+            return self._go_back(saved, grad, need_input_gradient, 0 if need_input_gradient else lowest, leave), rests
+        arriving = self._go_back(saved, grad, True, lowest + 1, leave)
+        if arriving is None:
+            raise self._no_gradient(lowest)
+        leave(lowest, _Untouched(saved[lowest], arriving))
+        return None, rests
+
+    def backward_weights(
+        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+    ) -> None:
+        """Run the second halves, from the last layer with parameters to the first."""
+        for place, left in rest:
+            if isinstance(left, _Untouched):
+                bound = self._all[place]
                 with bound.failing:
-                    grad = adding.backward_into(bound.own, saved[index], grad, needed, own)
-                continue
+                    _, left = bound.layer.backward_input(bound.own, left.saved, left.grad, False)  # noqa: PLW2901
+            self._hand_out(place, left, receive, totals)
+
+    def _go_back(
+        self,
+        saved: Saved,
+        grad: Array | None,
+        need_input_gradient: bool,
+        lowest: int,
+        leave: Callable[[int, Rest], object],
+    ) -> Array | None:
+        """Run the first halves in reverse, that of the layer ``lowest`` last.
+
+        ``leave`` takes the place of each layer with parameters, and what its second half needs.
+        """
+        count = len(self._layers)
+        if self._loss is not None:
+            with self._loss.failing:
+                grad, rest = self._loss.layer.backward_input(
+                    self._loss.own, saved[-1], 1.0, need_input_gradient or lowest < count
+                )
+            if self._loss.keys:
+                leave(count, rest)
+        for index in range(count - 1, lowest - 1, -1):
+            bound = self._layers[index]
+            if grad is None:
+                raise self._no_gradient(index)
             with bound.failing:
-                grad, inner = bound.layer.backward(bound.own, saved[index], grad, needed)
-            for name, key in bound.keys:
-                receive(key, inner.pop(name))
+                grad, rest = bound.layer.backward_input(
+                    bound.own, saved[index], grad, need_input_gradient or index > lowest
+                )
+            if bound.keys:
+                leave(index, rest)
         return grad if need_input_gradient else None
+
+    def _no_gradient(self, place: int) -> ModelError:
+        return ModelError(f"stage {self._name!r}: layer {self._layers[place].name!r} got no gradient of its output")
+
+    def _hand_out(self, place: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
+        """Make a layer's gradients of its parameters and hand them out, or let it add them to ``totals`` itself."""
+        bound, adding = self._all[place], self._adding[place]
+        if totals is not None and adding is not None:
+            own = {name: totals[key] for name, key in bound.keys}
+            with bound.failing:
+                adding.add_weight_gradients(bound.own, rest, own)
+            return
+        with bound.failing:
+            gradients = bound.layer.backward_weights(bound.own, rest)
+        for name, key in bound.keys:
+            receive(key, gradients[name])
 
     def predict(self, x: Array) -> Array:
         """Return the output of the layers before the loss, keeping nothing for a backward pass."""

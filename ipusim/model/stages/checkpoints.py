@@ -10,10 +10,10 @@ once, what lies behind the last checkpoint is kept as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ipusim.model.layers.layer import Array, Key, Parameters, Saved
+from ipusim.model.layers.layer import Array, Key, Parameters, Rest, Saved
 from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 
@@ -68,12 +68,40 @@ class CheckpointedStage:
         totals: Parameters | None = None,
     ) -> Array | None:
         """Compute each cluster again and run its backward pass, the last one first."""
-        lowest = 0 if need_input_gradient else self._first_needed
-        last = len(self._clusters) - 1
-        for number in range(last, lowest - 1, -1):
-            needed = need_input_gradient or number > lowest
+
+        def run(number: int, grad: Array | None, needed: bool) -> Array | None:
             # Handed over without a name, so that one cluster's activations are gone when the next one's come.
-            grad = self._clusters[number].backward(self._activations(saved, number), grad, needed, receive, totals)
+            return self._clusters[number].backward(self._activations(saved, number), grad, needed, receive, totals)
+
+        return self._go_back(grad, need_input_gradient, run)
+
+    def backward_input(
+        self, saved: Saved, grad: Array | None, need_input_gradient: bool
+    ) -> tuple[Array | None, list[tuple[int, Rest]]]:
+        """Compute each cluster again and run its first half; what the second halves need of all stays until then."""
+        rests: list[tuple[int, Rest]] = []
+
+        def run(number: int, grad: Array | None, needed: bool) -> Array | None:
+            grad, rest = self._clusters[number].backward_input(self._activations(saved, number), grad, needed)
+            rests.append((number, rest))
+            return grad
+
+        return self._go_back(grad, need_input_gradient, run), rests
+
+    def backward_weights(
+        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+    ) -> None:
+        """Run the clusters' second halves, the last one's first."""
+        for number, left in rest:
+            self._clusters[number].backward_weights(left, receive, totals)
+
+    def _go_back(
+        self, grad: Array | None, need_input_gradient: bool, run: Callable[[int, Array | None, bool], Array | None]
+    ) -> Array | None:
+        """Call ``run`` for each cluster from the last one: with its number, the gradient, and whether to return one."""
+        lowest = 0 if need_input_gradient else self._first_needed
+        for number in range(len(self._clusters) - 1, lowest - 1, -1):
+            grad = run(number, grad, need_input_gradient or number > lowest)
         return grad
 
     def _activations(self, kept: Kept, number: int) -> Saved:

@@ -12,8 +12,9 @@ from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
+from ipusim.model.work import VectorWork, Work
 
 if TYPE_CHECKING:
     from ipusim.model.functions.counting import Counted
@@ -77,9 +78,9 @@ def profile(
     widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
     sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
+    adding = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
-        found,
-        backward=(*counted.backward, *accumulation_work(sizes.values(), optimizer.gradient_map)),
+        _with_backward(found, counted.backward, adding, _bytes(variables.values())),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
@@ -88,6 +89,22 @@ def profile(
         accumulator_itemsize=min(widths.values(), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
         weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
+    )
+
+
+def _with_backward(
+    profile: StageProfile, counted: tuple[Work, ...], adding: tuple[Work, ...], gradient_bytes: int
+) -> StageProfile:
+    """Return the profile with a backward pass that ends with ``adding`` up the variables' gradients of so many bytes.
+
+    Autograd goes back through a function once: that alone is the second half of the pass.
+    """
+    return replace(
+        profile,
+        backward=(*counted, *adding),
+        backward_input=counted,
+        backward_weights=adding,
+        rest_bytes=gradient_bytes,
     )
 
 
@@ -112,7 +129,7 @@ def _counted(
 def _adding_up(summed: Summed, itemsize: int) -> Work:
     """Return the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
-    return Work(flops=summed.elements, sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+    return Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
 
 
 def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:

@@ -167,6 +167,14 @@ class BoundFunction:
 
         A loss of several elements counts as their sum, as in TensorFlow.
         """
+        found, gradients = self.backward_input(saved, grad, need_input_gradient)
+        self.backward_weights(gradients, receive, totals)
+        return found
+
+    def backward_input(
+        self, saved: Saved, grad: Arrays | None, need_input_gradient: bool
+    ) -> tuple[tuple[Array | None, ...] | None, list[Array]]:
+        """Do all of it, for autograd goes back through the function once; the variables' gradients are left."""
         pull, forms, takers = saved
         if self._stage.has_loss:
             shape, dtype = forms[0]
@@ -175,12 +183,19 @@ class BoundFunction:
             grads = list(grad or ())
         with np.errstate(over="ignore"):  # as in python_layer: autograd's tanh divides by what may overflow
             found = pull(grads)
-        for (name, parameter), gradient in zip(self._parameters.items(), found, strict=False):
-            receive(name, np.asarray(gradient, parameter.dtype))
+        own = [
+            np.asarray(gradient, parameter.dtype)
+            for parameter, gradient in zip(self._parameters.values(), found, strict=False)
+        ]
         if not need_input_gradient:
-            return None
-        rest = iter(found[len(self._parameters) :])
-        return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers)
+            return None, own
+        rest = iter(found[len(own) :])
+        return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers), own
+
+    def backward_weights(self, rest: list[Array], receive: Receiver, totals: Parameters | None = None) -> None:
+        """Hand out the variables' gradients."""
+        for name, gradient in zip(self._parameters, rest, strict=True):
+            receive(name, gradient)
 
 
 class Tried(NamedTuple):

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Halves, all_later
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
-from ipusim.model.stages.stash import stash_bytes, with_memory
+from ipusim.model.stages.stash import rest_bytes, stash_bytes, with_memory
+from ipusim.model.work import Work
 
 
 def layer_profile(
@@ -23,6 +25,7 @@ def layer_profile(
     training: bool = True,
     optimizer: Optimizer | None = None,
     accumulator_itemsize: int | Callable[[str], int] | None = None,
+    halves: bool = False,
 ) -> StageProfile:
     """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
 
@@ -32,12 +35,14 @@ def layer_profile(
     gradients to their accumulators: a sum for each parameter, which reads the gradient,
     and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
     default the parameters' own; or a function of the parameter's name, ``layer/W``).
-    The weight update reads those. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
+    Of the pass in halves, that belongs to the second; ``halves`` is whether to find out
+    what stays between them, which takes a backward pass on zeros. The weight update reads
+    the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
     """
     first = stage.first_position == 0
     held = _accumulators(stage, accumulator_itemsize or itemsize)
     held_bytes = sum(size * each for size, each in held)
-    forward, backward = _passes(stage, batch, itemsize)
+    forward, backward, apart = _passes(stage, batch, itemsize)
     variables = [VariableSize(size, itemsize, each) for size, each in held]
     accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
     update = update_work(variables, optimizer) if optimizer else ()
@@ -48,6 +53,9 @@ def layer_profile(
         name=stage.name,
         forward=forward,
         backward=(*backward, *accumulation) if training else (),
+        backward_input=apart[0] if training else None,
+        backward_weights=(*apart[1], *accumulation) if training else None,
+        rest_bytes=rest_bytes(stage, batch, itemsize) if training and halves else None,
         update=update if training else (),
         output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
         gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
@@ -67,12 +75,18 @@ def layer_profile(
     return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
 
 
-def _passes(stage: LayerStage, batch: int, itemsize: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
-    """Return the work of the layers in order, and of those that the backward pass reaches, from the last one."""
+def _passes(
+    stage: LayerStage, batch: int, itemsize: int
+) -> tuple[tuple[Work, ...], tuple[Work, ...], tuple[tuple[Work, ...], tuple[Work, ...]]]:
+    """Return the work of the layers in order, of those that the backward pass reaches from the last one, and of
+
+    that pass in halves: of a first stage's first layer with parameters it is the second alone.
+    """
     first = stage.first_position == 0
     lowest = stage.first_trained if first else 0
     forward: list[Work] = []
     backward: list[Work] = []
+    apart: list[Halves] = []
     for index, (named, shape) in enumerate(zip(stage.described, stage.shapes, strict=False)):
         try:
             cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
@@ -81,7 +95,12 @@ def _passes(stage: LayerStage, batch: int, itemsize: int) -> tuple[tuple[Work, .
         forward.append(cost.forward)
         if index >= lowest:
             backward.append(cost.backward)
-    return tuple(forward), tuple(reversed(backward))
+            left = first and index == lowest < len(stage.named_layers)
+            apart.append(all_later(cost.backward) if left else cost.halves)
+    apart.reverse()
+    into = tuple(half.input for half in apart if not half.input.is_nothing)
+    own = tuple(half.weights for half in apart if not half.weights.is_nothing)
+    return tuple(forward), tuple(reversed(backward)), (into, own)
 
 
 def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[int, int]]:

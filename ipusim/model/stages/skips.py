@@ -10,11 +10,11 @@ are stages between (pipeline_communication_optimizer.cc).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipusim.model.layers.layer import Array, Key, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, Key, Parameters, Rest, Saved, Shape
 from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 
@@ -87,6 +87,32 @@ class SkippingStage:
         totals: Parameters | None = None,
     ) -> Any:
         """Run the pieces' backward passes in reverse; a value's gradients add up on the way."""
+
+        def run(index: int, g: Array | None, needed: bool) -> Array | None:
+            return self._pieces[index].layers.backward(saved[index], g, needed, receive, totals)
+
+        return self._go_back(grad, need_input_gradient, run)
+
+    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, list[tuple[int, Rest]]]:
+        """Run the pieces' first halves in reverse, with the gradients of values that travel."""
+        rests: list[tuple[int, Rest]] = []
+
+        def run(index: int, g: Array | None, needed: bool) -> Array | None:
+            g, rest = self._pieces[index].layers.backward_input(saved[index], g, needed)
+            rests.append((index, rest))
+            return g
+
+        return self._go_back(grad, need_input_gradient, run), rests
+
+    def backward_weights(
+        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+    ) -> None:
+        """Run the pieces' second halves, the last one's first."""
+        for index, left in rest:
+            self._pieces[index].layers.backward_weights(left, receive, totals)
+
+    def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
+        """Call ``run`` for each piece from the last one, with the gradient and whether that of its input is needed."""
         g, *others = grad if self._leaving else (grad,)
         gradients = dict(zip(self._leaving, others, strict=True))
         lowest = 0 if need_input_gradient else self._first_needed
@@ -96,8 +122,7 @@ class SkippingStage:
                 g = g + gradients.pop(piece.name)
             if piece.added:
                 gradients[piece.added] = gradients[piece.added] + g if piece.added in gradients else g
-            needed = need_input_gradient or index > lowest
-            g = piece.layers.backward(saved[index], g, needed, receive, totals)
+            g = run(index, g, need_input_gradient or index > lowest)
         if not need_input_gradient:
             return None
         if self._skips.input_is in gradients:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ipusim.hardware.generations import IpuSpec
-from ipusim.model.cost import MeasuredWork, WorkSequence, in_turn
-from ipusim.model.profile import PassCost, StageProfile, Work
+from ipusim.model.profile import PassCost, StageProfile
+from ipusim.model.work import MeasuredWork, Work, WorkSequence, in_turn
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,19 @@ def with_options(
     forward_cost, forward_bytes = _limited_pass(profile.forward, forward, ipu)
     backward_cost, backward_bytes = _limited_pass(profile.backward, backward, ipu)
     update_cost, update_bytes = _limited_pass(profile.update, update, ipu)
+    halves = [
+        (cost, 0) if cost is None else _limited_pass(cost, backward, ipu)
+        for cost in (profile.backward_input, profile.backward_weights)
+    ]
     return replace(
         profile,
         forward=forward_cost,
         backward=backward_cost,
         update=update_cost,
         forward_temporary_bytes=forward_bytes,
+        backward_input=halves[0][0],
+        backward_weights=halves[1][0],
         backward_temporary_bytes=backward_bytes,
+        halves_temporary_bytes=max(size for _, size in halves),
         update_temporary_bytes=update_bytes,
     )

@@ -9,17 +9,18 @@ and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Described, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, Described, Parameters, Saved, Shape, TakesTokens, View, parameter_count
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
+from ipusim.model.stages.bound_stage import Passes
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 
@@ -80,16 +81,55 @@ def stash_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:
     Parameters are not part of it, nor what layers keep through which no gradient
     passes: in the first stage, those before the first one with parameters.
     """
+    return _of_samples(_stash, stage, batch, itemsize)
+
+
+def rest_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:
+    """Return the bytes that ``stage`` keeps between the halves of the backward pass of ``batch`` samples.
+
+    The inputs of layers with parameters, and gradients of their outputs; of layers that
+    cannot wait with the gradients of their parameters, these themselves.
+    """
+    return _of_samples(_rest, stage, batch, itemsize)
+
+
+def _of_samples(measure: Callable[[LayerStage, int, int], int], stage: LayerStage, batch: int, itemsize: int) -> int:
+    """Return what ``measure`` says of ``batch`` samples, from what it says of one and of two."""
     try:
-        one, two = (_measure(stage, samples, itemsize) for samples in (1, 2))
+        one, two = (measure(stage, samples, itemsize) for samples in (1, 2))
     except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
-        return _measure(stage, batch, itemsize)
+        return measure(stage, batch, itemsize)
     return one + (batch - 1) * (two - one)
 
 
-def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
-    measured = _MEASURED_ITEMSIZE[itemsize]
-    dtype = np.dtype(f"f{measured}")
+def _stash(stage: LayerStage, samples: int, itemsize: int) -> int:
+    ran = _run(stage, samples, itemsize)
+    # With skip connections what is kept is not sorted by layers, and all of it counts.
+    lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
+    return _size(kept_arrays(ran.saved[lowest:], ran.parameters), itemsize)
+
+
+def _rest(stage: LayerStage, samples: int, itemsize: int) -> int:
+    ran = _run(stage, samples, itemsize)
+    outputs = ran.output if isinstance(ran.output, tuple) else (ran.output,)
+    zeros = tuple(map(np.zeros_like, outputs))
+    grad = None if stage.loss is not None else zeros if isinstance(ran.output, tuple) else zeros[0]
+    with np.errstate(all="ignore"):
+        _, rest = ran.bound.backward_input(ran.saved, grad, stage.first_position > 0)
+    return _size(kept_arrays(rest, ran.parameters), itemsize)
+
+
+class _Ran(NamedTuple):
+    """A stage that has run forward on zeros."""
+
+    bound: Passes
+    parameters: Parameters
+    output: Any
+    saved: Saved
+
+
+def _run(stage: LayerStage, samples: int, itemsize: int) -> _Ran:
+    dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
         f"{named.name}/{name}": np.zeros(shape, dtype)
         for named, before in zip(stage.described, stage.shapes, strict=False)
@@ -97,16 +137,17 @@ def _measure(stage: LayerStage, samples: int, itemsize: int) -> int:
     }
     labels = None if stage.loss is None else stage.loss.layer.zero_labels(stage.shapes[-1], samples, dtype)
     x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
+    arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
+    given: Any = (x, *arriving) if arriving else x
+    bound = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
-        given: Any = (x, *arriving) if arriving else x
-        _, saved = stage.whole(parameters).forward(given, labels)
-    # With skip connections what is kept is not sorted by layers, and all of it counts.
-    lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
-    return sum(
-        array.size * array.itemsize * itemsize // measured if array.dtype.kind == "f" else array.nbytes
-        for array in kept_arrays(saved[lowest:], parameters)
-    )
+        return _Ran(bound, parameters, *bound.forward(given, labels))
+
+
+def _size(arrays: Iterable[Array], itemsize: int) -> int:
+    """Return the bytes of what was measured, in elements of ``itemsize``."""
+    measured = _MEASURED_ITEMSIZE[itemsize]
+    return sum(array.nbytes * itemsize // measured if array.dtype.kind == "f" else array.nbytes for array in arrays)
 
 
 def _beside(skips: Skips | None) -> tuple[tuple[str, Shape], ...]:

@@ -5,26 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ipusim.hardware.system import System
+from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.assemble.data import resolve_data
+from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, layered
 from ipusim.runs.assemble.limits import price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
-from ipusim.runs.assemble.place import place
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.sections import check_sections
-from ipusim.runs.assemble.stages import PlannedStage, function_stages, plan_stages
+from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
 
 
 def assemble(request: Request) -> Job:
@@ -36,55 +38,55 @@ def assemble(request: Request) -> Job:
     """
     findings = Findings(request.is_set)
     options, functions = _with_default_schedule(request), request.functions
-    planned = plan_stages(options, findings) if functions is None else function_stages(functions)
-    training = _is_training(options, planned) if functions is None else functions.training
-    check_sections(options, planned, training, findings, by_options=functions is None)
+    requested = requested_stages(options, findings) if functions is None else function_stages(functions)
+    training = _is_training(options, requested) if functions is None else functions.training
+    check_sections(options, requested, training, findings, by_options=functions is None)
     data = resolve_data(options, request.folder, findings)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    system, plan = place(options, planned, training, overlapped, findings)
-    layers = layered(options, planned, data, plan, request.folder, findings)
+    system, plan = lay_out(options, requested, training, overlapped, findings)
+    layers = layered(options, requested, data, plan, request.folder, findings)
     findings.raise_if_any()
-    assert planned is not None  # a None that left no finding would be a mistake of this package
+    assert requested is not None  # a None that left no finding would be a mistake of this package
     assert system is not None
     assert plan is not None
     assert io_tiles is not None
-    offload = resolve_offloads(options, system, training, planned[0].name, findings)
+    offload = resolve_offloads(options, system, training, requested[0].name, findings)
     findings.raise_if_any()
     assert offload is not None
-    placed = _Placed(system, plan, offload, io_tiles)
-    content = _content(request, options, planned, training, placed, layers, findings)
-    return _job(request, options, placed, content, findings)
+    laid_out = _LaidOut(system, plan, offload, io_tiles)
+    content = _content(request, options, requested, training, laid_out, layers, findings)
+    return _job(request, options, laid_out, content, findings)
 
 
 def _with_default_schedule(request: Request) -> Options:
-    """Return the options with Graphcore's default under batch serialization, which is Sequential."""
+    """Return the options with Graphcore's default under batch serialization."""
     options, pipeline = request.options, request.options.pipeline
     if pipeline.batch_serialization_iterations == 1 or request.is_set(("pipeline", "schedule")):
         return options
-    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": "sequential"})})
+    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": registry.serialized()})})
 
 
-def _is_training(options: Options, planned: tuple[PlannedStage, ...] | None) -> bool:
+def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None) -> bool:
     if options.training is not None:
         return options.training
-    timed = [cost for stage in planned or () for cost in stage.costs]
+    timed = [cost for stage in requested or () for cost in stage.costs]
     return options.optimizer is not None or any(stage.backward for stage in timed)
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Where a program runs, in which order, and what lies elsewhere; ``unplaced``: why I/O tiles go unused."""
+class _LaidOut:
+    """Where a program runs, in which order, and what lies elsewhere; ``unused``: why its I/O tiles are."""
 
     system: System
     plan: Plan
     offload: Offload
     io_tiles: IoTiles
-    unplaced: str = ""
+    unused: str = ""
 
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
-    ) -> tuple[_Placed, PipelineProgram]:
+    ) -> tuple[_LaidOut, PipelineProgram]:
         """Return both as they are when the feeds do not fit the I/O tiles: all tiles compute, nothing is overlapped."""
         program = replace(program, offload=self.offload)
         why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
@@ -93,43 +95,44 @@ class _Placed:
         shape = replace(self.plan.shape, overlapped_io=False)
         plan = resolve_plan(options, shape, findings) or self.plan
         system = self.system.without_io_tiles()
-        return replace(self, plan=plan, system=system, unplaced=why), replace(program, shape=plan.shape)
+        return replace(self, plan=plan, system=system, unused=why), replace(program, shape=plan.shape)
 
 
 def _content(
     request: Request,
     options: Options,
-    planned: tuple[PlannedStage, ...],
+    requested: tuple[RequestedStage, ...],
     training: bool,
-    placed: _Placed,
+    laid_out: _LaidOut,
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
     """Return what the stages cost and compute, with their operations in the parts that options ask for."""
-    shape = placed.plan.shape
+    shape = laid_out.plan.shape
     if request.functions is not None:
-        content = request.functions.content(placed.system, placed.offload)
+        content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return timed_content(options, planned, training)
+        return timed_content(options, requested, training)
     else:
         content = layers.content(options, shape, training, findings)
-    return replace(content, profiles=apply_options(options, content.profiles, shape, placed.system.ipu))
+    return replace(content, profiles=apply_options(options, content.profiles, shape, laid_out.system.ipu))
 
 
-def _job(request: Request, options: Options, placed: _Placed, content: Content, findings: Findings) -> Job:
-    program = build_program(options, request.name, content, placed.plan.shape)
-    placed, program = placed.settled(options, program, findings)
-    costs = price_run(options, placed.plan, program, placed.system, findings, content.kept_bytes)
-    check(placed.plan)
+def _job(request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings) -> Job:
+    program = build_program(options, request.name, content, laid_out.plan.shape)
+    laid_out, program = laid_out.settled(options, program, findings)
+    laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
+    costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes)
+    check(laid_out.plan)
     job = Job(
         request,
-        placed.system,
+        laid_out.system,
         program,
-        placed.plan,
+        laid_out.plan,
         costs,
-        memory_of(options, placed.system, program, placed.plan),
+        memory_of(options, laid_out.system, program, laid_out.plan),
         options.steps,
-        (*_notes(options, placed), *_few_samples(program, placed.system, content)),
+        (*_notes(options, laid_out), *_few_samples(program, laid_out.system, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -138,14 +141,14 @@ def _job(request: Request, options: Options, placed: _Placed, content: Content, 
     return job
 
 
-def _notes(options: Options, placed: _Placed) -> tuple[str, ...]:
+def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
     """Return Graphcore's warnings about what is asked for."""
-    pipeline, shape = options.pipeline, placed.plan.shape
+    pipeline, shape = options.pipeline, laid_out.plan.shape
     offloads = no_effect_in_inference(
         pipeline.offload_weight_update_variables, pipeline.replicated_optimizer_state_sharding
     )
     sharding = no_effect_without_replicas(
-        placed.offload,
+        laid_out.offload,
         pipeline.replicated_optimizer_state_sharding and shape.training,
         pipeline.replicated_weight_sharding,
         pipeline.offload_weights,
@@ -160,7 +163,7 @@ def _notes(options: Options, placed: _Placed) -> tuple[str, ...]:
         *checkpoints,
         *(() if shape.training else offloads),
         *sharding,
-        *([placed.unplaced] if placed.unplaced else []),
+        *([laid_out.unused] if laid_out.unused else []),
     )
 
 

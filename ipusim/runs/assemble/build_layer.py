@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipusim.model.cost import MeasuredWork
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.layer import Layer, LayerCost
 from ipusim.model.layers.network import NamedLayer
+from ipusim.model.work import MeasuredWork
 from ipusim.runs.assemble.limits import check_parameters
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath

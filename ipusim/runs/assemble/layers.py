@@ -18,24 +18,26 @@ from ipusim.runs.assemble.limits import check_network
 from ipusim.runs.assemble.mapping import MAPPING
 from ipusim.runs.assemble.network import resolve_network
 from ipusim.runs.assemble.program import build_workload, counted_profiles, infeed_bytes, sent_outfeed
-from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
+from ipusim.schedules.features import Feature
 
 
 @dataclass(frozen=True)
 class Layered:
     """Stages of layers, with the data that they learn from."""
 
-    planned: tuple[PlannedStage, ...]
+    requested: tuple[RequestedStage, ...]
     network: Network
     data: Data
 
     def content(self, options: Options, shape: PlanShape, training: bool, findings: Findings) -> Content:
         """Return what the stages cost and, unless numerics are off, compute; raises RequestError."""
         network, data = self.network, self.data
-        layers = [[layer.spec.name for layer in stage.layers] for stage in self.planned]
+        layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
         stages = self._stages(options, shape, layers, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
@@ -63,12 +65,12 @@ class Layered:
     def _stages(
         self, options: Options, shape: PlanShape, layers: list[list[str]], findings: Findings
     ) -> tuple[LayerStage, ...]:
-        names = [stage.name for stage in self.planned]
-        places = [place for place, each in enumerate(shape.parts) if len(each) > 1]
+        names = [stage.name for stage in self.requested]
+        concurrent = [position for position, each in enumerate(shape.parts) if len(each) > 1]
         checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
         stages: tuple[LayerStage, ...] = ()
         with findings.at(MAPPING):
-            stages = build_stages(self.network, layers, names, places, checkpoints, _returning(options, shape))
+            stages = build_stages(self.network, layers, names, concurrent, checkpoints, _returning(options, shape))
         findings.raise_if_any()
         check_accumulators(options, stages, findings)
         if options.pipeline.outfeed_mask is None:
@@ -77,27 +79,27 @@ class Layered:
 
 
 def _returning(options: Options, shape: PlanShape) -> Returning | None:
-    """Return which values stay on an IPU: under Interleaved, and in loops of batch serialization, none."""
-    schedule = options.pipeline.schedule.lower()
-    if schedule not in ("grouped", "sequential", "sharded") or shape.serialization > 1:
+    """Return which values stay on an IPU: in loops of batch serialization, none."""
+    schedule = registry.find(options.pipeline.schedule)
+    if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
-    return Returning(shape.device_of_step[: shape.positions], schedule == "grouped")
+    return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)
 
 
 def layered(
     options: Options,
-    planned: tuple[PlannedStage, ...] | None,
+    requested: tuple[RequestedStage, ...] | None,
     data: Data | None,
     plan: Plan | None,
     folder: Path,
     findings: Findings,
 ) -> Layered | None:
     """Return the stages of layers; None when only time is simulated, or after noting why there are none."""
-    if planned is None or data is None or planned[0].costs:
+    if requested is None or data is None or requested[0].costs:
         return None
-    layers = [layer for stage in planned for layer in stage.layers]
+    layers = [layer for stage in requested for layer in stage.layers]
     network = resolve_network(layers, data.train, folder, findings)
     if network is not None and plan is not None:
         alive = max(plan.fifo_depths, default=0) + 1
         check_network(network, [layer.path for layer in layers], alive, options, findings)
-    return None if network is None else Layered(planned, network, data)
+    return None if network is None else Layered(requested, network, data)

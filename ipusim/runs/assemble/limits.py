@@ -50,7 +50,7 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
 def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> bool:
     """Note weights and activations that would not fit this computer; tell whether they do. Without arithmetic all do.
 
-    ``paths`` are the places of the layers, the loss last; ``alive`` micro-batches are held at once.
+    ``paths`` are the keys of the layers, the loss last; ``alive`` micro-batches are held at once.
     """
     if options.numerics == "off":
         return True
@@ -121,10 +121,15 @@ def price_run(
     with findings.at(("pipeline",)):
         costs = price(plan, program, system)
         meetings = costs.copies.meetings
-        copies = max(sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings)
+        copies = max(
+            (sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),
+            default=0,
+        )
+        copies += sum(send.lead_cycles + send.cycles * len(send.links) for send in costs.sends.values())
         host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
-        step = sum(costs.passes.values()) + copies
-        execution = plan.emitted * step + host * plan.shape.micro_batches + sum(costs.updates.values())
+        time_step = sum(costs.passes.values()) + copies
+        turns = max(plan.emitted, plan.shape.micro_batches)
+        execution = turns * time_step + host * plan.shape.micro_batches + sum(costs.updates.values())
         executions = program.repeat_count * options.steps
         longest = execution * executions
         if longest > MAX_CYCLES:

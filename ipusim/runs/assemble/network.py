@@ -12,18 +12,20 @@ from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.near_names import did_you_mean
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
-from ipusim.runs.assemble.stages import PlacedLayer
+from ipusim.runs.assemble.stages import RequestedLayer
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.layer_spec import PythonSpec
 
 
-def is_loss(layer: PlacedLayer) -> bool:
+def is_loss(layer: RequestedLayer) -> bool:
     """Whether the layer is a loss."""
     spec = layer.spec
     return spec.loss if isinstance(spec, PythonSpec) else spec.row.is_loss
 
 
-def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path, findings: Findings) -> Network | None:
+def resolve_network(
+    layers: Sequence[RequestedLayer], dataset: Dataset, base: Path, findings: Findings
+) -> Network | None:
     """Return the network on samples of ``dataset``; None after noting why there is none.
 
     ``base`` is the folder that file names are relative to. Layers behind one that does not fit are not tried.
@@ -58,11 +60,13 @@ def resolve_network(layers: Sequence[PlacedLayer], dataset: Dataset, base: Path,
     return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
 
 
-def _adds(layer: Layer, placed: PlacedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings) -> bool:
+def _adds(
+    layer: Layer, requested: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
+) -> bool:
     """Tell whether a sum with an earlier layer can be made, and note why it cannot; true of any other layer."""
     if not isinstance(layer, Add):
         return True
-    path = (*placed.path, "from")
+    path = (*requested.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
         text = f"expected an earlier layer, got {layer.source!r}{near} (these are {', '.join(shapes) or 'none'})"
@@ -90,7 +94,7 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
     return tokens
 
 
-def _loss(layer: PlacedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
+def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
     spec = layer.spec
     if not isinstance(spec, PythonSpec):
         loss: Loss | None = build(spec, layer.path, base, findings)

@@ -12,7 +12,8 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.schema import Options, StageOptionsSpec
+from ipusim.runs.request.pipeline_spec import StageOptionsSpec
+from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 
 _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
@@ -42,15 +43,15 @@ def apply_options(
     """Return ``profiles`` with their operations in the parts that options ask for; concurrent stages share theirs."""
     system, pipeline = options.system, options.pipeline
     general = StageOptions(_proportion(system.matmuls.poplar_options), _proportion(system.convolutions.poplar_options))
-    places = [StageOptionsSpec()] * shape.positions
-    forward = pipeline.forward_propagation_stages_poplar_options or places
-    backward = pipeline.backward_propagation_stages_poplar_options or places
+    none_given = [StageOptionsSpec()] * shape.positions
+    forward = pipeline.forward_propagation_stages_poplar_options or none_given
+    backward = pipeline.backward_propagation_stages_poplar_options or none_given
     update = _options(pipeline.weight_update_poplar_options).over(general)
     return tuple(
         with_options(
-            profile, _options(forward[place]).over(general), _options(backward[place]).over(general), update, ipu
+            profile, _options(forward[position]).over(general), _options(backward[position]).over(general), update, ipu
         )
-        for profile, place in zip(profiles, shape.position_of, strict=True)
+        for profile, position in zip(profiles, shape.position_of, strict=True)
     )
 
 

@@ -8,38 +8,36 @@ from typing import Any
 import numpy as np
 
 from ipusim.model.data.feed import Feed
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
-from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import SGD, Momentum, Optimizer
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
+from ipusim.model.work import VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import accumulator_dtype
-from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
-from ipusim.runs.request.fields import Node
+from ipusim.runs.request.derived import RowSpec
 from ipusim.runs.request.model_spec import TimedStageSpec
-from ipusim.runs.request.optimizer_spec import AdamSpec, LambSpec, MomentumSpec, SgdSpec
 from ipusim.runs.request.schema import Options
 
 
-def timed_content(options: Options, planned: tuple[PlannedStage, ...], training: bool) -> Content:
+def timed_content(options: Options, requested: tuple[RequestedStage, ...], training: bool) -> Content:
     """Return what stages known by their cost alone cost."""
-    profiles = timed_profiles(planned, training, options.infeed.element_bytes)
+    profiles = timed_profiles(requested, training, options.infeed.element_bytes)
     size = options.pipeline.micro_batch_size
     return Content(profiles, infeed_bytes(options, None), sent_outfeed(options, ()), size)
 
 
 def timed_profiles(
-    planned: tuple[PlannedStage, ...], training: bool, infeed_bytes: int | None = None
+    requested: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
 ) -> tuple[StageProfile, ...]:
     """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
     profiles: list[StageProfile] = []
     before = infeed_bytes or 0
-    for stage in planned:
+    for stage in requested:
         profiles += [_timed_profile(spec, training, before) for spec in stage.costs]
         before = sum(spec.output_bytes for spec in stage.costs)
     return tuple(profiles)
@@ -60,6 +58,9 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
         accumulator_bytes=accumulators if training else 0,
         input_bytes=before if spec.input_bytes is None else spec.input_bytes,
         stash_bytes=spec.stash_bytes if training else 0,
+        backward_input=spec.backward_input if training else None,
+        backward_weights=spec.backward_weights if training else None,
+        rest_bytes=spec.rest_bytes if training else None,
     )
 
 
@@ -80,7 +81,7 @@ def counted_profiles(
             profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[place] for place in sent.kept), itemsize)
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
     if options.pipeline.cycles is None:
         return tuple(profiles)
     return tuple(
@@ -88,6 +89,8 @@ def counted_profiles(
             profile,
             forward=cycles.forward,
             backward=cycles.backward if training else 0,
+            backward_input=cycles.backward_input if training else None,
+            backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,
         )
         for profile, cycles in zip(profiles, options.pipeline.cycles, strict=False)
@@ -109,6 +112,7 @@ def build_program(options: Options, name: str, content: Content, shape: PlanShap
         outfeed=outfeed,
         micro_batch_size=content.micro_batch_size,
         sync_replicas_independently=options.system.sync_replicas_independently,
+        overlap_copies=pipeline.overlap_copies,
         name=name,
     )
 
@@ -129,7 +133,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, asked: boo
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[place] for place in sent.kept) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.kept) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
@@ -155,7 +159,7 @@ def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: in
     if not sent.accumulate or isinstance(profile.forward, int):
         return profile
     held = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
-    work = Work(flops=elements, sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
+    work = Work(vector=VectorWork(elements), sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
     return replace(profile, forward=(*profile.forward, work))
 
 
@@ -163,11 +167,16 @@ def _optimizer(options: Options) -> Optimizer | None:
     spec = options.optimizer
     if spec is None:
         return None
-    gradient_map = None if spec.map_gradient is None else GradientMap(**dict(spec.map_gradient))
-    keys = type(spec).model_fields.keys() - {"type", "map_gradient"}
-    made_by: dict[type[Node], type[Any]] = {SgdSpec: SGD, MomentumSpec: Momentum, AdamSpec: Adam, LambSpec: LAMB}
-    optimizer: Optimizer = made_by[type(spec)](**{key: getattr(spec, key) for key in keys}, gradient_map=gradient_map)
+    optimizer: Optimizer = _made(spec)
     return optimizer
+
+
+def _made(spec: RowSpec) -> Any:
+    """Return what the keys of a row make, those within them first."""
+    values = {key.argument: getattr(spec, key.argument) for key in spec.row.keys}
+    return spec.row.makes(
+        **{name: _made(value) if isinstance(value, RowSpec) else value for name, value in values.items()}
+    )
 
 
 def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:

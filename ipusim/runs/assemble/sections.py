@@ -14,7 +14,7 @@ from ipusim.pipeline.rules import (
 )
 from ipusim.runs.assemble.network import is_loss
 from ipusim.runs.assemble.options import check_options
-from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
@@ -23,7 +23,7 @@ from ipusim.runs.request.schema import Options
 
 def check_sections(
     options: Options,
-    planned: tuple[PlannedStage, ...] | None,
+    requested: tuple[RequestedStage, ...] | None,
     training: bool,
     findings: Findings,
     *,
@@ -50,13 +50,13 @@ def check_sections(
         check_prefetch_depth(options.infeed.prefetch_depth)
     with findings.at(("outfeed", "buffer_depth")):
         check_buffer_depth(options.outfeed.buffer_depth)
-    if planned is None or not by_options:
+    if requested is None or not by_options:
         return
-    _check_outfeed(options, planned, training, findings)
-    counted = not planned[0].costs and options.pipeline.cycles is None
-    check_options(options, len(planned), counted, findings)
-    _check_checkpoints(options, planned, counted, findings)
-    if planned[0].costs:
+    _check_outfeed(options, requested, training, findings)
+    counted = not requested[0].costs and options.pipeline.cycles is None
+    check_options(options, len(requested), counted, findings)
+    _check_checkpoints(options, requested, counted, findings)
+    if requested[0].costs:
         if options.numerics == "on":
             text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
             findings.add(("numerics",), text)
@@ -69,7 +69,7 @@ def check_sections(
     if options.data is None:
         text = "expected data, whose samples give the model its input, got nothing: add for example "
         findings.add(("data",), text + "data: {type: synthetic, shape: [28, 28], classes: 10, samples: 1000}")
-    last = planned[-1].layers[-1]
+    last = requested[-1].layers[-1]
     if training and options.optimizer is None:
         findings.add(("training",), "expected an optimizer to train with, got none: add one, or set training to false")
     if training and not is_loss(last):
@@ -80,12 +80,12 @@ def check_sections(
         findings.add(("evaluate",), text)
 
 
-def _check_outfeed(options: Options, planned: tuple[PlannedStage, ...], training: bool, findings: Findings) -> None:
+def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], training: bool, findings: Findings) -> None:
     """Refuse what the outfeed cannot send, at the first of the keys that say it."""
     pipeline = options.pipeline
     keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
-    place = next((key for key in keys if getattr(pipeline, key)), keys[0])
-    with findings.at(("pipeline", place)):
+    asked_by = next((key for key in keys if getattr(pipeline, key)), keys[0])
+    with findings.at(("pipeline", asked_by)):
         check_outfeed(
             training=training,
             mask=pipeline.outfeed_mask is not None,
@@ -94,19 +94,21 @@ def _check_outfeed(options: Options, planned: tuple[PlannedStage, ...], training
             mode=options.outfeed.mode,
         )
         if pipeline.outfeed_mask is not None:
-            check_outfeed_mask(pipeline.outfeed_mask, 1 if planned[0].costs else 2)
+            check_outfeed_mask(pipeline.outfeed_mask, 1 if requested[0].costs else 2)
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
         text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
 
 
-def _check_checkpoints(options: Options, planned: tuple[PlannedStage, ...], counted: bool, findings: Findings) -> None:
+def _check_checkpoints(
+    options: Options, requested: tuple[RequestedStage, ...], counted: bool, findings: Findings
+) -> None:
     """Refuse checkpoints that are no layers, or in stages whose cycles are given."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     if options.pipeline.recomputation_checkpoints and not counted:
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
-    layers = [layer for stage in planned for layer in stage.layers]
+    layers = [layer for stage in requested for layer in stage.layers]
     specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
     if options.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
         findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")

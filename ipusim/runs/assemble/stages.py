@@ -15,7 +15,7 @@ from ipusim.runs.request.schema import Options
 
 
 @dataclass(frozen=True)
-class PlacedLayer:
+class RequestedLayer:
     """A layer of the request and where it is written."""
 
     path: KeyPath
@@ -23,7 +23,7 @@ class PlacedLayer:
 
 
 @dataclass(frozen=True)
-class PlannedStage:
+class RequestedStage:
     """A stage as the request has it: its layers, or its cost alone (then it has no layers).
 
     Of several stages that run at the same time, ``concurrent`` are the costs, and ``functions`` is the number where
@@ -31,7 +31,7 @@ class PlannedStage:
     """
 
     name: str
-    layers: tuple[PlacedLayer, ...] = ()
+    layers: tuple[RequestedLayer, ...] = ()
     timed: TimedStageSpec | None = None
     concurrent: tuple[TimedStageSpec, ...] = ()
     functions: int = 0
@@ -42,14 +42,14 @@ class PlannedStage:
         return (self.timed,) if self.timed else self.concurrent
 
 
-def function_stages(functions: Functions) -> tuple[PlannedStage, ...]:
+def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
     """Return the stages of a request whose stages are functions."""
     return tuple(
-        PlannedStage(name, functions=parts) for name, parts in zip(functions.names, functions.parts, strict=True)
+        RequestedStage(name, functions=parts) for name, parts in zip(functions.names, functions.parts, strict=True)
     )
 
 
-def plan_stages(options: Options, findings: Findings) -> tuple[PlannedStage, ...] | None:
+def requested_stages(options: Options, findings: Findings) -> tuple[RequestedStage, ...] | None:
     """Return the stages in order; None after noting why there are none."""
     before = len(findings)
     _check_model(options, findings)
@@ -72,9 +72,9 @@ def plan_stages(options: Options, findings: Findings) -> tuple[PlannedStage, ...
     return None if len(findings) > before else tuple(stages)
 
 
-def _model_layers(options: Options) -> list[PlacedLayer]:
+def _model_layers(options: Options) -> list[RequestedLayer]:
     specs = options.model.layers if options.model else ()
-    return [PlacedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
+    return [RequestedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
 
 
 def _check_model(options: Options, findings: Findings) -> None:
@@ -87,7 +87,7 @@ def _check_model(options: Options, findings: Findings) -> None:
         seen.add(layer.spec.name)
 
 
-def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Findings) -> list[PlannedStage]:
+def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: Findings) -> list[RequestedStage]:
     """Cut before each layer that ``splits`` names."""
     names = [layer.spec.name for layer in layers]
     cuts = [0]
@@ -106,42 +106,42 @@ def _by_splits(layers: list[PlacedLayer], splits: tuple[str, ...], findings: Fin
             cuts.append(names.index(split))
     ends = [*cuts[1:], len(layers)]
     return [
-        PlannedStage(f"stage{index}", tuple(layers[start:end]))
+        RequestedStage(f"stage{index}", tuple(layers[start:end]))
         for index, (start, end) in enumerate(zip(cuts, ends, strict=True))
     ]
 
 
-def _by_lists(options: Options, layers: list[PlacedLayer], findings: Findings) -> Iterator[PlannedStage]:
+def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings) -> Iterator[RequestedStage]:
     """Yield the stages as listed; all layers must come once, in the order of the model."""
     names = [layer.spec.name for layer in layers]
-    place = 0
+    position = 0
     for index, spec in enumerate(options.pipeline.stages or ()):
         path: KeyPath = ("pipeline", "stages", index)
         if isinstance(spec, TimedStageSpec):
-            yield PlannedStage(spec.name, timed=spec)
+            yield RequestedStage(spec.name, timed=spec)
         elif isinstance(spec, PythonSpec):
-            yield PlannedStage(spec.name, (PlacedLayer(path, spec),))
+            yield RequestedStage(spec.name, (RequestedLayer(path, spec),))
         elif (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
-            yield PlannedStage(f"stage{index}", concurrent=tuple(costs))
+            yield RequestedStage(f"stage{index}", concurrent=tuple(costs))
         else:
-            start = place
+            start = position
             for item, name in enumerate(map(str, spec)):
-                right = names[place] if place < len(names) else None
+                right = names[position] if position < len(names) else None
                 if name == right:
-                    place += 1
+                    position += 1
                     continue
                 near = did_you_mean(name, names) if name not in names else ""
                 wanted = f"the layer {right!r}" if right else "no more layers"
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
                 findings.add((*path, item), f"expected {wanted}, got {name!r}{near}{order}")
-                place = names.index(name) + 1 if name in names else place + 1
-            yield PlannedStage(f"stage{index}", tuple(layers[start:place]))
-    if place < len(names):
-        text = f"expected all layers of the model in stages, got none with {', '.join(names[place:])}"
+                position = names.index(name) + 1 if name in names else position + 1
+            yield RequestedStage(f"stage{index}", tuple(layers[start:position]))
+    if position < len(names):
+        text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
         findings.add(("pipeline", "stages"), text)
 
 
-def _check_kinds(stages: list[PlannedStage], findings: Findings) -> None:
+def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
     """Refuse stages that compute beside stages that only take time."""
     timed = [index for index, stage in enumerate(stages) if stage.costs]
     if 0 < len(timed) < len(stages):
@@ -149,7 +149,7 @@ def _check_kinds(stages: list[PlannedStage], findings: Findings) -> None:
         findings.add(("pipeline", "stages", timed[0]), text)
 
 
-def _names(stage: PlannedStage) -> tuple[str, ...]:
+def _names(stage: RequestedStage) -> tuple[str, ...]:
     return tuple(cost.name for cost in stage.concurrent) or (stage.name,)
 
 

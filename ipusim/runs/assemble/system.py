@@ -1,4 +1,4 @@
-"""From the system section of a options, its device mapping and schedule to a System and a shape."""
+"""From the system section of the options, their device mapping and schedule to a System and a shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ipusim.pipeline.offload import (
     resolve_offload,
     resolve_sharding,
 )
-from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
 from ipusim.runs.assemble.limits import check_passes
@@ -31,6 +31,7 @@ from ipusim.runs.request.rates_spec import rates_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules import registry
+from ipusim.schedules.features import Feature
 from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
@@ -186,25 +187,28 @@ def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan
     if not check_passes(options, shape, findings):
         return None
     schedule = registry.find(options.pipeline.schedule)
-    if schedule.name == "sharded" and shape.stages < 2:
+    sync = options.pipeline.sync
+    several_ipus = Feature.SEVERAL_IPUS in schedule.supports
+    if not schedule.pipelined and several_ipus and shape.stages < 2:
         text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)
         return None
     try:
-        return schedule.plan(shape)
+        return schedule.plan(shape, Sync(sync) if sync else None)
     except CountError as error:
-        overlap = len(schedule.offsets(shape))
+        overlap = schedule.multiple(shape)
         counts = one_of([str(count) for count in nearest_counts(shape.micro_batches, overlap, shape.overlapped_io)])
         text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
-        by_schedule = shape.overlapped_io or (shape.serialization > 1 and schedule.name != "sequential")
-        place = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
-        findings.add(place, str(error), error)
+        serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
+        by_schedule = shape.overlapped_io or serialized
+        path = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
+        findings.add(path, str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        place = MAPPING if schedule.name == "single" else ("pipeline", "schedule")
-        findings.add(place, str(error) + remedy, error)
+        path = ("pipeline", "schedule") if several_ipus else MAPPING
+        findings.add(path, str(error) + remedy, error)
     except PlanError as error:  # of a schedule of one's own
         findings.add(("pipeline", "schedule"), str(error), error)
     return None

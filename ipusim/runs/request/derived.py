@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING
-from functools import reduce
+from dataclasses import MISSING, is_dataclass
+from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import Field, Strict, create_model
 
 from ipusim.model.layers.keys import Called, EarlierLayer, OneOf
 from ipusim.model.layers.network import NamedLayer
-from ipusim.model.layers.table import Key, Row
+from ipusim.model.rows import Key, Row, row_of
 from ipusim.runs.request.fields import Choice, Name, Node, expects
 
 
-def spec_of(row: Row, base: type[Node], inner: Any = None) -> type[Any]:
+class RowSpec(Node):
+    """The keys of a row.
+
+    Attributes:
+        row: whose they are.
+    """
+
+    row: ClassVar[Row]
+
+
+def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
     """Return the class of the keys of ``row``: those of ``base``, the ones it shares with others, type, its own.
 
     ``inner`` is the kind of a layer within the layer.
@@ -25,11 +35,16 @@ def spec_of(row: Row, base: type[Node], inner: Any = None) -> type[Any]:
     shared = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
     own = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
     kind: Any = Literal[row.kind]
-    fields: dict[str, Any] = {**shared, "type": (kind, ...), **own}
+    return _made_of(row, base, {**shared, "type": (kind, ...), **own})
+
+
+def _made_of(row: Row, base: type[RowSpec], fields: dict[str, Any]) -> type[Any]:
     name = "".join(part.title() for part in row.kind.split("_"))
-    return create_model(
+    spec = create_model(
         f"{name}Spec", __base__=base, __doc__=row.doc, __module__=__name__, __cls_kwargs__={"title": row.kind}, **fields
     )
+    spec.row = row
+    return spec
 
 
 def _field(key: Key, inner: Any) -> tuple[Any, Any]:
@@ -47,6 +62,8 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
         return Annotated[_read_as(args[0], inner), *map(_mark, args[1:])]
     if origin is Literal:
         return Annotated[hint, Choice(args)]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _part(hint)
     if origin in (Union, UnionType):
         return reduce(or_, (_read_as(each, inner) for each in args))
     if origin is NamedLayer:
@@ -56,6 +73,13 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
     if origin is tuple:
         return _list_of(_read_as(args[0], inner))
     return hint
+
+
+@cache
+def _part(made: Any) -> type[Any]:
+    """Return the class of the keys of a dataclass that stands for itself, without a type."""
+    row = row_of(made)
+    return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
 
 
 def _mark(mark: Any) -> Any:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ipusim.model.layers.table import Row, rows
-from ipusim.runs.request.derived import spec_of
+from ipusim.model.layers.table import LayerRow, rows
+from ipusim.runs.request.derived import RowSpec, spec_of
 from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
 
 
-class BuiltSpec(Node):
+class BuiltSpec(RowSpec):
     """A layer or loss of the table.
 
     Attributes:
         row: its row.
     """
 
-    row: ClassVar[Row]
+    row: ClassVar[LayerRow]
 
     name: Name = Field(description="the layer's name, for splits, weights and charts")
 
@@ -68,9 +68,8 @@ class PythonSpec(Node, title="python"):
     cost: Cost = Field(default="counted", description="cycles of the passes, or counted from the function's operations")
 
 
-def _spec_of(row: Row, inner: Any = None) -> type[BuiltSpec]:
+def _spec_of(row: LayerRow, inner: Any = None) -> type[BuiltSpec]:
     spec: type[BuiltSpec] = spec_of(row, BuiltSpec, inner)
-    spec.row = row
     return spec
 
 

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
+from ipusim.runs.request.graphcore_options import instead_of
 
 #: A node of a JSON Schema.
 JsonNode = dict[str, Any]
@@ -32,7 +33,7 @@ def _is_echo(error: ErrorDetails) -> bool:
 
 
 def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
-    path: KeyPath = tuple(step for step in error["loc"] if not _is_tag(step) and step != _KEY)
+    path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
     got, of_key = error["input"], False
     if error["type"] == "told":
@@ -51,35 +52,37 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         expected = one_of(names)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
-    return Problem(path, f"expected {expected}, got {show(got)}{did_you_mean(got, names)}", of_key)
+    # Graphcore's options stand on the top, in the pipeline or in the system.
+    hint = instead_of(str(got)) if of_key and path[:-1] in ((), ("pipeline",), ("system",)) else ""
+    return Problem(path, f"expected {expected}, got {show(got)}{hint or did_you_mean(got, names)}", of_key)
 
 
-def _is_tag(step: str | int) -> bool:
-    return isinstance(step, str) and step.startswith("<") and step.endswith(">")
+def _is_tag(key: str | int) -> bool:
+    return isinstance(key, str) and key.startswith("<") and key.endswith(">")
 
 
-def _walk(schema: JsonNode, steps: Iterable[str | int]) -> tuple[JsonNode, JsonNode]:
-    """Return the node of ``schema`` that ``steps`` lead to, and the one before it.
+def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNode]:
+    """Return the node of ``schema`` that ``path`` leads to, and the one before it.
 
-    A tag as a step chooses among the kinds of a union: the one of that title.
+    A tag in it chooses among the kinds of a union: the one of that title.
     """
     node, parent = schema, schema
-    for step in steps:
+    for key in path:
         here = _resolve(node, schema)
-        if _is_tag(step) and "oneOf" in here:
-            title = str(step)[1:-1]
+        if _is_tag(key) and "oneOf" in here:
+            title = str(key)[1:-1]
             node = next(
                 kind
                 for kind in _branches(here, schema)
                 if title == kind.get("title") or title in kind.get("x-names", ())
             )
-        elif step == _KEY:
+        elif key == _KEY:
             node = parent.get("propertyNames", {})
-        elif isinstance(step, int):
+        elif isinstance(key, int):
             node, parent = here.get("items", {}), here
         else:
             (any_key,) = here.get("patternProperties", {"": {}}).values()
-            node, parent = here.get("properties", {}).get(step, any_key), here
+            node, parent = here.get("properties", {}).get(key, any_key), here
     return _resolve(node, schema), _resolve(parent, schema)
 
 

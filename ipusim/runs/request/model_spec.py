@@ -22,6 +22,15 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     """What the passes and the weight update of a stage cost."""
 
     update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
+    backward_input: Cycles | None = Field(
+        default=None,
+        description="the same of the half of the backward pass for the gradient of the input, in a schedule that runs "
+        "the halves apart; default: half of backward",
+    )
+    backward_weights: Cycles | None = Field(
+        default=None,
+        description="the same of the half for the gradients of the weights; default: half of backward",
+    )
 
 
 class TimedStageSpec(StageCyclesSpec, title="timed"):
@@ -40,6 +49,10 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
     )
     stash_bytes: Bytes = Field(
         default=0, description="bytes that the forward pass of one micro-batch keeps for its backward pass"
+    )
+    rest_bytes: Bytes | None = Field(
+        default=None,
+        description="bytes that the first half of its backward pass keeps for the second; default: stash_bytes",
     )
 
 

@@ -56,17 +56,19 @@ class Request:
     def is_set(self, path: KeyPath) -> bool:
         """Whether the option at ``path`` was given."""
         here: Any = self.options
-        for step in path:
+        for key in path:
             if isinstance(here, BaseModel):
-                if step not in here.model_fields_set:
+                names = {field.alias or name: name for name, field in type(here).model_fields.items()}
+                name = names.get(str(key))
+                if name not in here.model_fields_set:
                     return False
-                here = getattr(here, str(step))
+                here = getattr(here, str(name))
             elif isinstance(here, Mapping):
-                if step not in here:
+                if key not in here:
                     return False
-                here = here[step]
-            elif isinstance(here, tuple) and isinstance(step, int) and step < len(here):
-                here = here[step]
+                here = here[key]
+            elif isinstance(here, tuple) and isinstance(key, int) and key < len(here):
+                here = here[key]
             else:
                 return False
         return True
@@ -76,7 +78,7 @@ class Request:
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True))
+        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True, by_alias=True))
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
@@ -121,9 +123,9 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
     *before, last = name.split(".")
     here: Any = data
     path: KeyPath = ()
-    for step in before:
-        path = (*path, step)
-        here = _at(here, step, path) if isinstance(here, list) else here.setdefault(step, {})
+    for key in before:
+        path = (*path, key)
+        here = _at(here, key, path) if isinstance(here, list) else here.setdefault(key, {})
         if not isinstance(here, dict | list):
             raise RequestError([Problem(path, f"expected a mapping or a list here, got {show(here)}")])
     if isinstance(here, list):
@@ -133,10 +135,10 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
         here[last] = value
 
 
-def _at(items: Any, step: str, path: KeyPath) -> Any:
-    if step.isdecimal() and int(step) < len(items):
-        return items[int(step)]
+def _at(items: Any, key: str, path: KeyPath) -> Any:
+    if key.isdecimal() and int(key) < len(items):
+        return items[int(key)]
     numbers = [str(number) for number in range(len(items))]
     raise RequestError(
-        [Problem(path, f"expected the number of an item below {len(items)}, got {step}{did_you_mean(step, numbers)}")]
+        [Problem(path, f"expected the number of an item below {len(items)}, got {key}{did_you_mean(key, numbers)}")]
     )

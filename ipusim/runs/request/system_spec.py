@@ -11,6 +11,7 @@ from ipusim.hardware.orders import ORDERS
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.runs.request.fields import Bytes, BytesPerSecond, Choice, Hertz, MachineBytes, Node, Seconds
+from ipusim.runs.request.graphcore import Attribute
 
 
 class HostSpec(Node, title="host"):
@@ -37,11 +38,16 @@ class StreamingMemorySpec(Node, title="streaming memory"):
 class IoTilesSpec(Node, title="io_tiles"):
     """Tiles of each IPU that copy from and to the host beside the computation."""
 
-    num_io_tiles: int = Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
-    place_ops_on_io_tiles: bool = Field(
-        default=False, description="whether the feeds run on them, one time-step ahead and behind (grouped only)"
+    num_io_tiles: Annotated[int, Attribute("tiles of each IPU that neither compute nor hold the program's memory")] = (
+        Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
     )
-    available_memory_proportion: float = Field(
+    place_ops_on_io_tiles: Annotated[
+        bool, Attribute("feeds run beside the passes, one time-step ahead and behind; Grouped only")
+    ] = Field(default=False, description="whether the feeds run on them, one time-step ahead and behind (grouped only)")
+    available_memory_proportion: Annotated[
+        float,
+        Attribute("share of the tiles' memory for the feeds; with more to place, nothing is, and all tiles compute"),
+    ] = Field(
         default=float(AVAILABLE_MEMORY_PROPORTION),
         gt=0,
         le=1,
@@ -61,9 +67,9 @@ class PoplarOptionsSpec(Node, title="poplar_options"):
 class OperationsSpec(Node, title="operations"):
     """How the operations of one kind are planned in all stages."""
 
-    poplar_options: PoplarOptionsSpec = Field(
-        default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own"
-    )
+    poplar_options: Annotated[
+        PoplarOptionsSpec, Attribute("availableMemoryProportion of these operations in stages that give none")
+    ] = Field(default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own")
 
 
 class SystemSpec(Node, title="system"):
@@ -72,20 +78,24 @@ class SystemSpec(Node, title="system"):
     name: Annotated[str, Choice(lambda: MACHINES)] = Field(
         description="the machine; `ipusim devices NAME` lists its devices"
     )
-    auto_select_ipus: int | None = Field(
+    auto_select_ipus: Annotated[
+        int | None, Attribute("size of the device, a power of two; more IPUs than the stages take run replicas")
+    ] = Field(
         default=None,
         ge=1,
         le=max(machine.count for machine in MACHINES.values()),
         description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
         "the program runs as that many replicas",
     )
-    select_ipus: int | None = Field(
+    select_ipus: Annotated[
+        int | None, Attribute("id of the device in the machine's listing; one program runs, so one id")
+    ] = Field(
         default=None,
         ge=0,
         le=1023,
         description="id of the device in the machine's listing; default: the first that fits",
     )
-    selection_order: Annotated[str, Choice(("AUTO", *ORDERS))] = Field(
+    selection_order: Annotated[str, Choice(("AUTO", *ORDERS)), Attribute("AUTO, ZIGZAG, SNAKE or HOOF")] = Field(
         default="AUTO", description="how logical IPUs are laid over the physical ones"
     )
     sync_replicas_independently: bool = Field(
@@ -97,15 +107,19 @@ class SystemSpec(Node, title="system"):
         default=None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
     )
     host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
-    enable_remote_buffers: bool = Field(
-        default=False, description="whether programs may keep variables in Streaming Memory"
-    )
+    enable_remote_buffers: Annotated[
+        bool,
+        Attribute(
+            "whether variables may lie in Streaming Memory, where the machine has it",
+            name="device_connection.enable_remote_buffers",
+        ),
+    ] = Field(default=False, description="whether programs may keep variables in Streaming Memory")
     streaming_memory: StreamingMemorySpec = Field(
         default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
     )
     io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
     matmuls: OperationsSpec = Field(default_factory=OperationsSpec, description="how matrix products are planned")
     convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="how convolutions are planned")
-    minimum_remote_tensor_size: Bytes = Field(
+    minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )

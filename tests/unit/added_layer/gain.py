@@ -11,12 +11,22 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Gt, Le
 
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.profile import Work
+from ipusim.model.layers.layer import (
+    Array,
+    InHalves,
+    Key,
+    LayerCost,
+    Parameterless,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+)
+from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(InHalves):
     """Multiplies each element of the last axis by a weight of its own.
 
     The weights are ``g``.
@@ -40,16 +50,21 @@ class Gain:
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         return x * parameters["g"], x
 
-    def backward(
+    def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        own = (grad * saved).reshape(-1, grad.shape[-1]).sum(axis=0)
-        return (grad * parameters["g"] if need_input_gradient else None), {"g": own}
+    ) -> tuple[Array | None, Rest]:
+        return (grad * parameters["g"] if need_input_gradient else None), (saved, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        x, grad = rest
+        return {"g": (grad * x).reshape(-1, grad.shape[-1]).sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         count = batch * math.prod(input_shape)
-        forward = Work(flops=count, sram_bytes=(2 * count + input_shape[-1]) * itemsize, itemsize=itemsize)
-        return LayerCost(forward, Work(flops=3 * count, sram_bytes=4 * count * itemsize, itemsize=itemsize))
+        forward = Work(vector=VectorWork(count), sram_bytes=(2 * count + input_shape[-1]) * itemsize, itemsize=itemsize)
+        return LayerCost(
+            forward, Work(vector=VectorWork(3 * count), sram_bytes=4 * count * itemsize, itemsize=itemsize)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,5 +98,5 @@ class Hinge(Parameterless):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         count = batch * math.prod(input_shape)
-        work = Work(flops=3 * count, sram_bytes=2 * count * itemsize, itemsize=itemsize)
+        work = Work(vector=VectorWork(3 * count), sram_bytes=2 * count * itemsize, itemsize=itemsize)
         return LayerCost(work, work)

@@ -10,15 +10,15 @@ import pytest
 from ipusim.errors import DeviceError, ModelError, PlanError, QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce
+from ipusim.hardware.collectives.collective import Collective, Transfer
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
-from ipusim.hardware.collectives.plan import CollectivePlan, Transfer
 from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_order, ring_reduce_scatter
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from tests.collectives import check_plan, collective_cost, replica_groups
+from tests.collectives import check_collective, collective_cost, replica_groups
 
 
 def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:
@@ -48,8 +48,8 @@ def test_a_ladder_in_words() -> None:
 
 
 def test_a_bidirectional_ring_in_words() -> None:
-    plan = ALGORITHMS["all_reduce"]["bidirectional ring"](ladder(2), range(2), 3, 4)
-    assert str(plan) == (
+    collective = ALGORITHMS["all_reduce"]["bidirectional ring"](ladder(2), range(2), 3, 4)
+    assert str(collective) == (
         "all_reduce (bidirectional ring) of 3 x 4 bytes over IPUs 0 1\n"
         "round 0: 0→1 +[2:3], 1→0 +[0:1], 1→0 +[1:2], 0→1 +[3:3]\n"
         "round 1: 0→1 [0:1], 1→0 [2:3], 1→0 [3:3], 0→1 [1:2]"
@@ -66,8 +66,8 @@ def test_an_all_to_all_in_words() -> None:
 
 
 def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all() -> None:
-    plan = pairwise_all_to_all(ladder(4), (0, 1, 2), 7, 4)
-    assert [[str(each) for each in transfers] for transfers in plan.rounds] == [
+    collective = pairwise_all_to_all(ladder(4), (0, 1, 2), 7, 4)
+    assert [[str(each) for each in transfers] for transfers in collective.rounds] == [
         ["1→2 [6:7]@3", "2→1 [3:6]@6"],
         ["0→1 [3:6]@0", "1→0 [0:3]@3"],
         ["0→2 [6:7]@0", "2→0 [0:3]@6"],
@@ -93,24 +93,24 @@ def test_rings_follow_the_links(system: System, participants: Any, ring: tuple[i
 
 
 def test_chunk_k_belongs_to_participant_k_in_any_order() -> None:
-    plan = ring_reduce_scatter(ladder(4), (3, 0, 2, 1), 7, 8)
-    results = run(plan, [np.arange(7) * 10**place for place in range(4)])
+    collective = ring_reduce_scatter(ladder(4), (3, 0, 2, 1), 7, 8)
+    results = run(collective, [np.arange(7) * 10**place for place in range(4)])
     assert [list(each) for each in results] == [[0, 1111], [2222, 3333], [4444, 5555], [6666]]
 
 
 def test_plans_are_values() -> None:
-    plan = ring_all_reduce(ladder(4), range(4), 10, 4)
-    assert plan == ring_all_reduce(ladder(4), [0, 1, 2, 3], 10, 4)
-    assert hash(plan) == hash(copy.deepcopy(plan))
-    assert plan != ring_all_reduce(ladder(4), range(4), 10, 2)
+    collective = ring_all_reduce(ladder(4), range(4), 10, 4)
+    assert collective == ring_all_reduce(ladder(4), [0, 1, 2, 3], 10, 4)
+    assert hash(collective) == hash(copy.deepcopy(collective))
+    assert collective != ring_all_reduce(ladder(4), range(4), 10, 2)
 
 
 @pytest.mark.parametrize(("operation", "name"), [(op, name) for op, names in ALGORITHMS.items() for name in names])
 def test_nothing_to_do_has_no_rounds_and_no_cost(operation: Any, name: str) -> None:
     for participants, elements in (((0,), 10), (range(4), 0)):
-        plan = ALGORITHMS[operation][name](ladder(), participants, elements, 4)
-        assert plan.rounds == ()
-        assert collective_cost(ladder(), plan) == CollectiveCost(0, 0, ())
+        collective = ALGORITHMS[operation][name](ladder(), participants, elements, 4)
+        assert collective.rounds == ()
+        assert collective_cost(ladder(), collective) == CollectiveCost(0, 0, ())
     assert concurrent_cost(ladder(), []).total_cycles == 0
 
 
@@ -145,8 +145,8 @@ def test_a_ladder_has_no_half_rungs() -> None:
 
 
 def test_what_the_check_refuses() -> None:
-    plan = ring_all_reduce(ladder(2), (0, 1), 4, 4)
-    check_plan(plan)
+    collective = ring_all_reduce(ladder(2), (0, 1), 4, 4)
+    check_collective(collective)
     wrong = {
         "0→0 [0:1] stays on its IPU": Transfer(0, 0, 0, 1),
         "0→3 [0:1] is with IPU 3, which takes no part": Transfer(0, 3, 0, 1),
@@ -156,7 +156,7 @@ def test_what_the_check_refuses() -> None:
     }
     for message, transfer in wrong.items():
         with pytest.raises(PlanError) as caught:
-            check_plan(replace(plan, rounds=(*plan.rounds, (transfer,))))
+            check_collective(replace(collective, rounds=(*collective.rounds, (transfer,))))
         assert str(caught.value) == f"all_reduce (ring): round 2: {message}"
 
 
@@ -183,35 +183,37 @@ def test_what_the_check_refuses() -> None:
 )
 def test_sums_that_are_none(rounds: Any, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        check_plan(CollectivePlan("all_reduce", "by hand", (0, 1), 2, 4, rounds))
+        check_collective(Collective("all_reduce", "by hand", (0, 1), 2, 4, rounds))
     assert str(caught.value) == f"all_reduce (by hand): {message}"
 
 
 def test_nobody_sends_what_it_has_not_got() -> None:
-    plan = ring_all_gather(ladder(4), range(4), 8, 4)
-    check_plan(plan)
+    collective = ring_all_gather(ladder(4), range(4), 8, 4)
+    check_collective(collective)
     with pytest.raises(PlanError, match=r"round 0: 0→2 \[2:4\] sends what IPU 0 does not hold"):
-        check_plan(replace(plan, rounds=plan.rounds[1:]))
+        check_collective(replace(collective, rounds=collective.rounds[1:]))
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS["all_reduce"]))
 def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
-    plan = ALGORITHMS["all_reduce"][algorithm](ladder(8), range(8), 24, 4)
-    check_plan(plan)
-    for number, transfers in enumerate(plan.rounds):
+    collective = ALGORITHMS["all_reduce"][algorithm](ladder(8), range(8), 24, 4)
+    check_collective(collective)
+    for number, transfers in enumerate(collective.rounds):
         for index, each in enumerate(transfers):
             if each.start == each.stop:
                 continue
             rest = transfers[:index] + transfers[index + 1 :]
             with pytest.raises(PlanError, match=r"holds a wrong element|does not hold"):
-                check_plan(replace(plan, rounds=(*plan.rounds[:number], rest, *plan.rounds[number + 1 :])))
+                check_collective(
+                    replace(collective, rounds=(*collective.rounds[:number], rest, *collective.rounds[number + 1 :]))
+                )
 
 
 def test_running_leaves_the_buffers_alone_and_keeps_shapes() -> None:
-    plan = ring_all_reduce(ladder(4), range(4), 6, 8)
+    collective = ring_all_reduce(ladder(4), range(4), 6, 8)
     buffers = [np.full((2, 3), 10.0**place) for place in range(4)]
     before = [each.copy() for each in buffers]
-    results = run(plan, buffers)
+    results = run(collective, buffers)
     assert all(np.array_equal(one, other) for one, other in zip(buffers, before, strict=True))
     assert all(np.array_equal(each, np.full((2, 3), 1111.0)) for each in results)
     assert not any(
@@ -243,9 +245,9 @@ def test_buffers_that_are_not_the_plan_s(buffers: list[Any], message: str) -> No
     ],
 )
 def test_plans_that_cannot_run(transfer: Transfer, message: str) -> None:
-    plan = CollectivePlan("all_reduce", "by hand", (0, 1), 4, 8, ((transfer,),))
+    collective = Collective("all_reduce", "by hand", (0, 1), 4, 8, ((transfer,),))
     with pytest.raises(PlanError) as caught:
-        run(plan, [np.zeros(4), np.zeros(4)])
+        run(collective, [np.zeros(4), np.zeros(4)])
     assert str(caught.value) == f"all_reduce (by hand): round 0: {message}"
 
 
@@ -308,10 +310,10 @@ def test_groups_of_replicas() -> None:
 def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, elements: int, algorithm: str) -> None:
     system = build_system(machine, mapping=range(min(count, 64)), ipus=count, selection_order="SNAKE")
     groups = replica_groups(count, replicas)
-    plans, cost = fastest_all_reduce(system, groups, [elements] * len(groups), 4)
-    assert [plan.algorithm for plan in plans] == [algorithm] * len(groups)
-    assert [plan.participants for plan in plans] == list(groups)
-    assert cost == concurrent_cost(system, plans)
+    collectives, cost = fastest_all_reduce(system, groups, [elements] * len(groups), 4)
+    assert [collective.algorithm for collective in collectives] == [algorithm] * len(groups)
+    assert [collective.participants for collective in collectives] == list(groups)
+    assert cost == concurrent_cost(system, collectives)
     others = [
         concurrent_cost(system, [make(system, group, elements, 4) for group in groups])
         for make in ALGORITHMS["all_reduce"].values()
@@ -320,13 +322,13 @@ def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, element
 
 
 def test_an_odd_number_of_replicas_has_no_ladder() -> None:
-    plans, _ = fastest_all_reduce(ladder(4), [(0, 1, 2)], [10], 4)
-    assert plans[0].algorithm in {"ring", "bidirectional ring"}
+    collectives, _ = fastest_all_reduce(ladder(4), [(0, 1, 2)], [10], 4)
+    assert collectives[0].algorithm in {"ring", "bidirectional ring"}
 
 
 @pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
 def test_half_of_an_all_reduce_takes_half_of_its_rounds(operation: Any) -> None:
-    (plan,), cost = fastest(operation, ladder(16), [range(16)], [16 * 10**6], 1)
+    (collective,), cost = fastest(operation, ladder(16), [range(16)], [16 * 10**6], 1)
     (_,), whole = fastest_all_reduce(ladder(16), [range(16)], [16 * 10**6], 1)
-    assert plan.operation == operation
+    assert collective.operation == operation
     assert 2 * cost.rounds_cycles == whole.rounds_cycles

@@ -15,7 +15,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
-from tests.collectives import check_plan, collective_cost, replica_groups
+from tests.collectives import check_collective, collective_cost, replica_groups
 
 
 def labels(pods: PodRing, source: int, target: int) -> list[str]:
@@ -127,10 +127,10 @@ def test_the_all_reduce_across_pods_takes_its_closed_form(machine: str, pods: in
 def test_replicas_in_two_pods_hold_the_sum(replicas: int, length: int) -> None:
     system = build_system("pod128", mapping=range(64), ipus=128)
     group = replica_groups(128, replicas)[1]
-    plan = across_pods_all_reduce(system, group, length, 8)
-    check_plan(plan)
+    collective = across_pods_all_reduce(system, group, length, 8)
+    check_collective(collective)
     buffers = [np.random.default_rng(place).integers(-99, 99, length) for place in range(replicas)]
-    for result in run(plan, buffers):
+    for result in run(collective, buffers):
         assert np.array_equal(result, sum(buffers))
 
 
@@ -139,11 +139,11 @@ def test_uneven_pods_are_refused() -> None:
     with pytest.raises(DeviceError) as error:
         across_pods_all_reduce(system, (0, 1, 64), 5, 4)
     assert str(error.value) == ("all_reduce (across pods): expected equally many participants in every pod, got 2, 1")
-    plans, _ = fastest_all_reduce(system, [(0, 1, 64)], [5], 4)
-    assert plans[0].algorithm != "across pods"
+    collectives, _ = fastest_all_reduce(system, [(0, 1, 64)], [5], 4)
+    assert collectives[0].algorithm != "across pods"
 
 
 def test_large_gradients_cross_pods_by_chunks() -> None:
     system = build_system("bow_pod256", mapping=range(64), ipus=256)
-    plans, _ = fastest_all_reduce(system, replica_groups(256, 64), [25_000_000] * 4, 4)
-    assert [plan.algorithm for plan in plans] == ["across pods"] * 4
+    collectives, _ = fastest_all_reduce(system, replica_groups(256, 64), [25_000_000] * 4, 4)
+    assert [collective.algorithm for collective in collectives] == ["across pods"] * 4

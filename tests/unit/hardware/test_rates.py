@@ -12,12 +12,19 @@ from ipusim.errors import QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 from ipusim.scenario.problems import ScenarioError
 from tests.places import SCENARIOS
 from tests.work_cycles import work_cycles
 
-WORK = Work((Product(1000, 1000, 1000),), flops=10**7, sram_bytes=1000, exchange_bytes=10**7, itemsize=4, supersteps=3)
+WORK = Work(
+    (Product(1000, 1000, 1000),),
+    vector=VectorWork(2 * 10**6, 10**6, 10**6, 15 * 10**5),
+    sram_bytes=1000,
+    exchange_bytes=10**7,
+    itemsize=4,
+    supersteps=3,
+)
 
 
 @pytest.mark.parametrize("rate", RATES, ids=lambda rate: rate.name)
@@ -63,10 +70,12 @@ def test_what_makes_no_sense_is_refused(values, message):
 @pytest.mark.parametrize(
     ("values", "cycles"),
     [
-        # 3 x 150; 10^7 bytes over 1472 x 4; 10^9 over 1472 x 16 halved; 10^7 floats over 1472 x 8 bytes
+        # 3 x 150; 10^7 bytes over 1472 x 4; 10^9 over 1472 x 16 halved; 10^7 floats over 1472 x 8 bytes, of which
+        # 6 x 10^6 are 1.5 x 10^6 transcendentals
         ({}, 450 + 1699 + 84919 + 3397),
         ({"matrix_unit_share": Fraction(1)}, 450 + 1699 + 42460 + 3397),
         ({"vector_bytes_per_cycle": Fraction(2)}, 450 + 1699 + 84919 + 13587),
+        ({"transcendental_operations": Fraction(2)}, 450 + 1699 + 84919 + 2378),
         ({"exchange_share": Fraction(1, 2)}, 450 + 3397 + 84919 + 3397),
         ({"launch_cycles": Fraction(100)}, 750 + 1699 + 84919 + 3397),
     ],

@@ -13,7 +13,8 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.remote import RemoteMemory
-from ipusim.model.profile import StageProfile, Work
+from ipusim.model.profile import StageProfile
+from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
@@ -145,7 +146,7 @@ def test_weight_update_follows_every_execution_and_none_overlap():
 
 def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
     shape, free = PlanShape(mapping=(0, 1), micro_batches=4), build_system("free", mapping=(0, 1))
-    for update, cycles in ((40, 40), ((Work(flops=10**9, itemsize=4),), 0)):
+    for update, cycles in ((40, 40), ((Work(vector=VectorWork(10**9), itemsize=4),), 0)):
         prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
         timeline = price_and_run(find("grouped").plan(shape), prog, free)
         assert timeline.makespan_cycles == 3 * (5 * 20 + max(7, cycles))
@@ -222,7 +223,7 @@ def test_progress_is_told_every_time_step():
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._env.timeout(1)
+    yield process._clock.spend(1)
 
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):
@@ -292,7 +293,7 @@ def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
 
 
 def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
-    monkeypatch.setattr(Interconnect, "_link", stopped)
+    monkeypatch.setattr(Interconnect, "_carry", stopped)
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)

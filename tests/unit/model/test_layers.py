@@ -5,7 +5,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.layer import LayerCost, glorot_uniform, parameter_count
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.profile import Product, Work
+from ipusim.model.work import Product, VectorWork, Work
 
 
 def test_dense_forward_by_hand():
@@ -134,13 +134,13 @@ def test_dense_cost_by_hand():
     cost = Dense(10, "relu").cost((20,), batch=32, itemsize=4)
     assert cost.forward == Work(
         (Product(32, 20, 10),),
-        flops=32 * 10 * 2,
+        vector=VectorWork(32 * 10 * 2),
         sram_bytes=4 * (32 * 20 + 20 * 10 + 10 + 32 * 10),
         exchange_bytes=4 * 32 * 20,
     )
     assert cost.backward == Work(
         (Product(20, 32, 10), Product(32, 10, 20)),
-        flops=32 * 10 * 3,
+        vector=VectorWork(32 * 10 * 2, reductions=32 * 10),
         sram_bytes=4 * (2 * 32 * 10 + 32 * 20 + 200 + 10 + 200 + 32 * 20),
         exchange_bytes=4 * (32 * 10 + 32 * 20 + 200),
     )

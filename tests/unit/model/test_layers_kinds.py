@@ -8,7 +8,6 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
-from ipusim.model.cost import MeasuredWork, in_turn
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
@@ -22,8 +21,8 @@ from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
-from ipusim.model.profile import Product, Work
-from tests.work_cycles import work_cycles
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, in_turn
+from tests.work_cycles import vector_operations, work_cycles
 
 KEY = (3, 14)
 
@@ -103,7 +102,7 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     layer, shape = LAYERS[name]
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
-        assert (twice.macs, twice.flops, twice.supersteps) == (2 * once.macs, 2 * once.flops, once.supersteps)
+        assert (twice.macs, twice.vector, twice.supersteps) == (2 * once.macs, 2 * once.vector, once.supersteps)
         assert once.sram_bytes < twice.sram_bytes <= 2 * once.sram_bytes
     skipped = layer.cost(shape, 3, 4, need_input_gradient=False)
     assert skipped.forward == one.forward
@@ -269,34 +268,38 @@ def test_an_embedding_refuses_ids_that_it_has_not(ids, message):
 def test_embedding_cost_by_hand():
     cost = Embedding(100, 8).cost((6,), batch=2, itemsize=4)
     taken = 2 * 6 * 8
-    assert cost.forward == Work((), 0, 4 * (12 + 2 * taken), 4 * (12 + taken))
-    assert cost.backward == Work((), taken, 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
+    assert cost.forward == Work(sram_bytes=4 * (12 + 2 * taken), exchange_bytes=4 * (12 + taken))
+    assert cost.backward == Work((), VectorWork(taken), 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
 
 
 def test_layer_norm_cost_by_hand():
     cost = LayerNorm().cost((3, 5), batch=2, itemsize=4)
     elements, groups = 30, 6
-    assert cost.forward == Work((), 7 * elements + 7 * groups, 4 * (2 * elements + 10), 4 * elements, 4, 2)
-    assert cost.backward == Work((), 11 * elements + 2 * groups, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
+    forward = VectorWork(5 * elements + 3 * groups, reductions=2 * elements, transcendentals=groups)
+    backward = VectorWork(7 * elements + 2 * groups, reductions=4 * elements)
+    assert cost.forward == Work((), forward, 4 * (2 * elements + 10), 4 * elements, 4, 2)
+    assert cost.backward == Work((), backward, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
 
 
 def test_convolution_cost_by_hand():
     cost = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4)
     x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
-    forward = Work((Product(60, 30, 7),), y * 2, 4 * (x + weights + 7 + y), 4 * x)
+    forward = Work((Product(60, 30, 7),), VectorWork(y * 2), 4 * (x + weights + 7 + y), 4 * x)
     products = (Product(30, 60, 7), Product(60, 7, 30))
-    backward = Work(products, y * 3, 4 * (y + x + y + weights + 7 + weights + x), 4 * (y + x + weights))
+    vector, touched = VectorWork(y * 2, reductions=y), y + x + y + weights + 7 + weights + x
+    backward = Work(products, vector, 4 * touched, 4 * (y + x + weights))
     assert (forward.macs, backward.macs) == (y * 30, 2 * y * 30)
-    assert cost == LayerCost(replace(forward, convolution=True), replace(backward, convolution=True))
+    assert (cost.forward, cost.backward) == (replace(forward, convolution=True), replace(backward, convolution=True))
 
 
 def test_pooling_cost_by_hand():
     x, y = 2 * 4 * 6 * 3, 2 * 2 * 3 * 3
     cost = MaxPool2D().cost((4, 6, 3), batch=2, itemsize=4)
     assert cost == LayerCost(
-        Work((), 4 * y + y, 4 * (x + y), 4 * x), Work((), 12 * y + y, 4 * (2 * x + 2 * y), 4 * (x + y))
+        Work((), VectorWork(y, reductions=4 * y), 4 * (x + y), 4 * x),
+        Work((), VectorWork(12 * y + y), 4 * (2 * x + 2 * y), 4 * (x + y)),
     )
-    assert AveragePool2D().cost((4, 6, 3), 2, 4).backward.flops == 5 * y
+    assert AveragePool2D().cost((4, 6, 3), 2, 4).backward.vector == VectorWork(4 * y, quotients=y)
 
 
 def test_recurrent_cost_by_hand():
@@ -307,11 +310,15 @@ def test_recurrent_cost_by_hand():
     assert cost.forward.macs == rows * (2 + 3) * 12
     assert cost.backward.macs == rows * 12 * (2 * 2 + 2 * 3)
     # Three sigmoids and two tanh of 4 each, two sums for each of four gates, and the four of c and h.
-    assert cost.forward.flops == y * (3 * 4 + 2 * 4 + 8 + 4)
+    assert cost.forward.vector == y * VectorWork(8 + 4, transcendentals=5)
+    assert cost.backward.vector == y * VectorWork(5 * 3 + 8, reductions=4)
+    assert vector_operations(cost.forward) == y * (3 * 4 + 2 * 4 + 8 + 4)
     # W and b once, U in each step; a unit keeps four gates, the cell, its tanh and the output.
     assert cost.forward.sram_bytes == 4 * (x + 24 + 12 + 5 * 36 + 7 * y)
     assert cost.forward.exchange_bytes == 4 * (x + y)
-    assert GRU(3).cost((5, 2), 4, 4).forward.flops == y * (2 * 4 + 1 * 4 + 6 + 5)
+    gru = GRU(3).cost((5, 2), 4, 4)
+    assert vector_operations(gru.forward) == y * (2 * 4 + 1 * 4 + 6 + 5)
+    assert gru.backward.vector == y * VectorWork(3 * 3 + 8, reductions=3 + 2)
 
 
 def test_attention_cost_by_hand():
@@ -319,7 +326,7 @@ def test_attention_cost_by_hand():
     rows, x, heads, scores = 10, 40, 60, 2 * 2 * 25
     assert cost.forward == Work(
         (Product(10, 4, 6),) * 3 + (Product(5, 3, 5, 4), Product(5, 5, 3, 4), Product(10, 6, 4)),
-        flops=scores * 9 + 3 * heads + x,
+        vector=scores * VectorWork(2, 2, 1, 1) + VectorWork(3 * heads + x),
         sram_bytes=4 * (2 * x + 4 * 24 + 18 + 4 + 8 * heads + 2 * scores),
         exchange_bytes=4 * (x + 4 * heads + scores),
         supersteps=4,
@@ -327,8 +334,8 @@ def test_attention_cost_by_hand():
     assert cost.forward.macs == 4 * rows * 4 * 6 + 2 * scores * 3
     assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3
     dropped = MultiHeadAttention(2, 3, dropout=0.1).cost((5, 4), 2, 4)
-    assert dropped.forward.flops - cost.forward.flops == 4 * scores
-    assert dropped.backward.flops - cost.backward.flops == 8 * scores
+    assert vector_operations(dropped.forward) - vector_operations(cost.forward) == 4 * scores
+    assert vector_operations(dropped.backward) - vector_operations(cost.backward) == 8 * scores
 
 
 @pytest.mark.parametrize(
@@ -348,7 +355,7 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
     inner = (Dense(8, "gelu"), PythonLayer(lambda x: 2 * x, given_cost=measured), Dense(4))
     block = Residual(tuple(NamedLayer(f"n{i}", layer) for i, layer in enumerate(inner)))
     cost = block.cost((3, 4), 2, 4)
-    add = Work(flops=24, sram_bytes=4 * 3 * 24)
+    add = Work(vector=VectorWork(24), sram_bytes=4 * 3 * 24)
     for own, of in ((cost.forward, lambda c: c.forward), (cost.backward, lambda c: c.backward)):
         parts = [of(inner[0].cost((3, 4), 2, 4)), of(measured), of(inner[2].cost((3, 8), 2, 4)), add]
         assert work_cycles(own, GC200) == sum(work_cycles(part, GC200) for part in parts)
@@ -359,8 +366,8 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
 
 def test_supersteps_each_take_a_sync():
     once, thrice = (
-        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6),
-        Work((Product(1, 10**9, 1),), 10**6, 10**6, 10**6, 4, 3),
+        Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6),
+        Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6, 4, 3),
     )
     assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == 2 * GC200.internal_sync_cycles
     assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)

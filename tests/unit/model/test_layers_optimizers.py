@@ -12,9 +12,9 @@ from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum
-from ipusim.model.profile import Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.work import VectorWork, Work
 
 RATE, B1, B2 = 0.1, 0.9, 0.99
 
@@ -116,9 +116,9 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
 
 
 def test_update_work_by_hand():
-    assert Adam(1).work(10, 4) == Work(flops=150, sram_bytes=280)
-    assert Adam(1, weight_decay=0.1).work(10, 4).flops == 170
-    assert LAMB(1).work(10, 2) == Work(flops=200, sram_bytes=180, itemsize=2, supersteps=2)
+    assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280)
+    assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
+    assert LAMB(1).work(10, 2) == Work(vector=VectorWork(130, 20, 10, 10), sram_bytes=180, itemsize=2, supersteps=2)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_a_map_is_work_of_every_backward_pass():
     *passes, map_w, add_w, map_b, add_b = clipped
     assert (*passes, add_w, add_b) == plain
     for mapping, count in ((map_w, 12), (map_b, 3)):
-        assert mapping == Work(flops=count * 7, sram_bytes=4 * count * 3, supersteps=2)
+        assert mapping == Work(vector=VectorWork(count * 6, count), sram_bytes=4 * count * 3, supersteps=2)

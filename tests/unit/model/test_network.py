@@ -3,7 +3,6 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
-from ipusim.model.cost import MeasuredWork
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
@@ -12,13 +11,13 @@ from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.python_layer import PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
-from ipusim.model.profile import Product, Work
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pricing.passes import pass_cycles
 from tests.networks import split
-from tests.work_cycles import work_cycles
+from tests.work_cycles import vector_operations, work_cycles
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
 
@@ -74,10 +73,10 @@ def test_profile_of_two_stages():
     assert (a.gradient_bytes, b.gradient_bytes) == (0, 8 * 64 * 4)
     counts = 20 * 64, 64
     assert a.parameter_bytes == 4 * sum(counts)
-    assert a.update == tuple(Work(flops=2 * count, sram_bytes=12 * count) for count in counts)
+    assert a.update == tuple(Work(vector=VectorWork(2 * count), sram_bytes=12 * count) for count in counts)
     # Nothing needs the gradient of the images: dense64 takes half the products, flatten does not run at all.
     assert [work.macs for work in a.backward] == [8 * 20 * 64, 0, 0]
-    assert a.backward[1:] == tuple(Work(flops=count, sram_bytes=12 * count) for count in counts)
+    assert a.backward[1:] == tuple(Work(vector=VectorWork(count), sram_bytes=12 * count) for count in counts)
     assert [work.macs for work in b.forward] == [8 * 64 * 32, 8 * 32 * 10, 0]
     assert [work.macs for work in b.backward] == [0, 2 * 8 * 32 * 10, 2 * 8 * 64 * 32, 0, 0, 0, 0]
 
@@ -143,7 +142,7 @@ def test_momentum_by_hand():
         assert state["w"][0] == np.float32(accumulator)
         assert parameters["w"][0] == pytest.approx(weight, rel=1e-6)
     assert parameters["w"] is kept
-    assert optimizer.work(10, 4) == Work(flops=40, sram_bytes=200)
+    assert optimizer.work(10, 4) == Work(vector=VectorWork(40), sram_bytes=200)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), Momentum(0.1, 0.9)])
@@ -164,15 +163,17 @@ def test_optimizers_refuse_rates(make, rate):
 
 
 def test_cost_formula_by_hand():
-    work = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
+    work = Work((Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
     # GC200: 1472 tiles, 16 MACs, 2 vector lanes, 24 bytes of memory and 4 of exchange a cycle and tile.
     exchange, matrix, vector, memory = 17, 85, 34, 29  # ceil of 16.98, 84.9 (half the peak), 33.97, 28.3
     assert work_cycles(work, GC200) == 150 + exchange + max(matrix + vector, memory)
-    half = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
+    half = Work((Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
     assert work_cycles(half, GC200) == 150 + 17 + 284  # memory-bound: 10^7 / 35328
     assert work_cycles(half, BOW) == work_cycles(half, GC200)
     assert work_cycles(work, GC2) > work_cycles(work, GC200)
-    double = Work((Product(100, 100, 100),), flops=10**5, sram_bytes=10**6, exchange_bytes=10**5, itemsize=8)
+    double = Work(
+        (Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**6, exchange_bytes=10**5, itemsize=8
+    )
     assert work_cycles(double, GC200) == work_cycles(work, GC200)
 
 
@@ -180,7 +181,7 @@ def test_cost_of_measured_and_of_nothing():
     assert pass_cycles(12345, GC200) == 12345
     assert pass_cycles((), GC200) == 0
     assert work_cycles(Work(), GC200) == 0
-    one = Work(flops=1)
+    one = Work(vector=VectorWork(1))
     assert pass_cycles((one, MeasuredWork(cycles=7), Work()), GC200) == (150 + 1) + 7
 
 
@@ -238,7 +239,7 @@ def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held
     sizes = [array.size for array in stage.initial_parameters(0, np.float32).values()]
     assert len(profile.update) == len(sizes)
     for count, added, step in zip(sizes, profile.backward[-len(sizes) :], profile.update, strict=True):
-        assert (added.flops, added.sram_bytes) == (count, count * (itemsize + 2 * held))
+        assert (vector_operations(added), added.sram_bytes) == (count, count * (itemsize + 2 * held))
         # Reads the accumulator and the weight, writes the weight.
         assert step.sram_bytes == count * (held + 2 * itemsize)
     assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (stage.parameter_count * held, held)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from ipusim.errors import PlanError
+from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
@@ -121,7 +123,10 @@ def test_order_within_a_time_step():
         ("", "expected a grid that begins with its three header lines"),
         ("hello\nworld\nagain\n", "expected a grid that begins with its three header lines"),
         (format_grid(PLAN).replace("F0.0      |", "F0.0"), "expected a row of 2 cells behind a time-step"),
-        (format_grid(PLAN).replace("F0.0", "X0.0"), "expected an operation such as F1.3, B0.0 or R2.5, got 'X0.0'"),
+        (
+            format_grid(PLAN).replace("F0.0", "X0.0"),
+            "expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got 'X0.0'",
+        ),
     ],
 )
 def test_text_that_is_no_grid(text, message):
@@ -141,15 +146,14 @@ def test_plans_compare_and_print():
     assert find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4)) == PLAN
     assert find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4)) != PLAN
     assert PLAN != "a plan"
-    assert repr(PLAN) == "<Plan grouped: 16 operations in 8 time-steps>"
+    assert repr(PLAN) == "<Plan grouped in lock-step: 16 passes, 8 time-steps>"
     with pytest.raises(ValueError, match="read-only"):
         PLAN.stage[0] = 1
 
 
 def test_a_plan_of_ones_own_without_fifo_depths():
-    plan = Plan(
-        "mine", PLAN.shape, offsets=(0,), emitted=8, fifo_depths=(), copy_rule=CopyRule.MERGED, table=PLAN.table
-    )
+    order = Order("mine", PLAN.shape, offsets=(0,), emitted=8, fifo_depths=(), table=PLAN.table)
+    plan = lower(order, Sync.LOCK_STEP)
     with pytest.raises(PlanError, match="the plan breaks a rule: expected a FIFO depth for each of 2 stages, got 0"):
         check(plan)
 

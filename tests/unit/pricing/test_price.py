@@ -60,11 +60,11 @@ def laid_out(monkeypatch):
     """Every shape that Grouped has laid out."""
     shapes, grouped = [], registry.find("grouped")
 
-    def plan(shape):
+    def order(shape):
         shapes.append(shape)
-        return grouped.plan(shape)
+        return grouped.order(shape)
 
-    monkeypatch.setitem(registry._SCHEDULES, "grouped", replace(grouped, plan=plan))
+    monkeypatch.setitem(registry._SCHEDULES, "grouped", replace(grouped, order=order))
     return shapes
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from copy import copy
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +19,8 @@ from ipusim.hardware.rates import RATES
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
+from ipusim.pricing.passes import pass_costs, pass_cycles
+from ipusim.pricing.price import price
 from ipusim.pricing.terms import terms
 from ipusim.scenario import load_job
 from ipusim.study.costs import cost_tables
@@ -37,7 +41,10 @@ RUNS = {
     "offload": ("optimizer_state_offload", ("numerics=off",)),
     "other rates": (
         "tutorial_step3_pipelining",
-        ("rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3}",),
+        (
+            "rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3, "
+            "transcendental_operations: 2.5}",
+        ),
     ),
     "transformer": ("transformer_eight_ipus", ("numerics=off",)),
     "parts of weights": (
@@ -100,6 +107,39 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
         each.cost.total_cycles for each in together
     ]
     assert not total
+
+
+def test_a_formula_tells_vector_work_by_kind():
+    experiment, found = told("other rates")
+    work = experiment.program.stages[-1].forward[-1]
+    vector = work.vector
+    assert all((vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals))
+    kinds = f"({vector.elementwise} + {vector.reductions} + {vector.quotients} + 2.5 * {vector.transcendentals})"
+    (term,) = [each for each in found if each.law is laws.VECTOR and each.of == "forward of stage1"]
+    assert f"ceil({kinds} * {work.itemsize} / (1472 * 3))" in dict(term.addends)
+
+
+@pytest.mark.parametrize("name", ["tutorial", "recomputed inside", "measured"])
+def test_halves_of_backward_passes_have_terms_of_their_own(name):
+    """Where a Plan has them; what runs again inside a backward pass runs in the first half."""
+    job, _ = told(name)
+    program, system, plan = job.program, job.system, copy(job.plan)
+    plan.kind = np.array([Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT])
+    costs = price(plan, program, system)
+    found = terms(costs, plan, program, system)
+    of = {Pass.INPUT_GRADIENT: "input gradient", Pass.WEIGHT_GRADIENT: "weight gradient"}
+    for stage, profile in enumerate(program.stages):
+        for kind, words in of.items():
+            own = [term for term in found if term.of == f"{words} of {profile.name}"]
+            assert sum(term.cycles for term in own) == costs.passes[kind, stage] > 0
+            assert all(value_of(term.formula()) == term.cycles for term in own)
+        apart = sum(costs.passes[kind, stage] for kind in of)
+        assert apart >= costs.passes[Pass.BACKWARD, stage]
+        again = sum(pass_cycles(cost, system.ipu) for cost in pass_costs(program, Pass.BACKWARD, stage)[1:])
+        assert costs.passes[Pass.INPUT_GRADIENT, stage] == pass_cycles(profile.halves[0], system.ipu) + again
+        assert (again > 0) == (name == "recomputed inside" and stage < len(program.stages) - 1)
+    assert not any(term.of.startswith("backward") for term in found)
+    assert not {kind for kind, _ in job.costs.passes} & of.keys()
 
 
 def test_the_runs_above_have_terms_of_every_kind():

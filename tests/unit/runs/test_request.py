@@ -35,6 +35,28 @@ def test_an_option_is_varied_by_its_name_and_all_else_stays():
     )
 
 
+def test_options_that_python_calls_otherwise_keep_their_names():
+    skip = [{"name": "d", "type": "dense", "units": 8}, {"name": "e", "type": "dense", "units": 8}]
+    layers = [*skip, {"name": "s", "type": "add", "from": "d"}, {"name": "m", "type": "mean_squared_error"}]
+    learning = {"type": "sgd", "learning_rate": 0.1, "map_gradient": {"decay": 0.5}}
+    request = Request.from_dict(
+        {
+            "system": {"name": "m2000"},
+            "data": {"type": "synthetic_targets", "shape": [8], "target_shape": [8], "samples": 64},
+            "model": {"layers": layers},
+            "pipeline": {"splits": ["e"], "gradient_accumulation_count": 4},
+            "optimizer": learning,
+        }
+    )
+    assert request.replace({}) == request
+    varied = request.replace({"model.layers.2.from": "e", "optimizer.map_gradient.decay": 0.25})
+    assert varied.options.model.layers[2].source == "e"
+    assert assemble(varied).workload(0).optimizer.gradient_map.decay == 0.25
+    assert request.is_set(("model", "layers", 2, "from"))
+    assert request.is_set(("optimizer", "map_gradient", "decay"))
+    assert not request.is_set(("optimizer", "map_gradient", "clip_by_norm"))
+
+
 def test_what_was_given_is_told_from_what_is_by_default():
     request = Request.from_dict(TIMED)
     assert request.is_set(("pipeline", "stages", 3, "forward"))

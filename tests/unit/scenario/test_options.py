@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import re
+from dataclasses import MISSING
+from inspect import signature
+from operator import attrgetter
 
 import pytest
 
-from ipusim.runs.request.schema import json_schema
+from ipusim.ipu import optimizers
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.model.learning import table
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.runs.request.graphcore_options import (
+    OTHER_ARGUMENTS,
+    OTHER_ATTRIBUTES,
+    OTHER_OPTIMIZERS,
+    arguments,
+    attributes,
+)
 from ipusim.scenario import load_job
-from ipusim.scenario.options import ARGUMENTS, FIELDS
 from ipusim.scenario.problems import ScenarioError
 from tests.places import ROOT
 
 TESTS = ROOT / "tests"
+ARGUMENTS = (*arguments(), *OTHER_ARGUMENTS)
+FIELDS = (*attributes(), *OTHER_ATTRIBUTES)
 #: The arguments of Graphcore's function, of its last release and (pipeline_depth) of older ones.
 SIGNATURE = [
     "computational_stages",
     "pipeline_depth",
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
+    "gradient_accumulation_for_captured_grads",
     "repeat_count",
     "batch_serialization_iterations",
     "inputs",
@@ -90,7 +106,7 @@ SCENARIO = """
 system: {name: m2000}
 pipeline: {gradient_accumulation_count: 4, stages: [{name: a, forward: 1}, {name: b, forward: 1}]}
 """
-REFUSED = [each for each in (*ARGUMENTS, *FIELDS) if not each.key]
+REFUSED = [each for each in (*ARGUMENTS, *FIELDS) if not each.path]
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +115,10 @@ def names_of_tests():
     return {name for text in texts for name in re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)}
 
 
-@pytest.fixture(scope="module")
-def schema():
-    return json_schema()
-
-
-def key_exists(schema, key):
-    node = schema
-    for word in key.split("."):
-        node = node.get("properties", {}).get(word)
-        if node is None:
-            return False
-        for choice in (node, *node.get("anyOf", ())):
-            if "$ref" in choice:
-                node = schema["$defs"][choice["$ref"].rsplit("/", 1)[1]]
-    return True
+def test_signature_and_configuration_have_every_name():
+    assert {*SIGNATURE} - {"pipeline_depth"} == {*signature(pipeline).parameters} - {"config"}
+    for option in FIELDS:
+        attrgetter(option.name)(IPUConfig())
 
 
 def test_every_argument_is_listed_once():
@@ -122,11 +127,10 @@ def test_every_argument_is_listed_once():
 
 
 @pytest.mark.parametrize("option", [*ARGUMENTS, *FIELDS], ids=lambda option: option.name)
-def test_what_the_table_says_is_so(option, schema, names_of_tests):
+def test_what_the_table_says_is_so(option, names_of_tests):
     assert option.effect
-    assert bool(option.key) == (option.name in HELD_BY)
-    if option.key:
-        assert key_exists(schema, option.key)
+    assert bool(option.path) == (option.name in HELD_BY)
+    if option.path:
         assert HELD_BY[option.name] in names_of_tests
 
 
@@ -136,10 +140,38 @@ def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
     path.write_text(SCENARIO)
     load_job(path)
     section = "system" if option in FIELDS else "pipeline"
-    key = option.name.split(".")[0]
+    *_, key = option.name.split(".")
     with pytest.raises(ScenarioError) as caught:
         load_job(path, [f"{section}.{key}=1"])
     assert "expected one of the keys" in str(caught.value)
+    assert str(caught.value).endswith(f"; Graphcore's {option.name} is no key here: {option.effect}")
+
+
+def test_an_optimizer_is_the_same_rule_by_graphcores_name():
+    found = {}
+    for row in table.rows():
+        if named := getattr(optimizers, row.graphcore, None):
+            found[row.kind] = type(named(**{key.argument: 0.5 for key in row.keys if key.default is MISSING}).rule)
+            assert found[row.kind] is row.makes
+    assert list(found) == ["sgd", "momentum"]
+    assert hasattr(optimizers, GradientMap.graphcore)
+    assert all(hasattr(optimizers, row.name) for row in OTHER_OPTIMIZERS)
+
+
+UNLIKE_OTHERS = [each for each in (*arguments(), *attributes()) if not each.name.endswith(".poplar_options")]
+
+
+@pytest.mark.parametrize("option", UNLIKE_OTHERS, ids=lambda option: option.name)
+def test_graphcores_name_of_a_key_leads_to_it(option, tmp_path):
+    path = tmp_path / "option.yaml"
+    path.write_text(SCENARIO)
+    *_, name = option.name.split(".")
+    for section in ("pipeline", "system"):
+        if option.path in ((section, name), ("name",)):
+            continue
+        with pytest.raises(ScenarioError) as caught:
+            load_job(path, [f"{section}.{name}=1"])
+        assert str(caught.value).endswith(f"; Graphcore's {option.name} is {'.'.join(option.path)} here")
 
 
 def test_continuous_weight_updates_are_refused_in_graphcores_words(tmp_path):

@@ -320,7 +320,7 @@ def test_a_device_is_as_large_as_its_machine(load, name: str, ipus: int, replica
 
 def test_a_schedule_registered_from_outside_is_a_choice(load) -> None:  # type: ignore[no-untyped-def]
     grouped = registry.find("grouped")
-    with registered(Schedule("mine", grouped.plan, grouped.offsets, True, "for a test")):
+    with registered(Schedule("mine", grouped.order, lambda shape: shape.steps, True, "for a test")):
         assert load(TRAINING, "pipeline.schedule=Mine").program.schedule == "mine"
 
 

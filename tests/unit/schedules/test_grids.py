@@ -11,10 +11,11 @@ import pytest
 
 from ipusim.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.plan import CopyRule, Plan
+from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts, recomputation
 from ipusim.schedules import registry
+from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import Schedule, find
 from tests.grids import parse_grid, time_steps_with_work
@@ -164,25 +165,25 @@ def test_unknown_schedule_names_the_near_one():
     with pytest.raises(ProgramError) as caught:
         find("interleved")
     assert str(caught.value) == (
-        "expected a schedule out of grouped, interleaved, sequential, sharded, single, got 'interleved'; "
-        "did you mean 'interleaved'?"
+        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
+        "zero_bubble_h1, got 'interleved'; did you mean 'interleaved'?"
     )
 
 
 def test_a_schedule_of_ones_own():
-    def backwards_first(shape: PlanShape) -> Plan:
-        plan = find("sequential").plan(shape)
-        return Plan(
+    def backwards_first(shape: PlanShape) -> Order:
+        order = find("sequential").order(shape)
+        return Order(
             "mine",
             shape,
             offsets=(0,),
-            emitted=plan.emitted,
-            fifo_depths=plan.fifo_depths,
+            emitted=order.emitted,
+            fifo_depths=order.fifo_depths,
             copy_rule=CopyRule.CROSSING,
-            table=plan.table,
+            table=order.table,
         )
 
-    mine = Schedule("mine", backwards_first, lambda shape: (0,), True, "as Sequential")
+    mine = Schedule("mine", backwards_first, lambda shape: 1, True, "as Sequential")
     with registered(mine):
         assert find("Mine").plan(PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
         assert registry.names()[-1] == "mine"
@@ -191,23 +192,23 @@ def test_a_schedule_of_ones_own():
     assert "mine" not in registry.names()
 
 
-def relaid(plan: Plan, **header) -> Plan:
-    """``plan`` under the name mine, and with other arguments of its header."""
+def relaid(order: Order, **header) -> Order:
+    """``order`` under the name mine, and with other arguments of its header."""
     names = ("offsets", "emitted", "fifo_depths", "copy_rule", "table")
-    return Plan("mine", plan.shape, **{name: getattr(plan, name) for name in names} | header)
+    return Order("mine", order.shape, **{name: getattr(order, name) for name in names} | header)
 
 
 @pytest.fixture
 def mine():
-    """Register a schedule named mine: Grouped, whatever else is asked for, whose Plan a function changes."""
+    """Register a schedule named mine: Grouped, whatever else is asked for, whose Order a function changes."""
 
     def register(change=relaid, **attributes):
-        def plan(shape: PlanShape) -> Plan:
-            plain = find("grouped").plan(replace(shape, serialization=1))
+        def order(shape: PlanShape) -> Order:
+            plain = find("grouped").order(replace(shape, serialization=1))
             plain.shape = shape
             return change(plain)
 
-        own = replace(find("grouped"), name="mine", plan=plan, **{"recomputation_modes": ()} | attributes)
+        own = replace(find("grouped"), name="mine", order=order, **{"supports": PLAIN} | attributes)
         around.enter_context(registered(own))
 
     with ExitStack() as around:
@@ -256,7 +257,7 @@ def test_a_schedule_of_ones_own_is_not_given_what_it_cannot_lay_out(load, mine, 
 
 
 def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine):
-    mine(recomputation_modes=("RecomputeThenBackpropagate",))
+    mine(supports=PLAIN | {Feature.RECOMPUTE_THEN_BACKPROPAGATE})
     assert load(TIMED, "pipeline.allow_recompute=true").program.shape.recompute
     with pytest.raises(UnsupportedProgramError, match="does not support 'Recompute_and_backpropagate_interleaved'"):
         find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=4, recompute_inline=True))
@@ -266,14 +267,14 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
     ("change", "text"),
     [
         (
-            lambda plan: find("grouped").plan(replace(plan.shape, micro_batches=2 * plan.shape.micro_batches)),
-            "schedule 'mine': expected a Plan of micro_batches 8, got one of 16",
+            lambda order: find("grouped").order(replace(order.shape, micro_batches=2 * order.shape.micro_batches)),
+            "schedule 'mine': expected an Order of micro_batches 8, got one of 16",
         ),
         (
-            lambda plan: find("grouped").plan(replace(plan.shape, mapping=(1, 0))),
-            "schedule 'mine': expected a Plan of mapping (0, 1), got one of (1, 0)",
+            lambda order: find("grouped").order(replace(order.shape, mapping=(1, 0))),
+            "schedule 'mine': expected an Order of mapping (0, 1), got one of (1, 0)",
         ),
-        (lambda plan: plan.table, "schedule 'mine': expected a Plan, got array("),
+        (lambda order: order.table, "schedule 'mine': expected an Order, got array("),
         (
             partial(relaid, copy_rule="merged"),
             "copy_rule: expected one of CopyRule.MERGED, CopyRule.EACH_STAGE, CopyRule.CROSSING, got 'merged'",
@@ -287,9 +288,9 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
         (partial(relaid, table=np.zeros((10, 4), int)), "table: expected whole numbers in rows of time_step, ipu,"),
         (partial(relaid, table=np.full((1, 5), 0.5)), "got float64 of shape (1, 5)"),
     ],
-    ids=["count", "mapping", "no Plan", "copy rule", "emitted", "offsets", "depths", "columns", "fractions"],
+    ids=["count", "mapping", "no Order", "copy rule", "emitted", "offsets", "depths", "columns", "fractions"],
 )
-def test_a_plan_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
+def test_an_order_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
     mine(change)
     with pytest.raises(PlanError) as direct:
         find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=8))
@@ -302,7 +303,7 @@ def test_a_plan_that_is_not_what_was_asked_for_is_refused(load, mine, change, te
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"name": name} for name in (7, "", "Mine", "my schedule", "naïve", "a" * 65)] + [{"plan": 3}, {"offsets": ()}],
+    [{"name": name} for name in (7, "", "Mine", "my schedule", "naïve", "a" * 65)] + [{"order": 3}, {"multiple": ()}],
 )
 def test_a_wrong_registration_is_refused_and_leaves_scenarios_readable(load, wrong):
     (argument,) = wrong

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.pipeline.ops import Pass
-from ipusim.timeline.kinds import LOOKS, USES, SpanKind
+from ipusim.timeline.kinds import KIND_OF_PASS, LOOKS, PASS_OF_KIND, USES, SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline, TimelineInfo
 
@@ -82,8 +82,10 @@ def test_rows_of_kinds():
     assert recorded().rows(SpanKind.FORWARD, SpanKind.HOST).tolist() == [0, 1, 2]
 
 
-def test_passes_have_the_numbers_of_their_spans():
-    assert [SpanKind[each.name].value for each in Pass] == [each.value for each in Pass]
+def test_passes_and_their_spans_name_each_other():
+    assert [SpanKind[each.name] for each in Pass] == KIND_OF_PASS.tolist()
+    assert PASS_OF_KIND[KIND_OF_PASS].tolist() == list(Pass)
+    assert (PASS_OF_KIND >= 0).sum() == len(Pass)
 
 
 def test_the_numbers_of_the_kinds_leave_no_gap_and_their_names_are_their_own():

@@ -7,22 +7,22 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
-from ipusim.runs.assemble.stages import PlannedStage
+from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 
 
-def place(
+def lay_out(
     options: Options,
-    planned: tuple[PlannedStage, ...] | None,
+    requested: tuple[RequestedStage, ...] | None,
     training: bool,
     overlapped_io: bool,
     findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
-    mapping = resolve_mapping(options, planned, findings) if planned else None
+    mapping = resolve_mapping(options, requested, findings) if requested else None
     if mapping is None:
         return resolve_system(options, DeviceMapping((0,)), findings), None
     pipeline = options.pipeline

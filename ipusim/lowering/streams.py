@@ -5,9 +5,21 @@ How long they take is known when the machine runs: the IPUs of a machine share i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Stream
+
+
+class Stream(NamedTuple):
+    """Bytes that are loaded from Streaming Memory, and that are stored there again."""
+
+    load: int = 0
+    store: int = 0
+
+    def plus(self, load: int = 0, store: int = 0) -> Stream:
+        """Return the stream with more bytes to load and to store."""
+        return Stream(self.load + load, self.store + store)
 
 
 def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
@@ -20,7 +32,7 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
     passes = _activation_streams(program) if program.offload.activations else {}
     for stage, profile in enumerate(program.stages):
         part = program.offload.stored_weight_bytes(profile)
-        for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE) if part else ():
+        for kind in Pass if part else ():
             passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=part)
         sums = program.offload.accumulator_bytes(profile) if program.shape.training else 0
         if sums:

@@ -9,7 +9,7 @@ from ipusim.hardware.system import System
 
 
 def as_they_lie(system: System, participants: Sequence[int]) -> list[int]:
-    """Return logical IPUs in the order of their places in the machine, rung by rung and pod by pod.
+    """Return logical IPUs in the order of their positions in the machine, rung by rung and pod by pod.
 
     Raises DeviceError for an IPU that the device does not have.
     """

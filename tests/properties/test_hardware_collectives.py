@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS, fastest
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import concurrent_cost
-from ipusim.hardware.collectives.plan import CollectivePlan
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from tests.collectives import check_plan, collective_cost
+from tests.collectives import check_collective, collective_cost
 
 #: Useful bytes per second of the links of each channel, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)
@@ -33,7 +33,7 @@ def systems(draw: st.DrawFn) -> System:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[System, CollectivePlan]:
+def collectives(draw: st.DrawFn) -> tuple[System, Collective]:
     system = draw(systems())
     operation, name = draw(st.sampled_from(KINDS))
     participants = draw(
@@ -50,54 +50,54 @@ def plans(draw: st.DrawFn) -> tuple[System, CollectivePlan]:
     return system, ALGORITHMS[operation][name](system, participants, elements, 8)
 
 
-@given(plans())
-def test_every_plan_passes_the_check(drawn: tuple[System, CollectivePlan]) -> None:
-    check_plan(drawn[1])
+@given(collectives())
+def test_every_plan_passes_the_check(drawn: tuple[System, Collective]) -> None:
+    check_collective(drawn[1])
 
 
-@given(plans(), st.integers(0, 2**32 - 1))
-def test_every_plan_computes_what_it_says(drawn: tuple[System, CollectivePlan], seed: int) -> None:
-    _, plan = drawn
-    row = math.ceil(plan.elements / plan.count)
-    whole = np.random.default_rng(seed).integers(-1000, 1000, (plan.count, plan.elements))
-    cut = [slice(rank * row, (rank + 1) * row) for rank in range(plan.count)]
-    own = [whole[rank, cut[rank]] for rank in range(plan.count)]
+@given(collectives(), st.integers(0, 2**32 - 1))
+def test_every_plan_computes_what_it_says(drawn: tuple[System, Collective], seed: int) -> None:
+    _, collective = drawn
+    row = math.ceil(collective.elements / collective.count)
+    whole = np.random.default_rng(seed).integers(-1000, 1000, (collective.count, collective.elements))
+    cut = [slice(rank * row, (rank + 1) * row) for rank in range(collective.count)]
+    own = [whole[rank, cut[rank]] for rank in range(collective.count)]
     right: Any
-    match plan.operation:
+    match collective.operation:
         case "all_reduce":
-            right = [whole.sum(axis=0)] * plan.count
+            right = [whole.sum(axis=0)] * collective.count
         case "reduce_scatter":
             right = [whole.sum(axis=0)[each] for each in cut]
         case "all_gather":
-            right = [np.concatenate(own)] * plan.count
+            right = [np.concatenate(own)] * collective.count
         case "all_to_all":
             right = [whole[:, each].ravel() for each in cut]
-    results = run(plan, own if plan.operation == "all_gather" else list(whole))
+    results = run(collective, own if collective.operation == "all_gather" else list(whole))
     for result, expected in zip(results, right, strict=True):
         assert np.array_equal(result, expected)
 
 
-@given(plans(), st.integers(0, 2**32 - 1))
+@given(collectives(), st.integers(0, 2**32 - 1))
 def test_after_an_all_reduce_of_floats_everybody_holds_the_same_bits(
-    drawn: tuple[System, CollectivePlan], seed: int
+    drawn: tuple[System, Collective], seed: int
 ) -> None:
-    system, plan = drawn
-    if plan.operation != "all_reduce":
-        plan = ALGORITHMS["all_reduce"]["ring"](system, plan.participants, plan.elements, 8)
-    buffers = list(np.random.default_rng(seed).standard_normal((plan.count, plan.elements)))
-    results = run(plan, buffers)
+    system, collective = drawn
+    if collective.operation != "all_reduce":
+        collective = ALGORITHMS["all_reduce"]["ring"](system, collective.participants, collective.elements, 8)
+    buffers = list(np.random.default_rng(seed).standard_normal((collective.count, collective.elements)))
+    results = run(collective, buffers)
     assert len({each.tobytes() for each in results}) == 1
     np.testing.assert_allclose(results[0], np.sum(buffers, axis=0), rtol=0, atol=1e-12)
-    again = run(plan, buffers)
+    again = run(collective, buffers)
     assert [each.tobytes() for each in again] == [each.tobytes() for each in results]
 
 
-@given(plans())
-def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, CollectivePlan]) -> None:
-    system, plan = drawn
-    cost = collective_cost(system, plan)
-    assert len(cost.rounds) == len(plan.rounds)
-    for transfers, got in zip(plan.rounds, cost.rounds, strict=True):
+@given(collectives())
+def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, Collective]) -> None:
+    system, collective = drawn
+    cost = collective_cost(system, collective)
+    assert len(cost.rounds) == len(collective.rounds)
+    for transfers, got in zip(collective.rounds, cost.rounds, strict=True):
         longest = 8 * max((each.stop - each.start for each in transfers), default=0)
         on: dict[tuple[int, int, str], int] = {}
         far = Fraction(0)
@@ -113,22 +113,24 @@ def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, C
         } == on
 
 
-@given(plans(), plans())
+@given(collectives(), collectives())
 def test_together_takes_no_less_than_each_and_no_more_than_one_after_the_other(
-    one: tuple[System, CollectivePlan], other: tuple[System, CollectivePlan]
+    one: tuple[System, Collective], other: tuple[System, Collective]
 ) -> None:
-    system, plan = one
+    system, collective = one
     if max(other[1].participants) >= system.count:
         other = one
-    alone = [collective_cost(system, each).rounds_cycles for each in (plan, other[1])]
-    together = concurrent_cost(system, [plan, other[1]]).rounds_cycles
+    alone = [collective_cost(system, each).rounds_cycles for each in (collective, other[1])]
+    together = concurrent_cost(system, [collective, other[1]]).rounds_cycles
     assert max(alone) <= together <= sum(alone)
-    assert concurrent_cost(system, [other[1], plan]).rounds_cycles == together
+    assert concurrent_cost(system, [other[1], collective]).rounds_cycles == together
 
 
-@given(plans())
-def test_the_fastest_is_never_slower(drawn: tuple[System, CollectivePlan]) -> None:
-    system, plan = drawn
-    (best,), cost = fastest(plan.operation, system, [plan.participants], [plan.elements], plan.itemsize)
-    assert best.operation == plan.operation
-    assert cost.total_cycles <= collective_cost(system, plan).total_cycles
+@given(collectives())
+def test_the_fastest_is_never_slower(drawn: tuple[System, Collective]) -> None:
+    system, collective = drawn
+    (best,), cost = fastest(
+        collective.operation, system, [collective.participants], [collective.elements], collective.itemsize
+    )
+    assert best.operation == collective.operation
+    assert cost.total_cycles <= collective_cost(system, collective).total_cycles

@@ -31,16 +31,16 @@ class Transfer:
     shift: int = 0
 
     def __str__(self) -> str:
-        """Return the transfer as ``0→2 +[5:8]``: from, to, ``+`` when it adds, elements, ``@`` place if another."""
-        place = f"@{self.start + self.shift}" if self.shift else ""
-        return f"{self.source}→{self.target} {'+' if self.reduce else ''}[{self.start}:{self.stop}]{place}"
+        """Return the transfer as ``0→2 +[5:8]``: from, to, ``+`` when it adds, elements, ``@`` position if another."""
+        position = f"@{self.start + self.shift}" if self.shift else ""
+        return f"{self.source}→{self.target} {'+' if self.reduce else ''}[{self.start}:{self.stop}]{position}"
 
 
 Round = tuple[Transfer, ...]
 
 
 @dataclass(frozen=True)
-class CollectivePlan:
+class Collective:
     """One collective: the rounds after which every participant holds its result.
 
     All transfers of a round read what was there before the round. A buffer of
@@ -79,7 +79,7 @@ class CollectivePlan:
             raise QuantityError(f"{self.name}: expected elements of 1 byte or more, got {self.itemsize}")
 
     def __str__(self) -> str:
-        """Return the plan as text: what it is, then a line for each round."""
+        """Return the collective as text: what it is, then a line for each round."""
         head = (
             f"{self.name} of {self.elements} x {self.itemsize} bytes over IPUs {' '.join(map(str, self.participants))}"
         )
@@ -101,12 +101,12 @@ class CollectivePlan:
         """Elements of the longest chunk: ceil(elements / participants)."""
         return -(-self.elements // self.count)
 
-    def shard(self, rank: int) -> slice:
+    def chunk_of(self, rank: int) -> slice:
         """Return the elements of a whole buffer that belong to participant number ``rank``."""
         return slice(min(self.chunk * rank, self.elements), min(self.chunk * (rank + 1), self.elements))
 
-    def with_rounds(self, rounds: Iterable[Round]) -> CollectivePlan:
-        """Return this plan with these rounds, or with none when there are no elements to move."""
+    def with_rounds(self, rounds: Iterable[Round]) -> Collective:
+        """Return this collective with these rounds, or with none when there are no elements to move."""
         return replace(self, rounds=tuple(rounds) if self.elements else ())
 
     def message_bytes(self, number: int) -> int:

@@ -1,0 +1,127 @@
+"""What stands around passes and weight updates, the same in every sync mode: streams, all-gathers, feeds, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.lowering.items import Items, Place, items
+from ipusim.lowering.streams import Stream, pass_streams, update_streams
+from ipusim.pipeline.instructions import NONE, Code
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import OutfeedElements, PipelineProgram, PlanShape
+
+Column = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a program has its IPUs do beside their passes.
+
+    Attributes:
+        outfeed: which results are sent; None for those of every micro-batch.
+        streams: bytes that come from Streaming Memory before each (pass, stage), and go back behind it.
+        updates: the same of each IPU's weight update.
+        gathered: the stages whose weights replicas put together before each pass.
+        gathered_updates: the IPUs on which they put something together before the weight update.
+        summed: whether replicas sum up their gradients.
+        overlap_copies: whether an IPU goes on while what it has sent is on its way.
+    """
+
+    outfeed: OutfeedElements | None = None
+    streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
+    updates: Mapping[int, Stream] = field(default_factory=dict)
+    gathered: frozenset[int] = frozenset()
+    gathered_updates: frozenset[int] = frozenset()
+    summed: bool = False
+    overlap_copies: bool = True
+
+
+def around(program: PipelineProgram, replicas: int) -> Around:
+    """Return what ``program`` asks for on ``replicas`` replicas."""
+    shape, offload, profiles = program.shape, program.offload, program.stages
+    gathers = shape.training and offload.replicas > 1
+    return Around(
+        outfeed=program.outfeed_elements,
+        streams=pass_streams(program),
+        updates=update_streams(program),
+        gathered=frozenset(
+            stage for stage, profile in enumerate(profiles) if offload.weights and profile.parameter_bytes
+        ),
+        gathered_updates=frozenset(
+            ipu
+            for ipu, profile in zip(shape.mapping, profiles, strict=True)
+            if gathers and offload.gathered_bytes(profile)
+        ),
+        overlap_copies=program.overlap_copies,
+        summed=shape.training and replicas > 1 and any(profile.accumulator_bytes for profile in profiles),
+    )
+
+
+def beside_passes(asked: Around, place: Place, kind: Column, stage: Column) -> Iterator[Items]:
+    """Yield loads, all-gathers and stores around the passes at ``place``."""
+    pairs = np.unique(np.stack([kind, stage], axis=1), axis=0).tolist()
+    for code, before in ((Code.LOAD, True), (Code.STORE, False)):
+        moving = [pair for pair in pairs if asked.streams.get(tuple(pair), Stream())[0 if before else 1]]
+        for one, where in moving:
+            own = (kind == one) & (stage == where)
+            yield items(_at(place, own, -2 if before else 2), code, where, NONE, one)
+    for code, side in ((Code.GATHER, -1), (Code.LET_GO, 1)):
+        own = np.isin(stage, sorted(asked.gathered))
+        if own.any():
+            yield items(_at(place, own, side), code, stage[own])
+
+
+def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
+    """Return which passes take an element of the infeed."""
+    first: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == 0)
+    return first
+
+
+def handed_out(asked: Around, shape: PlanShape, kind: Column, stage: Column, micro: Column) -> npt.NDArray[np.bool_]:
+    """Return which passes have results for the host."""
+    last: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == shape.stages - 1)
+    return last if asked.outfeed is None else last & np.isin(micro, asked.outfeed.micro_batches)
+
+
+def outfeed_code(asked: Around) -> tuple[Code, int]:
+    """Return how results leave, and in every how many executions."""
+    if asked.outfeed is None:
+        return Code.OUTFEED, 1
+    return (Code.ADD_RESULTS, NONE) if asked.outfeed.accumulated else (Code.OUTFEED, asked.outfeed.period)
+
+
+def ending(asked: Around, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
+    """Yield what each IPU does behind its last pass: the weight update, the sum of results, the meeting of all."""
+    for ipu in sorted(set(shape.mapping)):
+        place = Place(np.array([ipu]), step, rank)
+        for turn, (code, number) in enumerate(_end_of(asked, shape, ipu)):
+            yield items(place._replace(turn=turn), code, NONE, NONE, number)
+
+
+def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
+    stream = asked.updates.get(ipu, Stream())
+    if shape.training:
+        if asked.summed:
+            yield Code.ALL_REDUCE, NONE
+        if stream.load:
+            yield Code.LOAD, NONE
+        if ipu in asked.gathered_updates:
+            yield Code.GATHER, NONE
+        yield Code.UPDATE, NONE
+        if stream.store:
+            yield Code.STORE, NONE
+    if asked.outfeed is not None and asked.outfeed.accumulated and shape.mapping[-1] == ipu:
+        yield Code.OUTFEED_TOTAL, NONE
+    yield Code.END, NONE
+    if shape.training and ipu in asked.gathered_updates:
+        yield Code.LET_GO, NONE
+
+
+def _at(place: Place, own: npt.NDArray[np.bool_], side: int) -> Place:
+    """Return the places before or after the passes that ``own`` picks."""
+    step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (place.step, place.turn))
+    return Place(place.ipu[own], step, place.rank, turn, side)

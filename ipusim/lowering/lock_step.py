@@ -1,0 +1,93 @@
+"""Lock-step, as Poplar's programs have it: all IPUs meet after each time-step, for one merged copy.
+
+Results go to the outfeed right after the copy that follows the last stage's forward; with overlapped I/O
+during the next time-step, and an element of the infeed comes during the one before its pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+
+from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
+from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.lowering.time_steps import earliest
+from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.program import PlanShape
+
+
+class _Rank(IntEnum):
+    """What comes when within a time-step."""
+
+    BEHIND = 0  # what the meeting before it has made possible
+    BEGIN_IO = 1
+    INFEED = 2
+    PASSES = 3
+    END_IO = 4
+    END = 5
+
+
+def lock_step(order: Order, asked: Around) -> Plan:
+    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of those that it is given."""
+    table, emitted = order.table, order.emitted
+    if emitted is None:
+        steps = earliest(order, one_at_a_time=False)
+        table = np.column_stack([steps, order.passes])
+        table = np.asfortranarray(table[np.lexsort((table[:, 1], table[:, 0]))])
+        emitted = int(steps.max(initial=-1)) + 1
+    shape = order.shape
+    parts = [*_passes(table, asked), *_feeds(table, asked, shape), *ending(asked, shape, emitted, _Rank.END)]
+    return Plan(
+        order, Sync.LOCK_STEP, table=table, emitted=emitted, instructions=_with_meetings(in_order(parts), emitted)
+    )
+
+
+def _passes(table: Table, asked: Around) -> Iterator[Items]:
+    step, ipu, kind, stage, micro_batch = table.T
+    place = Place(ipu, step, _Rank.PASSES, np.arange(len(table)))
+    yield items(place, kind, stage, micro_batch)
+    yield from beside_passes(asked, place, kind, stage)
+
+
+def _feeds(table: Table, asked: Around, shape: PlanShape) -> Iterator[Items]:
+    step, ipu, kind, stage, micro_batch = table.T
+    taken, given = fed(kind, stage), handed_out(asked, shape, kind, stage, micro_batch)
+    code, period = outfeed_code(asked)
+    if shape.overlapped_io:
+        yield from _beside(table[taken], table[given], code, period)
+        return
+    yield items(Place(ipu[taken], step[taken], _Rank.INFEED), Code.INFEED, NONE, micro_batch[taken])
+    yield items(Place(ipu[given], step[given] + 1, _Rank.BEHIND), code, NONE, micro_batch[given], period)
+
+
+def _beside(taken: Table, given: Table, code: Code, period: int) -> Iterator[Items]:
+    """Yield the host copies on I/O tiles, one time-step ahead of the pass that needs them and one behind."""
+    if code is Code.ADD_RESULTS:  # nothing to send
+        yield items(Place(given[:, 1], given[:, 0] + 1, _Rank.BEHIND), code, NONE, given[:, 4])
+        given = given[:0]
+    places = np.unique(np.concatenate([taken[:, :2] - [1, 0], given[:, :2] + [1, 0]]), axis=0)
+    moved = {}
+    for shift, rows in ((-1, taken), (1, given)):
+        for step, ipu, _, _, micro_batch in rows.tolist():
+            moved[shift, step + shift, ipu] = micro_batch
+    step, ipu = places.T
+    into, out = (
+        np.array([moved.get((shift, *place), NONE) for place in places.tolist()], dtype=np.int64) for shift in (-1, 1)
+    )
+    yield items(Place(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
+    yield items(Place(ipu, step, _Rank.END_IO), Code.END_IO)
+
+
+def _with_meetings(table: Items, emitted: int) -> Table:
+    """Return the instructions with as many meetings between them as their time-steps are apart."""
+    ipu, step = table[:, 0], np.clip(table[:, 1], 0, emitted)
+    begins = np.r_[True, np.diff(ipu) != 0]
+    apart = step - np.where(begins, 0, np.r_[0, step[:-1]])
+    rows = np.flatnonzero(apart)
+    meetings = np.full((len(rows), len(COLUMNS)), NONE, dtype=np.int64)
+    meetings[:, 0], meetings[:, 1], meetings[:, 4] = ipu[rows], Code.MEET, apart[rows]
+    return np.insert(instructions(table), rows, meetings, axis=0)

@@ -1,0 +1,43 @@
+"""The sync modes, a row each: how each makes a Plan of an Order, and what it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.lowering.around import Around, around
+from ipusim.lowering.lock_step import lock_step
+from ipusim.lowering.point_to_point import point_to_point
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+
+_LOWERINGS: Final[dict[Sync, Callable[[Order, Around], Plan]]] = {
+    Sync.LOCK_STEP: lock_step,
+    Sync.POINT_TO_POINT: point_to_point,
+}
+_NOTHING: Final = Around()
+
+
+def lower(order: Order, sync: Sync, asked: Around = _NOTHING) -> Plan:
+    """Return the Plan of ``order`` in a sync mode, with what its IPUs do beside their passes."""
+    return _LOWERINGS[sync](order, asked)
+
+
+def complete(plan: Plan, program: PipelineProgram, replicas: int) -> Plan:
+    """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas``."""
+    return lower(plan.order, plan.sync, around(program, replicas))
+
+
+def check_sync(sync: Sync, shape: PlanShape) -> None:
+    """Refuse what a sync mode has not; raises UnsupportedProgramError."""
+    if sync is Sync.LOCK_STEP:
+        return
+    asked = {
+        "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
+        "concurrent stages": bool(shape.sizes),
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} are in lock-step only, not in {sync.words}.")

@@ -1,0 +1,77 @@
+"""Point-to-point: an IPU goes on as soon as what it needs has come, and sends what it has made as soon as it has.
+
+No Poplar program runs like this, as all of its IPUs meet to exchange; it is what schedules of the GPU world assume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
+from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.pipeline.instructions import NONE, Code, Table
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.program import PlanShape
+
+
+def point_to_point(order: Order, asked: Around) -> Plan:
+    """Return the Plan in which each IPU runs its passes as their tensors come."""
+    shape, passes = order.shape, order.passes
+    if order.emitted is not None:  # sorted by time-step
+        passes = passes[np.argsort(passes[:, 0], kind="stable")]
+    parts = [*_passes(passes, asked), *_tensors(passes, shape, asked), *_feeds(passes, shape, asked)]
+    table = in_order([*parts, *ending(asked, shape, 1, 0)])
+    return Plan(
+        order,
+        Sync.POINT_TO_POINT,
+        table=np.asfortranarray(np.insert(passes, 0, NONE, axis=1)),
+        emitted=1,
+        instructions=instructions(table),
+    )
+
+
+def _place(passes: Table, around: int = 0) -> Place:
+    return Place(passes[:, 0], turn=np.arange(len(passes)), around=around)
+
+
+def _passes(passes: Table, asked: Around) -> Iterator[Items]:
+    _, kind, stage, micro_batch = passes.T
+    yield items(_place(passes), kind, stage, micro_batch)
+    yield from beside_passes(asked, _place(passes), kind, stage)
+
+
+def _tensors(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
+    """Yield what brings passes their tensors from other IPUs, and hands on what they have made.
+
+    The last stage hands its own backward pass what its forward pass has made.
+    """
+    _, kind, stage, micro_batch = passes.T
+    mapping, last = np.asarray(shape.mapping), shape.stages - 1
+    forward = kind == Pass.FORWARD
+    backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
+    after = np.where(stage < last, stage + 1, last if shape.training else NONE)
+    send = Code.SEND if asked.overlap_copies else Code.BLOCKING_SEND
+    for made, target in ((forward, after), (backward, stage - 1)):
+        own = made & (target != NONE)
+        yield items(_picked(passes, own, 3), send, stage[own], micro_batch[own], target[own])
+    for taking, source in ((forward, stage - 1), (backward, stage + 1)):
+        own = taking & (source != NONE) & (source <= last)
+        own[own] = mapping[source[own]] != mapping[stage[own]]
+        yield items(_picked(passes, own, -3), Code.RECEIVE, stage[own], micro_batch[own], source[own])
+
+
+def _feeds(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
+    _, kind, stage, micro_batch = passes.T
+    taken, given = fed(kind, stage), handed_out(asked, shape, kind, stage, micro_batch)
+    code, period = outfeed_code(asked)
+    yield items(_picked(passes, taken, -4), Code.INFEED, NONE, micro_batch[taken])
+    yield items(_picked(passes, given, 4), code, NONE, micro_batch[given], period)
+
+
+def _picked(passes: Table, own: npt.NDArray[np.bool_], around: int) -> Place:
+    return Place(passes[own, 0], turn=np.flatnonzero(own), around=around)

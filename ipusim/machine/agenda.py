@@ -1,0 +1,74 @@
+"""What an IPU does in one execution, as columns: an object for each instruction would cost as much as running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.instructions import NONE, PASSES, Code
+from ipusim.pipeline.plan import Plan
+from ipusim.pricing.costs import Costs
+from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
+from ipusim.timeline.recorder import Recorder
+
+
+class Agenda(NamedTuple):
+    """One IPU's instructions.
+
+    Attributes:
+        what, cycles: of each, the recorder's description of its span, and its duration; -1 and 0 where it has none
+            that is known before it runs.
+        code, stage, micro_batch, number: the instruction.
+    """
+
+    what: list[int]
+    cycles: list[int]
+    code: list[int]
+    stage: list[int]
+    micro_batch: list[int]
+    number: list[int]
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """Iterate over the instructions."""
+        return zip(*self, strict=True)
+
+
+def agendas(plan: Plan, costs: Costs, recorder: Recorder, replica: int, first_ipu: int) -> dict[int, Agenda]:
+    """Return what each IPU does, by its number within the replica, whose IPUs begin at ``first_ipu`` of the device."""
+    table = plan.instructions
+    ipu, code, stage, micro_batch, number = table.T
+    prices = np.array([[costs.passes.get((kind, at), 0) for at in range(plan.shape.stages)] for kind in range(PASSES)])
+    passes, sends = code < PASSES, (code == Code.SEND) | (code == Code.BLOCKING_SEND)
+    cycles = np.zeros(len(table), np.int64)
+    cycles[passes] = prices[code[passes], stage[passes]]
+    kind = np.where(
+        passes,
+        KIND_OF_PASS[np.where(passes, code, 0)],
+        np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
+    )
+    size = np.zeros(len(table), np.int64)
+    if sends.any():
+        size[sends] = _sizes(plan, costs, replica)[stage[sends], number[sends]]
+    described = passes | sends
+    none = np.full(len(table), NONE)
+    rows = np.stack([kind, ipu + first_ipu, stage, micro_batch, none, size, np.full(len(table), replica)], axis=1)
+    what = none.copy()
+    what[described] = np.arange(described.sum()) + recorder.describe_rows(rows[described].astype(np.int64))
+    columns = (what, cycles, code, stage, micro_batch, number)
+    ends = np.flatnonzero(np.diff(ipu)) + 1
+    parts = [np.split(column, ends) for column in columns]
+    return {
+        int(own[0]): Agenda(*(part[place].tolist() for part in parts)) for place, own in enumerate(np.split(ipu, ends))
+    }
+
+
+def _sizes(plan: Plan, costs: Costs, replica: int) -> npt.NDArray[np.int64]:
+    """Return the bytes that each stage sends to each other, shape (stages, stages)."""
+    sizes = np.zeros((plan.shape.stages, plan.shape.stages), np.int64)
+    for (of, source, target), send in costs.sends.items():
+        if of == replica:
+            sizes[source, target] = send.bytes
+    return sizes

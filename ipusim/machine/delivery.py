@@ -1,0 +1,109 @@
+"""Point-to-point: tensors go from IPU to IPU by themselves, and whoever needs one waits until it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import simpy
+
+from ipusim.machine.clock import Clock
+from ipusim.machine.executor import Executor
+from ipusim.machine.links import Links
+from ipusim.machine.rendezvous import Wait
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.program import PlanShape
+from ipusim.pricing.costs import Send
+from ipusim.timeline.recorder import Recorder
+from ipusim.timeline.timeline import NONE
+
+#: A tensor on its way: from which stage to which, and of which micro-batch.
+Key = tuple[int, int, int]
+#: What is sent within an IPU, or carries no bytes.
+_NO_WAY = Send()
+
+
+class Delivery:
+    """What is on its way, or has come, within one replica."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        recorder: Recorder,
+        links: Links,
+        sends: Mapping[tuple[int, int], Send],
+        executor: Executor,
+        shape: PlanShape,
+        first_ipu: int,
+    ) -> None:
+        """Prepare for the ``sends`` between stages of a replica whose IPUs begin at ``first_ipu`` of the device."""
+        self._clock = clock
+        self._record = recorder.record
+        self._links = links
+        self._sends = sends
+        self._deliver = executor.deliver
+        self._shape = shape
+        self._first = first_ipu
+        #: The spans that have brought what nobody has waited for, and what is waited for.
+        self._here: dict[Key, int] = {}
+        self._waiting: dict[Key, simpy.Event] = {}
+        self._passes = {
+            (source, target): (
+                shape.mapping[source],
+                shape.step_of(Pass.FORWARD if target >= source else Pass.BACKWARD, source),
+            )
+            for source in range(shape.stages)
+            for target in (source - 1, source, source + 1)
+        }
+
+    def send(self, key: Key, what: int, step: int, cause: int) -> simpy.Event | None:
+        """Hand a tensor to the links, ``cause`` being the pass that made it and ``what`` the description of its way.
+
+        Returns the event of its delivery; None where it is there already.
+        """
+        send = self._sends.get(key[:2], _NO_WAY)
+        if not (send.lead_cycles or send.links):
+            self._arrive(key, cause)
+            return None
+        start, done = self._clock.now, self._clock.event()
+
+        def arrive() -> None:
+            span = self._record(what, step, start, self._clock.now, cause)
+            self._arrive(key, span)
+            done.succeed(span)
+
+        self._links.carry(send, step, cause, arrive)
+        return done
+
+    def _arrive(self, key: Key, span: int) -> None:
+        source, target, micro_batch = key
+        ipu, made_in = self._passes[source, target]
+        self._deliver(ipu, made_in, micro_batch)
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            waiting.succeed(span)
+        elif self._shape.mapping[source] != self._shape.mapping[target]:
+            self._here[key] = span
+
+    def take(self, key: Key) -> bool:
+        """Take a tensor; False where it has not come."""
+        return self._here.pop(key, NONE) != NONE
+
+    def expect(self, key: Key) -> simpy.Event:
+        """Return the event of a tensor's coming, whose value is the span that brings it."""
+        event = self._waiting[key] = self._clock.event()
+        return event
+
+    @property
+    def state(self) -> tuple[Key, ...]:
+        """What has come and not been taken."""
+        return tuple(sorted(self._here))
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return what ``ipu`` waits for here; None where it does not."""
+        for source, target, micro_batch in self._waiting:
+            if self._shape.mapping[target] + self._first == ipu:
+                sender = self._shape.mapping[source] + self._first
+                kind = Pass.FORWARD if target > source else Pass.BACKWARD
+                made = Op(kind, source, micro_batch)
+                return Wait(f"what {made} makes on IPU {sender}", (sender,))
+        return None

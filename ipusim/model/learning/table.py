@@ -1,0 +1,22 @@
+"""The table of optimizers: a row for each, read off its class, so that a class is all that a new one takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from ipusim.model.learning import adaptive_optimizers, optimizers
+from ipusim.model.rows import Row, classes, row_of
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Return the row of each optimizer; the keys that all of them have come first."""
+    found = [row_of(each) for each in classes((optimizers.__name__, adaptive_optimizers.__name__))]
+    common = set.intersection(*({key.name for key in row.keys} for row in found))
+    return tuple(_with_first(row, common) for row in found)
+
+
+def _with_first(row: Row, common: set[str]) -> Row:
+    first = [replace(key, inherited=True) for key in row.keys if key.name in common]
+    return replace(row, keys=(*first, *(key for key in row.keys if key.name not in common)))

@@ -1,0 +1,147 @@
+"""Work: what one layer's pass over one micro-batch asks of an IPU, in products, vector work by kind, and bytes.
+
+Work knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a given IPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Product:
+    """Matrix products of one shape: (m, k) by (k, n).
+
+    Attributes:
+        m, k, n: rows of the result, length of its sums, columns of the result.
+        groups: how many run side by side, on operands of their own.
+        times: how often they run one after another.
+    """
+
+    m: int
+    k: int
+    n: int
+    groups: int = 1
+    times: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all of them."""
+        return self.m * self.k * self.n * self.groups * self.times
+
+
+@dataclass(frozen=True)
+class VectorWork:
+    """What the vector units do, by kind; of one element, or of as many as it is multiplied with.
+
+    Attributes:
+        elementwise: sums, differences, products, comparisons, choices of elements, draws.
+        reductions: elements that go into a sum or a maximum of several.
+        quotients: divisions of elements.
+        transcendentals: evaluations of exp, log, tanh, a square root and the like. Sigmoid is one,
+            since tiles have it as one instruction.
+    """
+
+    elementwise: int = 0
+    reductions: int = 0
+    quotients: int = 0
+    transcendentals: int = 0
+
+    def __add__(self, other: VectorWork) -> VectorWork:
+        """Return both."""
+        return VectorWork(
+            self.elementwise + other.elementwise,
+            self.reductions + other.reductions,
+            self.quotients + other.quotients,
+            self.transcendentals + other.transcendentals,
+        )
+
+    def __mul__(self, times: int) -> VectorWork:
+        """Return it so many times."""
+        return VectorWork(
+            self.elementwise * times, self.reductions * times, self.quotients * times, self.transcendentals * times
+        )
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: VectorWork) -> VectorWork:
+        """Return it without ``other``, a part of it."""
+        return self + other * -1
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return self != NO_VECTOR_WORK
+
+
+#: None of any kind.
+NO_VECTOR_WORK = VectorWork()
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one layer in one pass over one micro-batch.
+
+    Attributes:
+        products: what the matrix unit (AMP) can take.
+        vector: all other floating-point operations, done by the vector units.
+        sram_bytes: bytes read from and written to tile memory.
+        exchange_bytes: bytes that tiles receive over the on-chip exchange.
+        itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
+        supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
+        convolution: whether the products are those of a convolution, which has options of its own.
+    """
+
+    products: tuple[Product, ...] = ()
+    vector: VectorWork = NO_VECTOR_WORK
+    sram_bytes: int = 0
+    exchange_bytes: int = 0
+    itemsize: int = 4
+    supersteps: int = 1
+    convolution: bool = False
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products."""
+        return sum(product.macs for product in self.products)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is asked, which takes no superstep either."""
+        return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
+
+
+@dataclass(frozen=True)
+class MeasuredWork(Work):
+    """A layer's pass that is not stated but measured, by whoever gives its cycles: the same on any IPU."""
+
+    cycles: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it takes no cycles."""
+        return not self.cycles
+
+
+@dataclass(frozen=True)
+class WorkSequence(Work):
+    """A layer's pass that is made of other layers' passes; the other fields are the sums of theirs."""
+
+    parts: tuple[Work, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no part asks anything."""
+        return all(part.is_nothing for part in self.parts)
+
+
+def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
+    """Return ``parts`` as one pass, which asks what they ask one after another."""
+    return WorkSequence(
+        products=tuple(product for work in parts for product in work.products),
+        vector=sum((work.vector for work in parts), NO_VECTOR_WORK),
+        sram_bytes=sum(work.sram_bytes for work in parts),
+        exchange_bytes=sum(work.exchange_bytes for work in parts),
+        itemsize=itemsize,
+        supersteps=sum(work.supersteps for work in parts),
+        parts=parts,
+    )

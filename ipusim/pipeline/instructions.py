@@ -1,0 +1,145 @@
+"""Instructions: what an IPU does one after the other, its passes and all that stands between them.
+
+An instruction is a row of five integers: the IPU, a code, a stage, a micro-batch and a number whose
+meaning is the code's. The codes of passes are those of :class:`~ipusim.pipeline.ops.Pass`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import PlanError
+from ipusim.pipeline.ops import Op, Pass
+
+#: Columns of a table of instructions.
+COLUMNS: Final = ("ipu", "code", "stage", "micro_batch", "number")
+#: What stands in a column that an instruction does not have.
+NONE: Final = -1
+Table = npt.NDArray[np.int64]
+
+
+class Code(IntEnum):
+    """What an instruction does."""
+
+    FORWARD = Pass.FORWARD
+    BACKWARD = Pass.BACKWARD
+    RECOMPUTE = Pass.RECOMPUTE
+    INPUT_GRADIENT = Pass.INPUT_GRADIENT
+    WEIGHT_GRADIENT = Pass.WEIGHT_GRADIENT
+    #: All IPUs meet and their tensors are copied, ``number`` times in a row.
+    MEET = 5
+    #: What the forward pass (``number`` not below ``stage``) or the backward pass of a stage has made goes to stage
+    #: ``number``.
+    SEND = 6
+    #: The same, and the IPU waits until it is delivered.
+    BLOCKING_SEND = 21
+    #: Wait until what stage ``number`` has made for ``stage`` is here.
+    RECEIVE = 7
+    #: Take an element of the infeed.
+    INFEED = 8
+    #: Hand the results of a micro-batch to the host, in every ``number``-th execution.
+    OUTFEED = 9
+    #: Add the results of a micro-batch to the sum that leaves at the end.
+    ADD_RESULTS = 10
+    #: Hand the sum of all results to the host.
+    OUTFEED_TOTAL = 11
+    #: I/O tiles begin to hand out the results of ``number``, in every ``stage``-th execution, and to take in
+    #: an element as ``micro_batch``.
+    BEGIN_IO = 12
+    #: Wait for the I/O tiles.
+    END_IO = 13
+    #: What the next pass of a stage, or the weight update, needs comes from Streaming Memory; ``number``: a Pass.
+    LOAD = 14
+    #: What the pass of a stage, or the weight update, has changed goes back; ``number``: a Pass.
+    STORE = 15
+    #: Replicas put together the variables of a stage, or those of the weight update.
+    GATHER = 16
+    #: A replica lets go of what is no part of its own.
+    LET_GO = 17
+    #: Replicas sum up their gradients.
+    ALL_REDUCE = 18
+    #: The stages of this IPU update their weights.
+    UPDATE = 19
+    #: The execution ends when all IPUs are here.
+    END = 20
+
+    @property
+    def word(self) -> str:
+        """The code in text."""
+        return self.name.lower().replace("_", "-")
+
+
+PASSES: Final = len(Pass)
+_CODES: Final = {code.word: code for code in Code if code >= PASSES}
+_SENT: Final = re.compile(r"(\d+)->(\d+)\.(\d+)")
+
+
+def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
+    """Return an instruction in words: ``F1.3``, ``send 0->1.3`` of micro-batch 3, ``load B1``, ``load update``."""
+    if code < PASSES:
+        return str(Op(Pass(code), stage, micro_batch))
+    rest = ""
+    match code:
+        case Code.MEET:
+            rest = f"x{number}" if number != 1 else ""
+        case Code.SEND | Code.BLOCKING_SEND:
+            rest = f"{stage}->{number}.{micro_batch}"
+        case Code.RECEIVE:
+            rest = f"{number}->{stage}.{micro_batch}"
+        case Code.OUTFEED:
+            rest = f"{micro_batch}" + (f" /{number}" if number != 1 else "")
+        case Code.INFEED | Code.ADD_RESULTS:
+            rest = f"{micro_batch}"
+        case Code.BEGIN_IO:
+            given, taken = (str(each) if each != NONE else "." for each in (number, micro_batch))
+            rest = f"{given} {taken}" + (f" /{stage}" if stage != 1 else "")
+        case Code.LOAD | Code.STORE:
+            rest = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
+        case Code.GATHER | Code.LET_GO:
+            rest = "update" if stage == NONE else f"{stage}"
+    return f"{Code(code).word} {rest}".rstrip()
+
+
+def parse(text: str) -> tuple[int, int, int, int]:
+    """Read back what :func:`text_of` wrote, as (code, stage, micro-batch, number); raises PlanError for other text."""
+    word, _, rest = text.strip().partition(" ")
+    code = _CODES.get(word)
+    try:
+        if code is None:
+            op = Op.parse(word)
+            found = (int(op.kind), op.stage, op.micro_batch, NONE)
+        elif code is Code.MEET:
+            found = (code, NONE, NONE, int(rest.removeprefix("x") or 1))
+        elif code in (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE):
+            match = _SENT.fullmatch(rest)
+            if match is None:
+                raise ValueError(rest)
+            source, target, micro_batch = map(int, match.groups())
+            ends = (target, micro_batch, source) if code is Code.RECEIVE else (source, micro_batch, target)
+            found = (code, *ends)
+        elif code is Code.OUTFEED:
+            micro, _, period = rest.partition(" /")
+            found = (code, NONE, int(micro), int(period or 1))
+        elif code in (Code.INFEED, Code.ADD_RESULTS):
+            found = (code, NONE, int(rest), NONE)
+        elif code is Code.BEGIN_IO:
+            moved, _, period = rest.partition(" /")
+            given, taken = (NONE if each == "." else int(each) for each in moved.split())
+            found = (code, int(period or 1), taken, given)
+        elif code in (Code.LOAD, Code.STORE):
+            of = None if rest == "update" else Op.parse(f"{rest}.0")
+            found = (code, NONE, NONE, NONE) if of is None else (code, of.stage, NONE, int(of.kind))
+        elif code in (Code.GATHER, Code.LET_GO):
+            found = (code, NONE if rest == "update" else int(rest), NONE, NONE)
+        else:
+            found = (code, NONE, NONE, NONE)
+    except ValueError:
+        found = None
+    if found is None or text_of(*found) != text.strip():
+        raise PlanError(f"expected an instruction such as F1.3, meet, send 0->1.3 or load B1, got {text.strip()!r}")
+    return found

@@ -1,0 +1,188 @@
+"""The Order: which passes each IPU runs, one after the other, with no copies and no durations.
+
+An Order is data. Its passes are integer columns, so that an Order of a hundred
+thousand passes costs what its numbers cost. How IPUs wait for each other is not
+its business: a lowering makes a :class:`~ipusim.pipeline.plan.Plan` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import PlanError
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.program import PlanShape
+
+Column = npt.NDArray[np.int64]
+
+#: Columns of an Order's table, and of one whose passes have time-steps.
+COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
+TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
+
+
+class CopyRule(Enum):
+    """Which inter-IPU copies follow a time-step in lock-step."""
+
+    #: One merged copy of all stages' outputs after every time-step, full or empty (Grouped, Interleaved):
+    #: Graphcore's compiler never masks these copies.
+    MERGED = "merged"
+    #: The copy of the stage that ran, alone, and a synchronisation after every stage (Sequential).
+    EACH_STAGE = "each stage"
+    #: A copy and a synchronisation only where a tensor crosses to another IPU (sharding; one IPU).
+    CROSSING = "crossing"
+
+
+class Edge(NamedTuple):
+    """A tensor's way from one step of a micro-batch's life to the next: steps count 0..S-1."""
+
+    source_step: int
+    target_step: int
+
+
+class Order:
+    """The passes of one execution of a pipeline, of each IPU in the order in which it runs them; read-only.
+
+    Attributes:
+        schedule: name of the schedule that laid it out.
+        shape: mapping, count, training or inference, recomputation.
+        offsets: the time-step at which each of the V overlapping micro-batches starts; empty without time-steps.
+        emitted: time-steps that the compiler emits, the empty ones at the end included; None without time-steps.
+        fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
+        copy_rule: which copies follow a time-step, where IPUs run in lock-step.
+        table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
+            time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
+            in which they run.
+    """
+
+    def __init__(
+        self,
+        schedule: str,
+        shape: PlanShape,
+        *,
+        table: npt.NDArray[np.int64],
+        offsets: tuple[int, ...] = (),
+        emitted: int | None = None,
+        fifo_depths: tuple[int, ...] | None = None,
+        copy_rule: CopyRule = CopyRule.MERGED,
+    ) -> None:
+        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
+
+        ``fifo_depths`` are by default as deep as the order needs: what a stage keeps at most, but for the one
+        micro-batch that lies in its own buffer.
+        Raises PlanError for a header or a table that no Order has, naming the argument.
+        """
+        columns = COLUMNS if emitted is None else TIMED_COLUMNS
+        table = np.asarray(table)
+        _check_table(table, columns)
+        _check_header(shape, offsets, emitted, fifo_depths, copy_rule)
+        table = table.astype(np.int64, copy=False).reshape(-1, len(columns))
+        place = table[:, 0]
+        if emitted is not None:
+            place = place * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
+        if (np.diff(place) < 0).any():
+            table = table[np.argsort(place, kind="stable")]
+        self.schedule = schedule
+        self.shape = shape
+        self.offsets = offsets
+        self.emitted = emitted
+        self.copy_rule = copy_rule
+        self.table: npt.NDArray[np.int64] = np.array(table, order="F")
+        self.table.flags.writeable = False
+        self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths
+
+    @classmethod
+    def of(cls, schedule: str, shape: PlanShape, passes: Mapping[int, Iterable[Op | str]]) -> Order:
+        """Return the Order in which each IPU, by its number, runs ``passes`` such as ``F0.3``; no time-steps.
+
+        Raises PlanError for what is no pass.
+        """
+        rows: list[tuple[int, ...]] = []
+        try:
+            for ipu, ops in passes.items():
+                rows += ((ipu, *(Op.parse(op) if isinstance(op, str) else op)) for op in ops)
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"passes: {error}") from None
+        return cls(schedule, shape, table=np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything that an Order says."""
+        if not isinstance(other, Order):
+            return NotImplemented
+        return self._header() == other._header() and np.array_equal(self.table, other.table)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _header(self) -> tuple[object, ...]:
+        return (self.schedule, self.shape, self.offsets, self.emitted, self.fifo_depths, self.copy_rule)
+
+    def __repr__(self) -> str:
+        """Name the schedule and the size."""
+        steps = "" if self.emitted is None else f" in {self.emitted} time-steps"
+        return f"<Order {self.schedule}: {len(self.table)} passes{steps}>"
+
+    @property
+    def passes(self) -> npt.NDArray[np.int64]:
+        """The columns of COLUMNS alone, shape (passes, 4)."""
+        return self.table[:, -len(COLUMNS) :]
+
+
+def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    """Return how deep each stage's FIFO must be: the most micro-batches that it keeps, but for one."""
+    if not shape.training:
+        return ()
+    kind, stage = passes[:, 1], passes[:, 2]
+    depths = []
+    for number in range(shape.stages):
+        own = kind[stage == number]
+        if shape.recompute and shape.recomputes(number):
+            last = own == Pass.RECOMPUTE
+        else:
+            last = (own == Pass.BACKWARD) | (own == Pass.WEIGHT_GRADIENT)
+        kept = np.cumsum((own == Pass.FORWARD).astype(np.int64) - last)
+        depths.append(max(int(kept.max(initial=1)) - 1, 0))
+    return tuple(depths)
+
+
+def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...]) -> None:
+    """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
+    if table.size and (table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu"):
+        raise PlanError(
+            f"table: expected whole numbers in rows of {', '.join(columns)}, got {table.dtype} of shape {table.shape}"
+        )
+    if table.size and table[:, -len(COLUMNS)].min() < 0:
+        raise PlanError(f"table: expected IPUs from 0 up, got {table[:, -len(COLUMNS)].min()}")
+    kinds = table[:, -3] if table.size else table
+    if table.size and not (0 <= kinds.min() <= kinds.max() < len(Pass)):
+        raise PlanError(f"table: expected passes from 0 to {len(Pass) - 1}, got {kinds.min()} to {kinds.max()}")
+
+
+def _check_header(
+    shape: PlanShape,
+    offsets: tuple[int, ...],
+    emitted: int | None,
+    fifo_depths: tuple[int, ...] | None,
+    copy_rule: object,
+) -> None:
+    if not isinstance(copy_rule, CopyRule):
+        rules = ", ".join(map(str, CopyRule))
+        raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
+    for name, numbers, least in (("offsets", offsets, emitted is not None), ("fifo_depths", fifo_depths or (), 0)):
+        whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
+        if not whole or len(numbers) < least or min(numbers, default=0) < 0:
+            raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
+    # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
+    most = shape.passes + shape.steps + 2
+    if emitted is not None and (not _is_whole(emitted) or not 0 <= emitted <= most):
+        raise PlanError(
+            f"emitted: expected at most {most} time-steps, one for each of {shape.passes} passes and "
+            f"{shape.steps + 2} empty ones, got {emitted!r}"
+        )
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)

@@ -1,0 +1,24 @@
+"""A rule that a Plan breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "meeting", "sending", "deadlock"]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: which, where (None: nowhere in the Plan), and what would be right."""
+
+    rule: Rule
+    time_step: int | None
+    ipu: int | None
+    text: str
+
+    def __str__(self) -> str:
+        """Return place and text on one line."""
+        if self.time_step is None:
+            return self.text
+        return f"time-step {self.time_step}, IPU {self.ipu}: {self.text}"

@@ -1,0 +1,203 @@
+"""What IPUs wait for, checked on their instructions: whether it comes, and whether nobody waits for himself.
+
+Nothing here knows how Plans are made. A tensor that a pass makes is wanted by the passes that one micro-batch's
+life names; the graph of what follows on what, along each IPU and from each send to its receive, must have no circle.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.instructions import PASSES, Code, text_of
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.violation import Violation
+
+Rows = npt.NDArray[np.intp]
+_SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
+
+
+def meetings(plan: Plan) -> list[Violation]:
+    """Return the IPUs that do not meet after each time-step, and passes that run in others than the Plan says."""
+    ipu, code, _, _, number = plan.instructions.T
+    meets = np.where(code == Code.MEET, number, 0)
+    found = []
+    for one in plan.ipus:
+        own = ipu == one
+        times = int(meets[own].sum())
+        if times != plan.emitted:
+            text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
+            found.append(Violation("meeting", 0, one, text))
+            continue
+        said = plan.time_step[plan.ipu == one]
+        ran = np.cumsum(meets[own])[code[own] < PASSES]
+        inside = (said >= 0) & (said < plan.emitted)
+        if len(said) != len(ran) or (said != ran)[inside].any():
+            found.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
+    return found
+
+
+def waits(plan: Plan) -> list[Violation]:
+    """Return what is waited for and never sent, what is sent and never made, and circles of IPUs that wait."""
+    graph = _Graph(plan)
+    found = [*graph.unsent(), *graph.unordered()]
+    return found or graph.circles()
+
+
+class _Graph:
+    """The instructions of a Plan, and which must be behind which."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, shape = plan, plan.shape
+        self.ipu, self.code, self.stage, self.micro, self.number = plan.instructions.T
+        self.mapping = np.asarray(shape.mapping)
+        self.send = np.flatnonzero(np.isin(self.code, _SENDS))
+        self.receive = np.flatnonzero(self.code == Code.RECEIVE)
+        self.passes = np.flatnonzero(self.code < PASSES)
+        self.size = shape.stages * shape.micro_batches
+
+    def _key(self, rows: Rows, back: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return a number of each tensor: of a stage's output, or (``back``) of what it gives to the stage before."""
+        shape = self.plan.shape
+        found: npt.NDArray[np.int64] = (back * shape.stages + stage) * shape.micro_batches + self.micro[rows]
+        return found
+
+    def _first(self, rows: Rows, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return of each key the first of ``rows`` with it; -1 where there is none."""
+        first = np.full(2 * self.size, -1, np.int64)
+        first[keys[::-1]] = rows[::-1]
+        return first
+
+    def _made(self) -> npt.NDArray[np.int64]:
+        """Return the pass that makes each tensor."""
+        kind = self.code[self.passes]
+        making = np.isin(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
+        rows = self.passes[making]
+        return self._first(rows, self._key(rows, self.code[rows] != Pass.FORWARD, self.stage[rows]))
+
+    def _sent(self) -> npt.NDArray[np.int64]:
+        rows = self.send
+        return self._first(rows, self._key(rows, self.number[rows] < self.stage[rows], self.stage[rows]))
+
+    def _received(self) -> npt.NDArray[np.int64]:
+        """Return the key of what each receive waits for."""
+        rows = self.receive
+        return self._key(rows, self.number[rows] > self.stage[rows], self.number[rows])
+
+    def _wanted(self) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """Return the passes that take what another stage has made, and its key."""
+        kind, last = self.code[self.passes], self.plan.shape.stages - 1
+        stage = self.stage[self.passes]
+        forward = (kind == Pass.FORWARD) & (stage > 0)
+        backward = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < last)
+        rows = self.passes[forward | backward]
+        back = self.code[rows] != Pass.FORWARD
+        return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))
+
+    def _text(self, row: int) -> str:
+        return text_of(*self.plan.instructions[row, 1:].tolist())
+
+    def _violation(self, rule: str, row: int, text: str) -> Violation:
+        return Violation(rule, None, None, f"IPU {self.ipu[row]}: {text}")  # type: ignore[arg-type]
+
+    def unsent(self) -> list[Violation]:
+        """Return sends of what is not made, receives of what nobody sends, and passes whose tensor has not come."""
+        found = []
+        made, sent = self._made(), self._sent()
+        keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
+        maker = made[keys]
+        wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
+        found += [
+            self._violation("sending", row, f"'{self._text(row)}' comes before the pass that makes what it sends")
+            for row in self.send[wrong].tolist()
+        ]
+        keys = self._received()
+        found += [
+            self._violation("sending", row, f"'{self._text(row)}' waits for what nobody sends")
+            for row in self.receive[sent[keys] < 0].tolist()
+        ]
+        rows, keys = self._wanted()
+        source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
+        away = self.mapping[source] != self.ipu[rows]
+        here = self._first(self.receive, self._received())
+        came = np.where(away, here[keys], sent[keys])
+        late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
+        for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
+            text = f"{self._text(row)} runs before what stage {key} makes for it has come"
+            found.append(self._violation("dependency", row, text))
+        return found
+
+    def unordered(self) -> list[Violation]:
+        """Return passes that run before one of their own stage that they need."""
+        found = []
+        shape = self.plan.shape
+        own: dict[int, npt.NDArray[np.int64]] = {}
+        for kind in Pass:
+            rows = self.passes[self.code[self.passes] == kind]
+            at = np.full(self.size, -1, np.int64)
+            at[self.stage[rows] * shape.micro_batches + self.micro[rows]] = rows
+            own[kind] = at
+        again = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
+        recomputed = np.repeat(again, shape.micro_batches)
+        kept = np.where(recomputed, own[Pass.RECOMPUTE], own[Pass.FORWARD])
+        pairs = (
+            (Pass.BACKWARD, kept),
+            (Pass.INPUT_GRADIENT, kept),
+            (Pass.RECOMPUTE, own[Pass.FORWARD]),
+            (Pass.WEIGHT_GRADIENT, own[Pass.INPUT_GRADIENT]),
+        )
+        for kind, need in pairs:
+            runs = own[kind]
+            for place in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
+                row = int(runs[place])
+                text = f"{self._text(row)} runs before the pass of its stage that it needs"
+                found.append(self._violation("dependency", row, text))
+        return found
+
+    def circles(self) -> list[Violation]:
+        """Return the IPUs of which each waits for the next, in a circle, and all behind them; none where all run."""
+        stuck = self._stuck()
+        if not len(stuck):
+            return []
+        heads = {int(self.ipu[row]): int(row) for row in reversed(stuck.tolist())}
+        waiting = {ipu: row for ipu, row in heads.items() if self.code[row] == Code.RECEIVE}
+        next_of = {ipu: int(self.mapping[self.number[row]]) for ipu, row in waiting.items()}
+        path = [next(iter(sorted(waiting)))]
+        while path[-1] not in path[:-1]:
+            path.append(next_of[path[-1]])
+        circle = path[path.index(path[-1]) :]
+        texts = [f"IPU {ipu} waits at '{self._text(waiting[ipu])}'" for ipu in circle[:-1]]
+        others = [f"IPU {ipu} at '{self._text(waiting[ipu])}'" for ipu in sorted(waiting) if ipu not in circle]
+        behind = f"; behind them wait {', '.join(others)}" if others else ""
+        told = " for ".join([*texts, f"IPU {circle[0]}"])
+        return [Violation("deadlock", None, None, f"a deadlock: {told}{behind}")]
+
+    def _stuck(self) -> Rows:
+        """Return the instructions that never run: those on a circle, and all that must be behind one."""
+        from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import, and this alone needs it
+        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
+        count = len(self.ipu)
+        along = np.flatnonzero(np.diff(self.ipu) == 0)
+        sent = self._sent()
+        keys = self._received()
+        source = np.concatenate([along, sent[keys]])
+        target = np.concatenate([along + 1, self.receive])
+        graph = coo_array((np.ones(len(source), bool), (source, target)), shape=(count, count)).tocsr()
+        parts, label = connected_components(graph, directed=True, connection="strong")
+        stuck = np.bincount(label, minlength=parts)[label] > 1
+        if not stuck.any():
+            return np.flatnonzero(stuck)
+        behind = stuck.copy()
+        while True:  # what follows on what is stuck, along IPUs and over sends, is stuck as well
+            more = behind.copy()
+            more[target[behind[source]]] = True
+            first = {int(self.ipu[row]): row for row in np.flatnonzero(more)[::-1].tolist()}
+            for ipu, row in first.items():
+                more[row:] |= self.ipu[row:] == ipu
+            if (more == behind).all():
+                return np.flatnonzero(behind)
+            behind = more

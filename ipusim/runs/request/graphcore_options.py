@@ -1,0 +1,141 @@
+"""Graphcore's options of a pipeline, one by one: the key that each is, and what those do that are none.
+
+Those that are keys are read off the schema's annotations. An option without a key is not
+accepted: a scenario that names it is refused, so that none is silently ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from annotated_types import Ge
+
+from ipusim.model.learning import table
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.rows import row_of
+from ipusim.runs.request.fields import Node
+from ipusim.runs.request.graphcore import Argument, Attribute, GraphcoreName
+from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True)
+class GraphcoreOption:
+    """One of Graphcore's options.
+
+    Attributes:
+        name: Graphcore's.
+        effect: what it does here, or what there is instead.
+        path: its key in a scenario; empty where it is not accepted.
+        value: the value of that key that it is; empty where it is the key.
+        kind: the type of its value, None left out: Python's own, or a section's class.
+        optional: whether None stands for a default that is found out later.
+        default: its value where it is left out; None as well where it has to be given.
+        least: the least that a whole number may be.
+    """
+
+    name: str
+    effect: str
+    path: tuple[str, ...] = ()
+    value: str = ""
+    kind: Any = None
+    optional: bool = False
+    default: Any = None
+    least: int = 0
+
+    @property
+    def said(self) -> str:
+        """What a scenario has for it; empty where it is not accepted."""
+        return ".".join(self.path) + (f": {self.value}" if self.value else "")
+
+
+#: Arguments of ``pipelining_ops.pipeline``, old names included, that are no key of a scenario.
+OTHER_ARGUMENTS: Final = (
+    GraphcoreOption("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
+    GraphcoreOption(
+        "inputs",
+        "of `ipusim.ipu` only: in a scenario all values come through the data, and a learning rate is the optimizer's",
+    ),
+    GraphcoreOption(
+        "gradient_accumulation_for_captured_grads",
+        "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
+    ),
+)
+#: Attributes of ``IPUConfig`` that change how a pipeline runs, and are no key.
+OTHER_ATTRIBUTES: Final = (
+    GraphcoreOption("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
+    GraphcoreOption(
+        "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"
+    ),
+    GraphcoreOption("optimizations.maximum_reduce_scatter_buffer_size", "no program scatters its gradients"),
+    GraphcoreOption(
+        "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
+    ),
+    GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
+    GraphcoreOption("norms.experimental.distributed_batch_norm_replica_group_size", "there is no batch normalisation"),
+)
+
+
+#: Optimizers that are none in a scenario.
+OTHER_OPTIMIZERS: Final = (
+    GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
+)
+
+
+@cache
+def arguments() -> tuple[GraphcoreOption, ...]:
+    """Return the arguments of ``pipelining_ops.pipeline`` that are keys, in the schema's order."""
+    return tuple(_rows(Options, (), Argument))
+
+
+@cache
+def attributes() -> tuple[GraphcoreOption, ...]:
+    """Return the attributes of ``IPUConfig`` that are keys, in the schema's order."""
+    return tuple(_rows(Options, (), Attribute))
+
+
+def instead_of(key: str) -> str:
+    """Return what a scenario has instead of a key that is one option's name in Graphcore's API, or the end of it.
+
+    It is empty for any other key.
+    """
+    rows = (*arguments(), *attributes(), *OTHER_ARGUMENTS, *OTHER_ATTRIBUTES)
+    found = [row for row in rows if key in (row.name, row.name.split(".")[-1])]
+    if len(found) != 1:
+        return ""
+    (row,) = found
+    return f"; Graphcore's {row.name} is {f'{row.said} here' if row.said else f'no key here: {row.effect}'}"
+
+
+@cache
+def optimizers() -> tuple[GraphcoreOption, ...]:
+    """Return the optimizers, and what one may be wrapped in."""
+    kinds = [GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind) for row in table.rows()]
+    wrapper = row_of(GradientMap)
+    return (*kinds, GraphcoreOption(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
+
+
+def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[GraphcoreOption]:
+    for key, field in node.model_fields.items():
+        path = (*above, key)
+        kind, optional = _without_none(field.annotation)
+        for mark in field.metadata:
+            if isinstance(mark, said):
+                name = mark.name or ".".join(path[1:])
+                default = None if field.is_required() else field.get_default(call_default_factory=True)
+                least = next((int(str(bound.ge)) for bound in field.metadata if isinstance(bound, Ge)), 0)
+                effect = mark.effect or field.description or ""
+                yield GraphcoreOption(name, effect, path, kind=kind, optional=optional, default=default, least=least)
+        if isinstance(kind, type) and issubclass(kind, Node):
+            yield from _rows(kind, path, said)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return the kind that a hint names, None and annotations left out, and whether it names None as well."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    kinds = [each for each in get_args(hint) if each is not type(None)]
+    return (get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]) if len(kinds) == 1 else hint, True

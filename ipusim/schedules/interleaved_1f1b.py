@@ -1,0 +1,53 @@
+"""Interleaved 1F1B: several stages an IPU, far apart in the model, so that the ramps are as short as a stage is.
+
+Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021,
+section 2.2.2: micro-batches go in groups of as many as there are IPUs, each group through all stages of an IPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.chunks import ChunkPass, chunks_of, order_of
+
+
+def order(shape: PlanShape) -> Order:
+    """Return the Order.
+
+    Raises ProgramError for fewer than two stages, CountError for a count that is no multiple of the number of IPUs,
+    and UnsupportedProgramError unless a micro-batch goes round all IPUs in one order, equally often.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, multiple(shape))
+    chunks = chunks_of(shape, "interleaved_1f1b")
+    passes = {
+        ipu: (own, list(_passes(shape.micro_batches, rank, len(chunks), len(own))))
+        for rank, (ipu, own) in enumerate(chunks.items())
+    }
+    return order_of("interleaved_1f1b", shape, passes)
+
+
+def multiple(shape: PlanShape) -> int:
+    """Return the number of IPUs, of which the count is a multiple."""
+    return len(set(shape.mapping))
+
+
+def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:
+    """Yield the passes of the IPU that is ``rank``-th on a micro-batch's way round ``ipus``, with so many chunks."""
+    total = count * chunks
+    ahead = min(total, (ipus - rank - 1) * (2 if chunks > 1 else 1) + (chunks - 1) * ipus + 1)
+    for turn in range(total + ahead):
+        if turn >= ahead:
+            yield _turn(Pass.BACKWARD, turn - ahead, ipus, chunks)
+        if turn < total:
+            yield _turn(Pass.FORWARD, turn, ipus, chunks)
+
+
+def _turn(kind: Pass, turn: int, ipus: int, chunks: int) -> ChunkPass:
+    group, inside = divmod(turn, ipus * chunks)
+    chunk, micro_batch = divmod(inside, ipus)
+    return kind, chunk if kind is Pass.FORWARD else chunks - 1 - chunk, group * ipus + micro_batch

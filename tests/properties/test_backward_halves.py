@@ -1,0 +1,231 @@
+"""The halves of a backward pass, the second run at any time later, give the gradients of the whole to the bit."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.machine.stage_memory import StageMemory
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.feed import Feed
+from ipusim.model.layers.activations import ACTIVATIONS
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.parallel import Parallel
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.table import rows
+from ipusim.model.learning.gradient_map import GradientMap
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.workload import Workload
+from tests.networks import split
+
+BATCH, COUNT, WIDTH, CLASSES = 2, 3, 4, 3
+
+
+def scaled(x, s):
+    return x * anp.tanh(s)
+
+
+def mean_square(y, labels, s):
+    return anp.mean((y * s - labels[:, None]) ** 2)
+
+
+def inner(*layers):
+    return tuple(NamedLayer(f"{type(layer).__name__.lower()}{at}", layer) for at, layer in enumerate(layers))
+
+
+ANYWHERE = [
+    *(ActivationLayer(name) for name in sorted(ACTIVATIONS)),
+    *(Dense(WIDTH, name) for name in sorted(ACTIVATIONS)),
+    Dense(WIDTH, "relu", use_bias=False, serialization_factor=2),
+    Dense(WIDTH, "tanh", True, 2, "b_rows"),
+    LayerNorm(),
+    LayerNorm(center=False),
+    LayerNorm(scale=False, center=False),
+    Dropout(0.4),
+    Residual(inner(Dense(WIDTH, "gelu"), Dropout(0.5))),
+    Residual(inner(LayerNorm()), inner(Dense(WIDTH), ActivationLayer("relu"))),
+    Parallel((inner(Dense(1, "tanh")), (NamedLayer("wide", Dense(3)), NamedLayer("drop", Dropout(0.2))))),
+    PythonLayer(scaled, {"s": (WIDTH,)}, {"s": 0.7}),
+]
+#: Of samples of each shape layers that keep it, of every kind between them.
+SHAPES = {
+    (3, WIDTH): [
+        *ANYWHERE,
+        LSTM(WIDTH, return_sequences=True),
+        LSTM(WIDTH, use_bias=False, return_sequences=True),
+        GRU(WIDTH, return_sequences=True),
+        GRU(WIDTH, return_sequences=True, reset_after=False),
+        MultiHeadAttention(2),
+        MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2),
+        PositionEmbedding(),
+    ],
+    (3, 2, WIDTH): [
+        *ANYWHERE,
+        Conv2D(WIDTH, (2, 2), padding="same", activation="swish"),
+        Conv2D(WIDTH, (1, 1), use_bias=False),
+        MaxPool2D((2, 2), (1, 1), "same"),
+        AveragePool2D((3, 2), (1, 1), "same"),
+        GroupNorm(),
+        InstanceNorm(),
+    ],
+}
+LOSSES = [SoftmaxCrossEntropy(), PythonLoss(mean_square, {"s": (CLASSES,)}, {"s": 0.5})]
+
+
+def kinds_of(layer):
+    yield getattr(type(layer), "kind", "")
+    for chain in (getattr(layer, "layers", ()), *getattr(layer, "branches", ())):
+        for named in chain:
+            yield from kinds_of(named.layer)
+
+
+def test_every_kind_of_layer_is_drawn():
+    drawn = {kind for layers in SHAPES.values() for layer in layers for kind in kinds_of(layer)}
+    beside = {"add", "flatten", "embedding", "softmax_cross_entropy"}  # drawn in place below
+    # A loss of no parameters is a loss like another.
+    assert drawn | beside >= {row.kind for row in rows()} - {"mean_squared_error"}
+
+
+@st.composite
+def workloads(draw):
+    shape = draw(st.sampled_from(sorted(SHAPES)))
+    middle = draw(st.lists(st.sampled_from(SHAPES[shape]), min_size=1, max_size=5))
+    tokens = len(shape) == 2 and draw(st.booleans())
+    stack = [Embedding(7, WIDTH), *middle] if tokens else middle
+    named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
+    skips = draw(st.booleans())
+    for at in draw(st.sets(st.integers(1, len(named)), max_size=2)) if skips else ():
+        source = draw(st.sampled_from(named[:at]))
+        named.insert(at, NamedLayer(f"add{at}{len(named)}", Add(source.name)))
+    ends = [NamedLayer("flat", Flatten()), NamedLayer("scores", Dense(CLASSES))]
+    given_shape = shape[:-1] if tokens else shape
+    network = Network((*named, *ends), given_shape, NamedLayer("loss", draw(st.sampled_from(LOSSES))))
+    cuts = draw(st.sets(st.sampled_from(network.names[1:]), max_size=3))
+    groups = split(network, sorted(cuts, key=network.names.index))
+    checkpoints = () if skips else draw(st.sets(st.sampled_from(network.names)))
+    dtype = np.dtype(draw(st.sampled_from(["float16", "float32", "float64"])))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    samples = BATCH * COUNT
+    x = rng.integers(0, 7, (samples, *given_shape)) if tokens else rng.normal(size=(samples, *given_shape))
+    data = Dataset(x.astype(np.int32 if tokens else dtype), rng.integers(0, CLASSES, samples), CLASSES)
+    return Workload(
+        stages=build_stages(network, groups, checkpoints=checkpoints),
+        feed=Feed(data, BATCH),
+        optimizer=SGD(0.1, draw(st.sampled_from([None, GradientMap(0.1, None, 0.5)]))),
+        reduction=draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"])),
+        dtype=dtype,
+        accumulation_dtype=draw(st.sampled_from([None, np.float32])) if dtype.itemsize < 8 else None,
+    )
+
+
+class Run:
+    """The stages of a workload on memories of their own, and what has come of their passes."""
+
+    def __init__(self, workload):
+        self.workload = workload
+        self.places = range(len(workload.stages))
+        self.memories = [StageMemory(workload, stage, COUNT) for stage in self.places]
+        self.gradients = {}
+        self.rests = {}
+
+    def forward(self, micro_batch):
+        x, labels = self.workload.feed.element(micro_batch)
+        saved = []
+        for memory in self.memories:
+            x, kept = memory.bound.forward(x, labels, (0, micro_batch))
+            saved.append(kept)
+        return saved
+
+    def whole(self, micro_batch, saved):
+        grad = None
+        for stage in reversed(self.places):
+            memory = self.memories[stage]
+            memory.micro_batch = micro_batch
+            grad = memory.bound.backward(saved[stage], grad, stage > 0, memory.accumulate, memory.totals)
+            memory.accumulated += 1
+            self.gradients[stage, micro_batch] = grad
+
+    def inputs(self, micro_batch, saved):
+        grad = None
+        for stage in reversed(self.places):
+            bound = self.memories[stage].bound
+            grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, stage > 0)
+            self.gradients[stage, micro_batch] = grad
+
+    def weights(self, stage, micro_batch):
+        memory = self.memories[stage]
+        memory.micro_batch = micro_batch
+        memory.bound.backward_weights(self.rests.pop((stage, micro_batch)), memory.accumulate, memory.totals)
+        memory.accumulated += 1
+
+
+def bits(thing):
+    if isinstance(thing, tuple | list):
+        return [bits(each) for each in thing]
+    return None if thing is None else (thing.dtype, thing.shape, thing.tobytes())
+
+
+orders = st.sampled_from(list(permutations(range(COUNT))))
+
+
+@given(workloads(), orders, orders, st.booleans())
+def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
+    """First halves in one order of micro-batches, second ones in another, or as soon as that order allows."""
+    whole, halves = Run(workload), Run(workload)
+    with np.errstate(all="ignore"):
+        for micro_batch in order:
+            whole.whole(micro_batch, whole.forward(micro_batch))
+        waiting = {stage: list(order) for stage in reversed(whole.places)}
+        saved = {micro_batch: halves.forward(micro_batch) for micro_batch in first}
+        for micro_batch in first:
+            halves.inputs(micro_batch, saved.pop(micro_batch))
+            for stage, left in waiting.items() if not late else ():
+                while left and (stage, left[0]) in halves.rests:
+                    halves.weights(stage, left.pop(0))
+        for stage, left in waiting.items():
+            for micro_batch in left:
+                halves.weights(stage, micro_batch)
+    assert halves.rests == {}
+    for place, grad in whole.gradients.items():
+        assert bits(halves.gradients[place]) == bits(grad), place
+    for stage, memory in enumerate(whole.memories):
+        assert memory.accumulators.keys() == memory.parameters.keys()
+        for name, total in memory.accumulators.items():
+            assert bits(halves.memories[stage].accumulators[name]) == bits(total), name
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_layers_halves_are_its_whole(shape):
+    rng = np.random.default_rng(3)
+    for layer in SHAPES[shape]:
+        parameters = layer.initial_parameters(shape, rng, np.float32)
+        x, grad = (rng.normal(size=(BATCH, *shape)).astype(np.float32) for _ in range(2))
+        _, saved = layer.forward(parameters, x, (1, 2))
+        for need in (True, False):
+            dx, gradients = layer.backward(parameters, saved, grad, need)
+            again, rest = layer.backward_input(parameters, saved, grad, need)
+            assert bits(again) == bits(dx)
+            assert (dx is None) == (not need)
+            found = layer.backward_weights(parameters, rest)
+            assert {name: bits(array) for name, array in found.items()} == {
+                name: bits(array) for name, array in gradients.items()
+            }
+            assert list(found) == list(parameters)

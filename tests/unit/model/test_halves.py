@@ -1,0 +1,259 @@
+"""What the halves of a backward pass ask of an IPU, and keep between them, against the shapes written out by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import pairwise
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+from ipusim.hardware.generations import GC200
+from ipusim.model.layers.add import Add
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layer import LayerCost
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.learning.optimizers import SGD
+from ipusim.model.profile import StageProfile
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.function_profile import profile as function_profile
+from ipusim.model.stages.function_stage import FunctionStage
+from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.stages.stage_options import StageOptions, with_options
+from ipusim.model.stages.stash import rest_bytes
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
+from ipusim.pricing.passes import pass_cycles
+from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
+
+EVERY = [(layer, shape) for shape, layers in SHAPES.items() for layer in layers]
+
+
+def leaves(work):
+    if isinstance(work, WorkSequence):
+        for part in work.parts:
+            yield from leaves(part)
+    else:
+        yield work
+
+
+def stages(layers, shape, cuts=(), loss=True):
+    named = tuple(NamedLayer(f"l{index}", layer) for index, layer in enumerate(layers))
+    network = Network(named, shape, NamedLayer("loss", SoftmaxCrossEntropy()) if loss else None)
+    edges = [0, *cuts, len(network.names)]
+    return build_stages(network, [network.names[start:end] for start, end in pairwise(edges)])
+
+
+@pytest.mark.parametrize(("layer", "shape"), EVERY, ids=lambda each: type(each).__name__)
+def test_halves_do_what_the_whole_does(layer, shape):
+    """The same arithmetic in all; memory and exchange no less, for what goes from one half to the other goes twice."""
+    cost = layer.cost(shape, BATCH, 4)
+    whole, (first, second) = cost.backward, cost.halves
+    assert Counter(first.products + second.products) == Counter(whole.products)
+    assert first.vector + second.vector == whole.vector
+    assert first.sram_bytes + second.sram_bytes >= whole.sram_bytes
+    assert first.exchange_bytes + second.exchange_bytes >= whole.exchange_bytes
+    assert {leaf.convolution for leaf in (*leaves(first), *leaves(second)) if leaf.macs} == {
+        leaf.convolution for leaf in leaves(whole) if leaf.macs
+    }
+    assert sum(pass_cycles((half,), GC200) for half in cost.halves) >= pass_cycles((whole,), GC200)
+    if not layer.parameter_shapes(shape):
+        assert (first, second.is_nothing) == (whole, True)
+    skipped = layer.cost(shape, BATCH, 4, need_input_gradient=False)
+    if layer.parameter_shapes(shape) and not isinstance(layer, PythonLayer):
+        assert skipped.halves.weights == skipped.backward
+        assert skipped.halves.input.is_nothing
+
+
+def test_dense_halves_by_hand():
+    """The second product takes g over the exchange anew; relu's g is written by the first half."""
+    first, second = Dense(10, "relu").cost((20,), batch=32, itemsize=4).halves
+    x, y, weights = 32 * 20, 32 * 10, 20 * 10
+    assert first == Work(
+        (Product(32, 10, 20),),
+        VectorWork(2 * y),
+        sram_bytes=4 * (y + y + weights + x + y),
+        exchange_bytes=4 * (y + weights),
+    )
+    assert second == Work(
+        (Product(20, 32, 10),),
+        VectorWork(reductions=y),
+        sram_bytes=4 * (x + y + weights + 10),
+        exchange_bytes=4 * (x + y),
+    )
+    plain, _ = Dense(10).cost((20,), batch=32, itemsize=4).halves
+    assert plain.sram_bytes == 4 * (y + weights + x)
+    for parts in Dense(10, "identity", True, 5, "b_rows").cost((20,), batch=32, itemsize=4).halves:
+        assert parts.supersteps == 5
+        assert parts.sram_bytes == 4 * (x + y + weights + 4 * x + (10 if parts.vector else 0))
+
+
+def test_convolution_halves_by_hand():
+    first, second = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4).halves
+    x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
+    assert first == Work(
+        (Product(60, 7, 30),),
+        VectorWork(2 * y),
+        sram_bytes=4 * (3 * y + weights + x),
+        exchange_bytes=4 * (y + weights),
+        convolution=True,
+    )
+    assert second == Work(
+        (Product(30, 60, 7),),
+        VectorWork(reductions=y),
+        sram_bytes=4 * (x + y + weights + 7),
+        exchange_bytes=4 * (x + y),
+        convolution=True,
+    )
+
+
+def test_attention_halves_by_hand():
+    """Four projections' kernels, each of its own operands, in one step."""
+    first, second = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4).halves
+    x, heads = 40, 60
+    assert (first.supersteps, second.supersteps) == (4, 1)
+    assert second == Work(
+        (Product(4, 10, 6),) * 3 + (Product(6, 10, 4),),
+        VectorWork(reductions=3 * heads + x),
+        sram_bytes=4 * (2 * x + 4 * heads + 4 * 24 + 18 + 4),
+        exchange_bytes=4 * (2 * x + 4 * heads),
+    )
+
+
+@pytest.mark.parametrize(("layer", "biases", "sums"), [(LSTM(3), 12, 4), (GRU(3), 2 * 9, 5)])
+def test_recurrent_halves_by_hand(layer, biases, sums):
+    """The kernels of all time steps at once: only the first half goes from step to step."""
+    first, second = layer.cost((5, 2), batch=4, itemsize=4).halves
+    x, y, columns = 20 * 2, 20 * 3, layer.gates * 3
+    assert (first.supersteps, second.supersteps) == (5, 1)
+    assert first.products == (Product(4, columns, 3, times=5), Product(20, columns, 2))
+    assert second == Work(
+        (Product(3, 20, columns), Product(2, 20, columns)),
+        VectorWork(reductions=sums * y),
+        sram_bytes=4 * (x + y + 20 * columns + 2 * columns + 3 * columns + biases),
+        exchange_bytes=4 * (x + y + 20 * columns),
+    )
+
+
+def test_normalisation_halves_by_hand():
+    first, second = LayerNorm().cost((3, 5), batch=2, itemsize=4).halves
+    elements, groups = 30, 6
+    assert first == Work(
+        (), VectorWork(6 * elements + 2 * groups, 2 * elements), 4 * (3 * elements + 10), 4 * 2 * elements, supersteps=2
+    )
+    assert second == Work((), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements)
+
+
+def test_what_cannot_be_taken_apart_is_all_of_it_first():
+    measured = LayerCost(MeasuredWork(cycles=10), MeasuredWork(cycles=20))
+    layer = PythonLayer(lambda x, s: x * s, {"s": (3,)}, given_cost=measured)
+    first, second = layer.cost((3,), 2, 4).halves
+    assert (first, second.is_nothing) == (MeasuredWork(cycles=20), True)
+
+
+def test_a_first_stage_goes_back_no_further_than_its_own_weights_need():
+    """Its first layer with weights leaves all to the second half; the one before it is not reached."""
+    layers = [ActivationLayer("tanh"), Dense(6, "relu"), ActivationLayer("gelu"), Dense(3)]
+    first, last = stages(layers, (5,), cuts=(3,))
+    profile = layer_profile(first, 2, 4, optimizer=SGD(0.1))
+    assert profile.backward_input == (layers[2].cost((6,), 2, 4).backward,)
+    whole = layers[1].cost((5,), 2, 4, need_input_gradient=False).backward
+    assert profile.backward_weights == (whole, *profile.backward[-2:])
+    assert profile.halves == (profile.backward_input, profile.backward_weights)
+    profile = layer_profile(last, 2, 4, optimizer=SGD(0.1))
+    loss, dense = SoftmaxCrossEntropy().cost((3,), 2, 4), layers[3].cost((6,), 2, 4)
+    assert profile.backward_input == (loss.backward, dense.halves.input)
+    assert profile.backward_weights == (dense.halves.weights, *profile.backward[-2:])
+
+
+def test_a_stage_without_weights_has_nothing_left():
+    first, middle, last = stages([Dense(4), ActivationLayer("relu"), Dense(3)], (5,), cuts=(1, 2))
+    profile = layer_profile(middle, 2, 4, optimizer=SGD(0.1), halves=True)
+    assert profile.halves == (profile.backward, ())
+    assert profile.rest_bytes == 0
+    assert not any(layer_profile(each, 2, 4, training=False).halves[0] for each in (first, middle, last))
+    alone = stages([ActivationLayer("relu")], (5,))[0]
+    assert layer_profile(alone, 2, 4, optimizer=SGD(0.1)).halves[1] == ()
+
+
+@pytest.mark.parametrize("backward", [0, 7, 2000])
+def test_given_cycles_are_halved(backward):
+    first, second = StageProfile("a", 10, backward).halves
+    assert first + second == backward
+    assert 0 <= first - second <= 1
+    assert StageProfile("a", 10, backward, backward_weights=3).halves == (first, 3)
+    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, second)
+    assert StageProfile("a", 10, backward, stash_bytes=5).between_halves_bytes == 5
+    assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
+
+
+def test_both_halves_are_split_until_their_parts_fit():
+    """As the pass in one is: parts as many as each asks for by what it exchanges."""
+    plain = layer_profile(stages([Dense(4), Dense(3)], (5,), cuts=(1,))[1], 64, 4, optimizer=SGD(0.1))
+    tight = StageOptions(matmul=Fraction(1, 10**7))
+    nothing = StageOptions()
+    limited = with_options(plain, nothing, tight, nothing, GC200)
+    size = GC200.sram_bytes
+    for before, after in zip(plain.halves, limited.halves, strict=True):
+        for one, other in zip(before, after, strict=True):
+            parts = -(-one.exchange_bytes * 10**7 // size) if one.macs else 1
+            assert other.supersteps == one.supersteps + parts - 1
+    largest = max(
+        -(-one.exchange_bytes // other.supersteps)
+        for one, other in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True)
+        if one.macs
+    )
+    assert limited.halves_temporary_bytes == largest
+    assert any(work.supersteps > 1 for work in limited.halves[0])
+    assert any(work.supersteps > 1 for work in limited.halves[1])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 32])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_what_stays_between_halves_of_a_classifier(batch, itemsize):
+    layers = [Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)]
+    first, second = stages(layers, (4, 5), cuts=(2,))
+    # Of a first stage's first layer all: its input, relu's output, and the gradient of that.
+    assert rest_bytes(first, batch, itemsize) == batch * (20 + 64 + 64) * itemsize
+    # The inputs of both layers and the gradients behind their products; labels and probabilities are gone.
+    assert rest_bytes(second, batch, itemsize) == batch * (64 + 32 + 32 + 10) * itemsize
+    profile = layer_profile(second, batch, itemsize, optimizer=SGD(0.1), halves=True)
+    assert profile.rest_bytes == rest_bytes(second, batch, itemsize)
+    assert layer_profile(second, batch, itemsize, optimizer=SGD(0.1)).rest_bytes is None
+
+
+def test_what_stays_of_tokens_sums_and_functions():
+    def gains(x, s):
+        return x * anp.exp(s)
+
+    layers = [Embedding(9, 4), Dense(4), Add("l0"), PythonLayer(gains, {"s": (3, 4)})]
+    (stage,) = stages(layers, (3,), loss=False)
+    # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
+    # and the gradient behind it; of the function the gradient of its parameter, however many samples.
+    assert rest_bytes(stage, 5, 4) == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
+
+
+def test_a_function_of_a_user_leaves_the_gradients_of_its_variables():
+    weights = {"w": np.ones((WIDTH, 2)), "b": np.ones(2)}
+    stage = FunctionStage("f", lambda x: anp.tanh(anp.dot(x, looked("w")) + looked("b")), weights, (True,))
+    x = np.ones((BATCH, WIDTH))
+
+    def looked(name):
+        from ipusim.ipu import get_variable  # noqa: PLC0415
+
+        return get_variable(name, weights[name])
+
+    found = function_profile(stage, (x,), (np.ones((BATCH, 2)),), is_last=False, optimizer=SGD(0.1), owned=weights)
+    first, second = found.halves
+    assert (*first, *second) == found.backward
+    assert len(second) == 2  # each variable's gradient is added to its accumulator
+    assert found.rest_bytes == 8 * (WIDTH * 2 + 2)
