@@ -222,10 +222,10 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    # A forward pass keeps, a backward pass or its second half lets go of a micro-batch; where activations are
+    # A forward pass keeps, a backward pass or its first half lets go of a micro-batch; where activations are
     # computed again, what is kept is the input, and the recomputation lets go of it.
     again = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
-    change = np.where(again, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, 0, -1])[plan.kind])
+    change = np.where(again, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     over: list[tuple[int, int]] = []
     for chosen in _groups(there, plan.stage):
         held = np.cumsum(change[chosen])

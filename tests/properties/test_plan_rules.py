@@ -85,7 +85,7 @@ def by_loops(plan):
                 found["need"].append(("dependency", at, ipu, str(op)))
         if programs.setdefault((at, op.kind, op.stage), op) is not op:
             found["repeat"].append(("repeat", at, ipu, str(op)))
-        release = (R,) if shape.recompute and op.stage < shape.stages - 1 else (B, W)
+        release = (R,) if shape.recompute and op.stage < shape.stages - 1 else (B, G)
         held[op.stage] = held.get(op.stage, 0) + (op.kind == F) - (op.kind in release)
         if shape.training and op.kind == F and held[op.stage] > plan.fifo_depths[op.stage] + 1:
             found["memory"].append(("memory", at, ipu, str(op)))

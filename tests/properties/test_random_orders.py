@@ -177,7 +177,7 @@ def over(shape, passes, depths):
         kept = Counter()
         for word in words:
             stage = int(word[1:].split(".")[0])
-            release = "R" if shape.recompute and stage < shape.stages - 1 else "BW"
+            release = "R" if shape.recompute and stage < shape.stages - 1 else "BI"
             kept[stage] += (word[0] == "F") - (word[0] in release)
             if shape.training and kept[stage] > depths[stage] + 1:
                 return True
