@@ -7,10 +7,10 @@ from math import ceil
 
 import numpy as np
 import pytest
-import simpy
 
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
+from ipusim.machine.clock import Clock
 from ipusim.machine.remote import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
@@ -104,6 +104,26 @@ def test_accumulators_come_and_go_with_every_backward_pass(load):
     assert [(start, end) for start, end, _ in stores] == [(end, end + moving) for _, end, _ in backward]
     assert [size for *_, size in loads] == [3_000_000] * 5  # the weight update reads them too
     assert result.summary.pipeline_use[0].cycles["remote"] == 8 * moving
+
+
+def test_accumulators_come_and_go_with_second_halves(load):
+    """Where a backward pass runs in halves, the second one alone adds to the accumulators."""
+    text = TIMED.replace("backward: 200", "backward: 200, backward_input: 120, backward_weights: 80")
+    timeline = execute(
+        load(
+            text,
+            "pipeline.schedule=zero_bubble_h1",
+            "pipeline.offload_gradient_accumulation_buffers=true",
+            "pipeline.offload_weight_update_variables=false",
+        )
+    ).timeline
+    for ipu in (0, 1):
+        seconds = spans(timeline, SpanKind.WEIGHT_GRADIENT, ipu)
+        loads, stores = spans(timeline, SpanKind.REMOTE_LOAD, ipu), spans(timeline, SpanKind.REMOTE_STORE, ipu)
+        assert len(seconds) == 4
+        assert [end for _, end, _ in loads[:4]] == [start for start, *_ in seconds]
+        assert [start for start, *_ in stores] == [end for _, end, _ in seconds]
+        assert len(loads) == 5  # the weight update reads them too
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
@@ -224,18 +244,16 @@ def test_inference_has_no_weight_update_to_offload_for(load):
 
 def ends(spec, clock, wanted):
     """Return when each transfer of ``wanted``, pairs of start and bytes, ends."""
-    env = simpy.Environment()
-    memory = RemoteMemory(env, spec, clock)
+    time = Clock()
+    memory = RemoteMemory(time, spec, clock)
     found = {}
 
     def one(number, start, size):
-        yield env.timeout(start)
+        yield time.spend(start)
         yield memory.transfer(size)
-        found[number] = env.now
+        found[number] = time.now
 
-    for number, (start, size) in enumerate(wanted):
-        env.process(one(number, start, size))
-    env.run()
+    assert time.run([time.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
     return [found[number] for number in range(len(wanted))]
 
 
