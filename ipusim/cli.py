@@ -279,8 +279,8 @@ def check(
     job = load_job(scenario, overrides or ())
     program = job.program
     typer.echo(
-        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
-        f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
+        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule} in {job.plan.sync.words}, "
+        f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if costs:
         for table in cost_tables(job.costs, job.plan, program, job.system):

@@ -97,7 +97,7 @@ def summary_table(summary: RunTimes) -> Table:
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     rows = [
-        ("schedule", summary.schedule),
+        ("schedule", summary.order_and_sync),
         ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
         *([("replicas", _replicas(summary))] if summary.replicas > 1 else []),
         (
@@ -136,7 +136,7 @@ def ipu_table(summary: RunTimes) -> Table:
     columns = [
         use
         for use in sorted(USES, key=lambda use: use.place)
-        if use.column and (use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
+        if use.column and (summary.sync in use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
     ]
 
     def part(cycles: int) -> str:
