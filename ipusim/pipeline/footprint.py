@@ -14,9 +14,12 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
   layers' largest input and output; those of the largest layer's weights, until they
   are added to their accumulators; and the accumulators, where they lie in Streaming Memory;
+- the first half of a backward pass: what its forward kept, or what the second half needs, whichever is more,
+  and the gradients of the layers' largest input and output; then, until the second half ends, what that needs;
+- the second half: that, those of the largest layer's weights, and accumulators as above;
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
-The last five are a lower bound, assumed: temporary memory of single operations is left out, unless
+All but the first are a lower bound, assumed: temporary memory of single operations is left out, unless
 options of the stage limit it (:mod:`ipusim.model.stages.stage_options`); it is alive during the pass.
 """
 
@@ -45,6 +48,8 @@ class StageFootprint:
             stash; 0 where nothing is computed again.
         forward, backward: alive while the pass runs, beside what is kept; a backward pass that
             computes its activations again holds them too.
+        rest: of a micro-batch between the halves of its backward pass.
+        input_half, weight_half: alive while either half runs, beside what is kept, and beside ``rest`` in the second.
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
@@ -61,6 +66,9 @@ class StageFootprint:
     training: bool
     update: int = 0
     again: int = 0
+    rest: int = 0
+    input_half: int = 0
+    weight_half: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -164,8 +172,21 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         recomputes=recomputes,
         training=shape.training,
         again=weights,
+        rest=profile.between_halves_bytes if shape.training else 0,
+        input_half=away + weights + _input_half(profile, inline),
+        weight_half=weights + profile.halves_temporary_bytes + profile.weight_gradient_bytes + sums,
         update=weights + offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
     )
+
+
+def _input_half(profile: StageProfile, inline: bool) -> int:
+    """Return what the first half of a backward pass has alive beside what the forward pass kept, and its weights."""
+    gradients = max(profile.working_bytes, profile.gradient_bytes)
+    if inline:
+        temporary = max(profile.halves_temporary_bytes, profile.forward_temporary_bytes)
+        return gradients + temporary + max(_recomputed_inside(profile), profile.between_halves_bytes)
+    more = max(profile.between_halves_bytes - profile.stash_bytes, 0)
+    return gradients + profile.halves_temporary_bytes + more
 
 
 def _recomputed_inside(profile: StageProfile) -> int:

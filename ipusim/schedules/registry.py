@@ -195,11 +195,6 @@ def register(schedule: Schedule) -> None:
     _SCHEDULES[schedule.name] = schedule
 
 
-def unregister(name: str) -> None:
-    """Take a registered schedule out again (for tests and notebooks that register twice)."""
-    _SCHEDULES.pop(name, None)
-
-
 def serialized() -> str:
     """Return the name of the schedule that a program with batch serialization has by default."""
     return next(name for name, each in _SCHEDULES.items() if Feature.BATCH_SERIALIZATION in each.supports)
