@@ -11,7 +11,7 @@ from ipusim.analysis.phases import Phase, execution_phases
 from ipusim.analysis.plain import plain
 from ipusim.analysis.throughput import Throughput, throughput
 from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
-from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.timeline import Timeline
 
 
@@ -68,7 +68,7 @@ class RunTimes:
     @property
     def order_and_sync(self) -> str:
         """The schedule with its sync mode: ``1f1b in point-to-point``."""
-        return f"{self.schedule} in {self.sync.words}"
+        return order_and_sync(self.schedule, self.sync)
 
     @property
     def utilisation(self) -> float:

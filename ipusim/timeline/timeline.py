@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ipusim.errors import FileError, TimelineError
 from ipusim.files import open_file, read_arrays
-from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind
 
 Column = npt.NDArray[np.int64]
@@ -109,7 +109,7 @@ class TimelineInfo:
     @property
     def order_and_sync(self) -> str:
         """The schedule with its sync mode, as titles have them: ``1f1b in point-to-point``."""
-        return f"{self.schedule} in {self.sync.words}"
+        return order_and_sync(self.schedule, self.sync)
 
     @property
     def has_time_steps(self) -> bool:
