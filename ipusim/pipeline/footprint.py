@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.holders import RESIDENT, Holder
 from ipusim.pipeline.order import CopyRule
-from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
 
 
@@ -200,7 +200,9 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     A copy buffer is one for each tensor that goes out or comes in: the copies of a
     time-step run at once, so that a tensor leaves its buffer before the next pass
     fills it. What comes from a stage of the same IPU has a buffer of its own where
-    that stage may run again first, under the schedules with merged copies.
+    that stage may run again first, under the schedules with merged copies. In point-to-point
+    tensors wait with the IPU that takes them, as many as may come before it does; what an
+    IPU sends has left its one buffer before the next pass fills it (assumed).
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
@@ -214,10 +216,11 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
         yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+    merged = plan.copy_rule is CopyRule.MERGED or plan.sync is Sync.POINT_TO_POINT
     # Under batch serialization a buffer has an element for each turn of the loops, unless it lies elsewhere.
     elements = 1 if program.offload.activations else shape.serialization
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
     yield Holder.COPIES, elements * profile.output_bytes if after else 0
     for neighbour in (*before, *after):
-        if shape.mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
-            yield Holder.COPIES, program.sent_bytes(neighbour, stage)
+        if shape.mapping[neighbour] != held.ipu or merged:
+            yield Holder.COPIES, plan.waiting.get((neighbour, stage), 1) * program.sent_bytes(neighbour, stage)
