@@ -212,7 +212,8 @@ def test_figures_of_a_run(timed, learnt):
         "expected either a phase or cycles from start to end, got both"
     )
     assert refused(OutputError, timed.figure, phase="ramp") == (
-        "expected a phase of execution 0 under the schedule 'grouped' (ramp-up, main, ramp-down), got 'ramp'"
+        "expected a phase of execution 0 under the schedule 'grouped' in lock-step (ramp-up, main, ramp-down), "
+        "got 'ramp'"
     )
     assert refused(OutputError, timed.figure, start=7, end=7) == (
         "expected a window of cycles within the run (0 to 33000), got 7 to 7"
