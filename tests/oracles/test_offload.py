@@ -242,18 +242,18 @@ def test_inference_has_no_weight_update_to_offload_for(load):
     assert not len(result.timeline.rows(SpanKind.REMOTE_LOAD))
 
 
-def ends(spec, clock, wanted):
+def ends(spec, clock_hz, wanted):
     """Return when each transfer of ``wanted``, pairs of start and bytes, ends."""
-    time = Clock()
-    memory = RemoteMemory(time, spec, clock)
+    clock = Clock()
+    memory = RemoteMemory(clock, spec, clock_hz)
     found = {}
 
     def one(number, start, size):
-        yield time.spend(start)
+        yield clock.spend(start)
         yield memory.transfer(size)
-        found[number] = time.now
+        found[number] = clock.now
 
-    assert time.run([time.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
+    assert clock.run([clock.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
     return [found[number] for number in range(len(wanted))]
 
 
