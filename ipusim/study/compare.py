@@ -14,7 +14,8 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
-from ipusim.schedules.registry import find, names
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import names
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +44,13 @@ class Row:
 def compare(request: Request, schedules: Sequence[str], progress: Progress | None = None) -> tuple[Row, ...]:
     """Run ``request`` once under each of ``schedules``, on the same data, weights and device.
 
-    Raises ProgramError for a schedule that does not exist, and RequestError or RequestMemoryError for a request that
+    They go by their names, or by files of one's own, as in a request. Raises ProgramError, FileError or ModelError for
+    a schedule that does not exist, and RequestError or RequestMemoryError for a request that
     none of them can run.
     """
     rows: list[Row] = []
     refused: list[RequestError] = []
-    chosen = list(dict.fromkeys(find(schedule).name for schedule in schedules))
+    chosen = list(dict.fromkeys(_known(schedule, request) for schedule in schedules))
     if not chosen:
         raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
     for name in chosen:
@@ -67,3 +69,9 @@ def compare(request: Request, schedules: Sequence[str], progress: Progress | Non
         assemble(request)  # a mistake of the request itself shows as it stands there
         raise refused[0]
     return tuple(rows)
+
+
+def _known(schedule: str, request: Request) -> str:
+    """Return what a request calls a schedule: its name as it is written, or its file."""
+    found = schedule_of(schedule, request.folder).name
+    return found if found == schedule.lower() else schedule
