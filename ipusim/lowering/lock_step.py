@@ -40,10 +40,12 @@ def lock_step(order: Order, asked: Around) -> Plan:
         table = np.asfortranarray(table[np.lexsort((table[:, 1], table[:, 0]))])
         emitted = int(steps.max(initial=-1)) + 1
     shape = order.shape
-    parts = [*_passes(table, asked), *_feeds(table, asked, shape), *ending(asked, shape, emitted, _Rank.END)]
-    return Plan(
-        order, Sync.LOCK_STEP, table=table, emitted=emitted, instructions=_with_meetings(in_order(parts), emitted)
-    )
+
+    def make() -> Table:
+        parts = [*_passes(table, asked), *_feeds(table, asked, shape), *ending(asked, shape, emitted, _Rank.END)]
+        return _with_meetings(in_order(parts), emitted)
+
+    return Plan(order, Sync.LOCK_STEP, table=table, emitted=emitted, make=make)
 
 
 def _passes(table: Table, asked: Around) -> Iterator[Items]:

@@ -24,14 +24,17 @@ def point_to_point(order: Order, asked: Around) -> Plan:
     shape, passes = order.shape, order.passes
     if order.emitted is not None:  # sorted by time-step
         passes = passes[np.argsort(passes[:, 0], kind="stable")]
-    parts = [*_passes(passes, asked), *_tensors(passes, shape, asked), *_feeds(passes, shape, asked)]
-    table = in_order([*parts, *ending(asked, shape, 1, 0)])
+
+    def make() -> Table:
+        parts = [*_passes(passes, asked), *_tensors(passes, shape, asked), *_feeds(passes, shape, asked)]
+        return instructions(in_order([*parts, *ending(asked, shape, 1, 0)]))
+
     return Plan(
         order,
         Sync.POINT_TO_POINT,
         table=np.asfortranarray(np.insert(passes, 0, NONE, axis=1)),
         emitted=1,
-        instructions=instructions(table),
+        make=make,
     )
 
 

@@ -35,11 +35,11 @@ class Clock:
         """The cycle that it is."""
         return self._env.now  # type: ignore[return-value]  # every duration is a whole number of cycles
 
-    def call(self, cycles: int, then: Callable[[], None]) -> None:
-        """Call ``then`` when that many cycles have passed."""
+    def call(self, cycles: int, then: Callable[[simpy.Event], None]) -> None:
+        """Call ``then``, with the event of it, when that many cycles have passed."""
         callbacks = self.spend(cycles).callbacks
         assert callbacks is not None  # it has not happened yet
-        callbacks.append(lambda _: then())
+        callbacks.append(then)
 
     def run(self, processes: list[simpy.Process]) -> bool:
         """Let time pass until all ``processes`` have ended; False where nothing is left to happen before they have.

@@ -50,38 +50,40 @@ class Delivery:
             (source, target): (
                 shape.mapping[source],
                 shape.step_of(Pass.FORWARD if target >= source else Pass.BACKWARD, source),
+                shape.mapping[source] == shape.mapping[target],
             )
             for source in range(shape.stages)
             for target in (source - 1, source, source + 1)
+            if 0 <= target < shape.stages
         }
 
-    def send(self, key: Key, what: int, step: int, cause: int) -> simpy.Event | None:
+    def send(self, key: Key, what: int, step: int, cause: int, done: simpy.Event | None = None) -> None:
         """Hand a tensor to the links, ``cause`` being the pass that made it and ``what`` the description of its way.
 
-        Returns the event of its delivery; None where it is there already.
+        ``done`` happens with its delivery; its value is the span that is behind it.
         """
         send = self._sends.get(key[:2], _NO_WAY)
-        if not (send.lead_cycles or send.links):
-            self._arrive(key, cause)
-            return None
-        start, done = self._clock.now, self._clock.event()
+        start = self._clock.now
 
         def arrive() -> None:
-            span = self._record(what, step, start, self._clock.now, cause)
+            now = self._clock.now
+            span = self._record(what, step, start, now, cause) if now > start else cause
             self._arrive(key, span)
-            done.succeed(span)
+            if done is not None:
+                done.succeed(span)
 
-        self._links.carry(send, step, cause, arrive)
-        return done
+        if send.lead_cycles or send.links:
+            self._links.carry(send, step, cause, arrive)
+        else:
+            arrive()
 
     def _arrive(self, key: Key, span: int) -> None:
-        source, target, micro_batch = key
-        ipu, made_in = self._passes[source, target]
-        self._deliver(ipu, made_in, micro_batch)
+        ipu, made_in, stays = self._passes[key[:2]]
+        self._deliver(ipu, made_in, key[2])
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             waiting.succeed(span)
-        elif self._shape.mapping[source] != self._shape.mapping[target]:
+        elif not stays:
             self._here[key] = span
 
     def take(self, key: Key) -> bool:

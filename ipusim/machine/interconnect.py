@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine.clock import Clock, Process
+from ipusim.machine.clock import Clock
 from ipusim.machine.executor import Executor
 from ipusim.machine.rendezvous import Meeting, Wait
 from ipusim.pricing.costs import StepCopy
@@ -15,13 +17,27 @@ from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
+class _Bundle(NamedTuple):
+    """Link directions that carry for equally long in a copy.
+
+    Attributes:
+        what: their spans, as the recorder knows them together.
+        cycles: for how long.
+        links: how many they are.
+    """
+
+    what: int
+    cycles: int
+    links: int
+
+
 class Interconnect(Meeting):
-    """The meeting point of a pipeline's IPUs after each time-step, with processes of the link directions.
+    """The meeting point of a pipeline's IPUs after each time-step, and its IPU-Links.
 
     When the last IPU has arrived they synchronise, every link direction carries its
     share of the bytes, and the copy ends when the last link has delivered. An IPU that has
     nothing to do for several time-steps arrives once for all of them, and sleeps.
-    Link directions that always carry for equally long are one process.
+    Link directions that carry for equally long end by one event.
 
     Attributes:
         finished: is told the number of time-steps that are behind, after each.
@@ -66,10 +82,10 @@ class Interconnect(Meeting):
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        self._begin_links()
+        self._bundle_links()
 
-    def _begin_links(self) -> None:
-        """Begin a process for each bundle of link directions: those that carry in the same copies for as long."""
+    def _bundle_links(self) -> None:
+        """Bundle the link directions that carry in the same copies for as long."""
         bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for link in sorted({share.link for copy in self._copies for share in copy.links}):
             cycles = tuple(
@@ -79,14 +95,11 @@ class Interconnect(Meeting):
                 if share.link == link
             )
             bundles.setdefault(cycles, []).append(link)
-        self._wake = [self._clock.event() for _ in bundles]
-        self._links_of = [len(links) for links in bundles.values()]
-        self._bundles_of_copy: list[list[int]] = [[] for _ in self._copies]
-        for number, (pattern, links) in enumerate(bundles.items()):
-            for which, _ in pattern:
-                self._bundles_of_copy[which].append(number)
-            what = {which: self._recorder.group(list(self._described(which, links))) for which, _ in pattern}
-            self._clock.process(self._carry(number, what, dict(pattern)))
+        self._bundles: list[list[_Bundle]] = [[] for _ in self._copies]
+        for pattern, links in bundles.items():
+            for which, each in pattern:
+                what = self._recorder.group(list(self._described(which, links)))
+                self._bundles[which].append(_Bundle(what, each, len(links)))
 
     def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
         """Yield the description of what each of ``links`` carries in a copy."""
@@ -131,7 +144,7 @@ class Interconnect(Meeting):
             if copy.lead_cycles:
                 start = self._clock.now
 
-                def transfer(start: int = start, cause: int = cause) -> None:
+                def transfer(_: object, start: int = start, cause: int = cause) -> None:
                     self._transfer(self._record(self._sync, self._step, start, self._clock.now, cause))
 
                 self._clock.call(copy.lead_cycles, transfer)
@@ -178,13 +191,10 @@ class Interconnect(Meeting):
             self._finish(cause)
             self._go_on(cause)
             return
-        which = self._copy_of[self._time_step]
-        start = self._clock.now
-        bundles = self._bundles_of_copy[which]
         self._carrying = len(copy.links)
-        for bundle in bundles:
-            woken, self._wake[bundle] = self._wake[bundle], self._clock.event()
-            woken.succeed((which, start, cause))
+        start = self._clock.now
+        for bundle in self._bundles[self._copy_of[self._time_step]]:
+            self._clock.call(bundle.cycles, partial(self._deliver, bundle, start, cause))
 
     def _go_on(self, cause: int) -> None:
         """Begin the next meeting where all IPUs sleep through the next time-step."""
@@ -210,19 +220,12 @@ class Interconnect(Meeting):
         if self.finished is not None:
             self.finished(self._step)
 
-    def _carry(self, bundle: int, what: Mapping[int, int], cycles: Mapping[int, int]) -> Process:
-        """Carry a bundle's share of each merged copy that uses it; a SimPy process."""
-        wake, spend, record = self._wake, self._clock.spend, self._record
-        woken = wake[bundle]
-        while True:
-            which, start, cause = yield woken
-            woken = wake[bundle]  # now, as the end of this copy may be the beginning of the next
-            end = start + cycles[which]
-            yield spend(cycles[which])
-            record(what[which], self._step, start, end, cause)
-            self._carrying -= self._links_of[bundle]
-            if not self._carrying:
-                # The copy ends when the last link has delivered.
-                last = record(self._exchange[which], self._step, start, end, cause)
-                self._finish(last)
-                self._go_on(last)
+    def _deliver(self, bundle: _Bundle, start: int, cause: int, _: object) -> None:
+        """End a bundle's share of the merged copy; the copy ends when the last link has delivered."""
+        now = start + bundle.cycles
+        self._record(bundle.what, self._step, start, now, cause)
+        self._carrying -= bundle.links
+        if not self._carrying:
+            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, start, now, cause)
+            self._finish(last)
+            self._go_on(last)

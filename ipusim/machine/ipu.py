@@ -106,7 +106,7 @@ class Ipu:
         # Where results leave behind a meeting, they belong to the time-step before it.
         self._behind = 0 if around.interconnect is None else 1
 
-    def run(self, executions: int) -> Process:
+    def run(self, executions: int) -> Process:  # noqa: PLR0912, PLR0915 - one dispatch, on the hot path
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         clock, number, place, record, agenda = self._clock, self.number, self.place, self._record, self._agenda
@@ -116,41 +116,51 @@ class Ipu:
         do, do_now = self._do(), self._do_now()
         meet, receive, end = map(int, (Code.MEET, Code.RECEIVE, Code.END))
         sends = blocking_send, _ = int(Code.BLOCKING_SEND), int(Code.SEND)
-        cause = NONE
+        cause, now = NONE, clock.now
         for execution in range(executions):
             self._execution = execution
             step = execution * steps
             last = step + steps - 1
             for what, cycles, code, stage, micro_batch, other in agenda.rows():
                 if code < PASSES:
-                    now = clock.now
+                    start = now
+                    now += cycles
                     run(place, code, stage, micro_batch)
                     yield spend(cycles)
-                    cause = record(what, step, now, now + cycles, cause)
+                    cause = record(what, step, start, now, cause)
                 elif code == meet:
                     assert arrive is not None
                     cause = yield arrive(number, cause, other)
                     step += other
+                    now = clock.now
                 elif code == receive:
                     assert delivery is not None
                     key = other, stage, micro_batch
                     if not delivery.take(key):
+                        start, before = now, cause
+                        cause = yield delivery.expect(key)
                         now = clock.now
-                        before, cause = cause, (yield delivery.expect(key))
-                        if clock.now > now:
-                            record(receive_wait, step, now, clock.now, before)
+                        if now > start:
+                            record(receive_wait, step, start, now, before)
                 elif code in sends:
                     assert delivery is not None
-                    way = delivery.send((stage, other, micro_batch), what, step, cause)
-                    if code == blocking_send and way is not None:
-                        cause = yield way
+                    key = stage, other, micro_batch
+                    if code == blocking_send:
+                        done = clock.event()
+                        delivery.send(key, what, step, cause, done)
+                        cause = yield done
+                        now = clock.now
+                    else:
+                        delivery.send(key, what, step, cause)
                 elif code == end:
                     cause = yield self._around.end.arrive(number, cause)
+                    now = clock.now
                 elif code in do_now:
                     cause = do_now[code](stage, micro_batch, other, step, cause)
                 else:
                     at = last if stage == NONE and code in _ENDING else step
                     cause = yield from do[code](stage, micro_batch, other, at, cause)
+                    now = clock.now
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""

@@ -3,6 +3,9 @@
 Between two events every tensor moves at the largest rate that leaves none with less than its fair share of a
 link that it crosses (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). It has come in
 the first whole cycle in which its last byte has passed. All arithmetic is exact.
+
+Nearly all tensors have their links to themselves. Whether one has is known when it is handed over, as whatever
+else will be on its links then has been handed over before or will notice; so it costs one event, and no fractions.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Final
 
 from ipusim.machine.clock import Clock
 from ipusim.pricing.costs import Send
@@ -17,22 +21,30 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
+_NONE_LEFT: Final = Fraction(0)
+
 
 class _Tensor:
-    """A tensor on the links.
+    """A tensor that has been handed over and has not come.
 
     Attributes:
         send: its links and its size.
+        step, cause: of the spans of its links.
         then: called when it has come.
-        left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle from then on.
-        changes: how often its rate has changed, by which the end that was foreseen before is known to be void.
+        begin, end: when its first byte leaves, and when its last one comes if nothing changes.
+        alone: whether it has all of its links to itself from begin to end.
+        left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
+        changes: how often its end has changed, by which an event that was foreseen before is known to be void.
     """
 
-    __slots__ = ("changes", "left", "rate", "send", "since", "then")
+    __slots__ = ("alone", "begin", "cause", "changes", "end", "left", "rate", "send", "since", "step", "then")
 
-    def __init__(self, send: Send, then: Callable[[], None], since: int) -> None:
-        self.send, self.then, self.since = send, then, since
-        self.left = self.rate = Fraction(0)
+    def __init__(self, send: Send, step: int, cause: int, then: Callable[[], None], begin: int) -> None:
+        self.send, self.step, self.cause, self.then = send, step, cause, then
+        self.begin = self.since = begin
+        self.end = begin + send.cycles
+        self.alone = True
+        self.left = self.rate = _NONE_LEFT
         self.changes = 0
 
 
@@ -43,87 +55,129 @@ class Links:
         """Begin idle; ``rates`` are the bytes per cycle of each link direction, by its number."""
         self._clock = clock
         self._recorder = recorder
+        self._record = recorder.record
         self._rates = tuple(rates)
+        #: Of each link what has been handed over for it, and what moves on it with others beside it.
         self._on: list[list[_Tensor]] = [[] for _ in rates]
-        #: Of each busy link: since when, the step and the cause of what made it so, and the bytes since.
-        self._busy: list[tuple[int, int, int]] = [(0, 0, NONE)] * len(self._rates)
-        self._bytes = [0] * len(self._rates)
+        self._moving: list[list[_Tensor]] = [[] for _ in rates]
+        #: Of each link with something moving: since when, and the step, cause and bytes of its span.
+        self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: dict[tuple[int, int], int] = {}
 
     def carry(self, send: Send, step: int, cause: int, then: Callable[[], None]) -> None:
         """Carry a tensor along its route, and call ``then`` when it is there."""
-        if send.lead_cycles:
-            self._clock.call(send.lead_cycles, lambda: self._begin(send, step, cause, then))
-        elif send.links:
-            self._begin(send, step, cause, then)
-        else:
-            then()
+        if not send.links:
+            self._clock.call(send.lead_cycles, lambda _: then())
+            return
+        now = self._clock.now
+        tensor = _Tensor(send, step, cause, then, now + send.lead_cycles)
+        begin, end = tensor.begin, tensor.end
+        on = self._on
+        for link in send.links:
+            for other in on[link]:
+                if not other.alone or (other.end > begin and end > other.begin):
+                    tensor.alone = False
+        for link in send.links:
+            on[link].append(tensor)
+        if tensor.alone:
+            self._foresee(tensor, end - now)
+            return
+        self._watch(tensor)
+        for link in send.links:
+            for other in tuple(on[link]):
+                if other.alone and other.end > now:
+                    self._watch(other)
 
     @property
-    def state(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The bytes that are left of each tensor on each link."""
+    def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
+        """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
-        return tuple(tuple(each.left - each.rate * (now - each.since) for each in tensors) for tensors in self._on)
+        return tuple(tuple((max(0, each.begin - now), self._left(each, now)) for each in on) for on in self._on)
 
-    def _begin(self, send: Send, step: int, cause: int, then: Callable[[], None]) -> None:
-        now = self._clock.now
-        tensor = _Tensor(send, then, now)
-        alone = True
-        for link in send.links:
-            here = self._on[link]
-            if here:
-                alone = False
-            else:
-                self._busy[link] = (now, step, cause)
-                self._bytes[link] = 0
-            here.append(tensor)
-            self._bytes[link] += send.bytes
-        if alone:  # which is what nearly all are: no fractions for them
-            self._foresee(tensor, send.cycles)
-        else:
-            tensor.left = Fraction(send.bytes)
-            self._share(tensor)
+    def _left(self, tensor: _Tensor, now: int) -> Fraction:
+        """Return the bytes of a tensor that have not passed."""
+        if now <= tensor.begin:
+            return Fraction(tensor.send.bytes)
+        if tensor.alone:
+            rate = min(self._rates[link] for link in tensor.send.links)
+            return max(Fraction(0), tensor.send.bytes - rate * (now - tensor.begin))
+        return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
 
     def _foresee(self, tensor: _Tensor, cycles: int) -> None:
+        """Let a tensor come in so many cycles, unless that changes."""
         tensor.changes += 1
         changes = tensor.changes
 
-        def end() -> None:
+        def end(_: object) -> None:
             if tensor.changes == changes:
                 self._end(tensor)
 
         self._clock.call(cycles, end)
 
-    def _end(self, tensor: _Tensor) -> None:
-        now, shared = self._clock.now, None
+    def _watch(self, tensor: _Tensor) -> None:
+        """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
+        now = self._clock.now
+        if tensor.begin > now or not tensor.alone:
+            tensor.alone = False
+            tensor.changes += 1
+            self._clock.call(tensor.begin - now, lambda _: self._begin(tensor))
+            return
+        left = self._left(tensor, now)
+        tensor.alone = False
+        tensor.left, tensor.since = left, now
+        tensor.rate = min(self._rates[link] for link in tensor.send.links)
+        self._enter(tensor)
+
+    def _begin(self, tensor: _Tensor) -> None:
+        tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
+        self._enter(tensor)
+        self._share(tensor)
+
+    def _enter(self, tensor: _Tensor) -> None:
         for link in tensor.send.links:
-            here = self._on[link]
-            here.remove(tensor)
-            if here:
-                shared = here[0]
-                continue
-            since, step, cause = self._busy[link]
-            size = self._bytes[link]
-            what = self._what.get((link, size))
-            if what is None:
-                described = Description(SpanKind.LINK, link=link, bytes=size, replica=NONE)
-                what = self._what[link, size] = self._recorder.describe(described)
-            self._recorder.record(what, step, since, now, cause)
-        if shared is not None:
-            for link in tensor.send.links:
-                for other in self._on[link][:1]:
-                    self._share(other)
+            since, step, cause, size = self._busy[link]
+            if not self._moving[link]:
+                since, step, cause, size = tensor.begin, tensor.step, tensor.cause, 0
+            self._busy[link] = since, step, cause, size + tensor.send.bytes
+            self._moving[link].append(tensor)
+
+    def _end(self, tensor: _Tensor) -> None:
+        send, now = tensor.send, self._clock.now
+        for link in send.links:
+            self._on[link].remove(tensor)
+        if tensor.alone:
+            for link in send.links:
+                what = self._what.get((link, send.bytes)) or self._carried(link, send.bytes)
+                self._record(what, tensor.step, tensor.begin, now, tensor.cause)
+        else:
+            self._leave(tensor)
         tensor.then()
+
+    def _leave(self, tensor: _Tensor) -> None:
+        """Take a tensor off its links, and let those beside it move on faster."""
+        now = self._clock.now
+        for link in tensor.send.links:
+            self._moving[link].remove(tensor)
+            if not self._moving[link]:
+                since, step, cause, size = self._busy[link]
+                self._record(self._carried(link, size), step, since, now, cause)
+        for link in tensor.send.links:
+            for other in self._moving[link][:1]:
+                self._share(other)
+
+    def _carried(self, link: int, size: int) -> int:
+        """Return the description of a link that carries so many bytes."""
+        if (link, size) not in self._what:
+            described = Description(SpanKind.LINK, link=link, bytes=size, replica=NONE)
+            self._what[link, size] = self._recorder.describe(described)
+        return self._what[link, size]
 
     def _share(self, tensor: _Tensor) -> None:
         """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
         now = self._clock.now
         together = self._together(tensor)
         for each in together:
-            if not each.rate and each.changes:  # it was alone until now
-                each.left = Fraction(each.send.bytes)
-                each.rate = min(self._rates[link] for link in each.send.links)
-            each.left = max(Fraction(0), each.left - each.rate * (now - each.since))
+            each.left = self._left(each, now)
             each.since = now
         for each, rate in self._fair(together).items():
             each.rate = rate
@@ -134,7 +188,7 @@ class Links:
         queue = [tensor]
         for each in queue:
             for link in each.send.links:
-                for other in self._on[link]:
+                for other in self._moving[link]:
                     if other not in found:
                         found[other] = None
                         queue.append(other)
@@ -146,7 +200,7 @@ class Links:
         free = {link: self._rates[link] for each in tensors for link in each.send.links}
         rates: dict[_Tensor, Fraction] = {}
         while waiting:
-            users = {link: sum(each in waiting for each in self._on[link]) for link in free}
+            users = {link: sum(each in waiting for each in self._moving[link]) for link in free}
             least = min(free[link] / count for link, count in users.items() if count)
             full = {link for link, count in users.items() if count and free[link] / count == least}
             for each in [each for each in waiting if full & set(each.send.links)]:

@@ -43,12 +43,13 @@ class State(NamedTuple):
     Attributes:
         streams: places ready for the IPU and for the host, of each replica's infeed and outfeed.
         deliveries: tensors that have come and that nobody has taken, of each replica.
-        links: bytes left of each tensor on each link direction; None in lock-step, where all have arrived.
+        links: of each tensor on each link direction, the cycles until it begins and the bytes left; None in
+            lock-step, where all have arrived.
     """
 
     streams: tuple[tuple[int, int] | None, ...]
     deliveries: tuple[tuple[tuple[int, int, int], ...], ...]
-    links: tuple[tuple[Fraction, ...], ...] | None
+    links: tuple[tuple[tuple[int, Fraction], ...], ...] | None
 
 
 def simulate(

@@ -96,15 +96,19 @@ class Order:
         self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths
 
     @classmethod
-    def of(cls, schedule: str, shape: PlanShape, passes: Mapping[int, Iterable[Op | str]]) -> Order:
-        """Return the Order in which each IPU, by its number, runs ``passes`` such as ``F0.3``; no time-steps.
+    def of(
+        cls, schedule: str, shape: PlanShape, passes: Mapping[int, Iterable[Op | tuple[int, int, int] | str]]
+    ) -> Order:
+        """Return the Order in which each IPU, by its number, runs ``passes``, each an Op or its text.
 
         Raises PlanError for what is no pass.
         """
         rows: list[tuple[int, ...]] = []
         try:
             for ipu, ops in passes.items():
-                rows += ((ipu, *(Op.parse(op) if isinstance(op, str) else op)) for op in ops)
+                for op in ops:
+                    kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
+                    rows.append((ipu, kind, stage, micro_batch))
         except (ValueError, TypeError) as error:
             raise PlanError(f"passes: {error}") from None
         return cls(schedule, shape, table=np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)))

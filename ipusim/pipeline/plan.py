@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
@@ -43,8 +43,6 @@ class Plan:
         time_step, ipu, kind, stage, micro_batch: int64 columns of the passes, a row each, sorted by time-step and
             IPU; rows of one time-step and IPU run in row order. In point-to-point there are no time-steps (-1),
             and rows are sorted by IPU.
-        instructions: int64, shape (instructions, 5), the columns of instructions.COLUMNS, sorted by IPU and
-            otherwise in the order in which they run.
     """
 
     time_step: Column
@@ -54,18 +52,24 @@ class Plan:
     micro_batch: Column
 
     def __init__(
-        self, order: Order, sync: Sync, *, table: npt.NDArray[np.int64], emitted: int, instructions: Table
+        self, order: Order, sync: Sync, *, table: npt.NDArray[np.int64], emitted: int, make: Callable[[], Table]
     ) -> None:
-        """Take ``table``, the passes with time-steps, and ``instructions``, both as the attributes say."""
+        """Take ``table``, the passes with time-steps; ``make`` gives the instructions when they are first asked for."""
         self.order = order
         self.sync = sync
         self.emitted = emitted
         self.table = table
-        self.instructions = instructions
-        for array in (table, instructions):
-            array.flags.writeable = False
+        self._make = make
+        table.flags.writeable = False
         for index, name in enumerate(("time_step", "ipu", "kind", "stage", "micro_batch")):
             setattr(self, name, table[:, index])
+
+    @cached_property
+    def instructions(self) -> Table:
+        """int64, shape (instructions, 5), the columns of instructions.COLUMNS, by IPU and in the order of running."""
+        made = self._make()
+        made.flags.writeable = False
+        return made
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that a Plan says."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+
+import numpy as np
+import numpy.typing as npt
 
 from ipusim.errors import UnsupportedProgramError
-from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 
+Table = npt.NDArray[np.int64]
 #: A pass of a chunk: which, the chunk's number among those of its IPU, and the micro-batch.
 ChunkPass = tuple[Pass, int, int]
 
@@ -43,14 +47,19 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
 
 
 def order_of(
-    schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], list[ChunkPass]]]
+    schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass]]]
 ) -> Order:
     """Return the Order in which each IPU runs the passes of its chunks: their stages up, or backward down."""
-    return Order.of(schedule, shape, {ipu: _spread(chunks, of) for ipu, (chunks, of) in passes.items()})
+    return Order(schedule, shape, table=np.concatenate([_rows(ipu, *of) for ipu, of in passes.items()]))
 
 
-def _spread(chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Iterable[Op]:
-    for kind, chunk, micro_batch in passes:
-        stages = chunks[chunk] if kind is Pass.FORWARD else reversed(chunks[chunk])
-        for stage in stages:
-            yield Op(kind, stage, micro_batch)
+def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Table:
+    """Return the columns of an Order of one IPU's passes, shape (passes, 4)."""
+    flat = chain.from_iterable(passes)
+    kind, chunk, micro_batch = np.fromiter(flat, np.int64).reshape(-1, 3).T
+    sizes = np.array([len(stages) for stages in chunks])[chunk]
+    row = np.repeat(np.arange(len(chunk)), sizes)
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = np.array([stages[0] for stages in chunks])[chunk][row]
+    stage = first + np.where(kind[row] == Pass.FORWARD, nth, sizes[row] - 1 - nth)
+    return np.stack([np.full(len(row), ipu), kind[row], stage, micro_batch[row]], axis=1)

@@ -25,7 +25,7 @@ def order(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, multiple(shape))
     chunks = chunks_of(shape, "interleaved_1f1b")
     passes = {
-        ipu: (own, list(_passes(shape.micro_batches, rank, len(chunks), len(own))))
+        ipu: (own, _passes(shape.micro_batches, rank, len(chunks), len(own)))
         for rank, (ipu, own) in enumerate(chunks.items())
     }
     return order_of("interleaved_1f1b", shape, passes)

@@ -25,7 +25,7 @@ def order(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, 1)
     chunks = one_chunk_of(shape, "1f1b")
     passes = {
-        ipu: ([chunk], list(_passes(shape.micro_batches, len(chunks) - rank)))
+        ipu: ([chunk], _passes(shape.micro_batches, len(chunks) - rank))
         for rank, (ipu, chunk) in enumerate(chunks.items())
     }
     return order_of("1f1b", shape, passes)

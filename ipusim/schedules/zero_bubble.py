@@ -26,7 +26,7 @@ def order(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, 1)
     chunks = one_chunk_of(shape, "zero_bubble_h1")
     passes = {
-        ipu: ([chunk], list(_passes(shape.micro_batches, len(chunks) - rank, rank)))
+        ipu: ([chunk], _passes(shape.micro_batches, len(chunks) - rank, rank))
         for rank, (ipu, chunk) in enumerate(chunks.items())
     }
     return order_of("zero_bubble_h1", shape, passes)

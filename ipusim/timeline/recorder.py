@@ -80,44 +80,45 @@ class Recorder:
         self._groups.append(np.array(descriptions, dtype=np.int64))
         return -len(self._groups)
 
-    def _spread(self, log: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the log, shape (5, records), with each group as its spans, shape (5, spans)."""
-        what = log[0]
-        sizes = np.array([len(group) for group in self._groups], dtype=np.int64)
-        grouped = what < 0
-        counts = np.ones(len(what), np.int64)
-        counts[grouped] = sizes[-what[grouped] - 1]
-        ends = np.cumsum(counts)
-        spread = np.repeat(log, counts, axis=1)
-        spread[4] = np.where(spread[4] == NONE, NONE, ends[spread[4]] - 1)
-        chosen = -what[grouped] - 1
-        if len(chosen):
-            first = ends[grouped] - counts[grouped]
-            for number in np.unique(chosen).tolist():
-                places = first[chosen == number]
-                spread[0][places[:, None] + np.arange(sizes[number])] = self._groups[number]
-        return spread
-
     def timeline(self, info: TimelineInfo) -> Timeline:
         """Return all that was recorded as a Timeline, sorted by start, causes renumbered."""
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, _WIDTH)
-        log = np.ascontiguousarray(log.T)
-        log[4] = np.where(log[4] == NONE, NONE, log[4] // _WIDTH - 1)
-        what, step, start, end, cause = self._spread(log) if self._groups else log
-        order = np.argsort(start, kind="stable")
-        place = np.empty(len(order) + 1, dtype=np.int64)
-        place[order] = np.arange(len(order))
-        place[NONE] = NONE  # the last place, which a cause of NONE (-1) picks
-        described = np.concatenate(self._descriptions)[what]
+        # Groups become their spans behind the sorting: each has one start, and there are far fewer records than spans.
+        order = np.argsort(log[:, 2], kind="stable")
+        what, step, start, end, cause = np.ascontiguousarray(log[order].T)
+        described, counts = self._described_by(what)
+        rows = np.cumsum(counts)
+        row_of = np.empty(len(order) + 1, dtype=np.int64)
+        row_of[order] = rows - 1
+        row_of[NONE] = NONE  # the last place, which a cause of NONE (-1) picks
         columns: dict[str, npt.NDArray[np.int64]] = {
             "start": start,
             "end": end,
             "time_step": np.where(step >= 0, step % self._steps, NONE),
             "execution": np.where(step >= 0, step // self._steps, NONE),
-            "cause": place[cause],
-            **{name: described[:, index] for index, name in enumerate(Description._fields)},
+            "cause": row_of[np.where(cause == NONE, NONE, cause // _WIDTH - 1)],
         }
-        table = np.empty((len(order), len(Span._fields)), dtype=np.int64, order="F")
+        table = np.empty((len(described), len(Span._fields)), dtype=np.int64, order="F")
+        descriptions = np.concatenate(self._descriptions) if self._descriptions else np.empty((0, 7), np.int64)
         for index, name in enumerate(Span._fields):
-            np.take(columns[name], order, out=table[:, index])
+            if name in columns:
+                table[:, index] = np.repeat(columns[name], counts) if self._groups else columns[name]
+            else:
+                column = np.ascontiguousarray(descriptions[:, Description._fields.index(name)])
+                np.take(column, described, out=table[:, index])
         return Timeline(info, table)
+
+    def _described_by(self, what: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the description of each span of the records ``what``, and the number of spans of each record."""
+        if not self._groups:
+            return what, np.ones(len(what), np.int64)
+        sizes = np.array([len(group) for group in self._groups], dtype=np.int64)
+        begins = self._described + np.cumsum(sizes) - sizes
+        grouped = what < 0
+        chosen = np.where(grouped, -what - 1, 0)
+        counts = np.where(grouped, sizes[chosen], 1)
+        first = np.where(grouped, begins[chosen], what)
+        # A table of single descriptions with the groups behind it: the spans of a record follow each other in it.
+        table = np.concatenate([np.arange(self._described), *self._groups])
+        nth = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        return table[nth], counts

@@ -293,7 +293,7 @@ def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
 
 
 def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
-    monkeypatch.setattr(Interconnect, "_carry", stopped)
+    monkeypatch.setattr(Interconnect, "_deliver", lambda *_: None)
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)
