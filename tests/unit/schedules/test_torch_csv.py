@@ -109,7 +109,7 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
     assert [whole.plan(shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
     with pytest.raises(CountError, match=r"^expected 1 micro-batches, as mine\.csv has, got 2$"):
         whole.plan(PlanShape(mapping=(0, 1), micro_batches=2))
-    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1, 0"):
+    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1,"):
         whole.plan(PlanShape(mapping=(1, 0), micro_batches=1))
 
 
