@@ -1,30 +1,58 @@
-"""Timelines laid out by hand, the lock-step rules in plain loops; and a reader of Perfetto traces."""
+"""What every test finds: fixtures, the settings of Hypothesis, compiled modules kept, and the times of each folder.
+
+Whoever only hands tests out to workers loads this too: it imports nothing that takes time before a test asks for it.
+"""
 
 from __future__ import annotations
 
 import gc
 import itertools
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from types import SimpleNamespace
-from typing import Any
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from hypothesis import settings
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, Trace, TracePacket, TrackEvent
 
-from ipusim.pipeline.ops import Op
-from ipusim.pipeline.order import CopyRule
-from ipusim.pipeline.program import PlanShape
-from ipusim.scenario import load_job
-from ipusim.schedules import registry
-from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline, TimelineInfo
+if TYPE_CHECKING:
+    from ipusim.timeline.timeline import Timeline
+    from tests.perfetto_reader import PerfettoReader
 
 # What is imported and collected stays: to look for garbage in it, again and again, took a fifth of a test's time.
 gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Hand whole folders out to a worker on each core, unless the command line says something else about it."""
+    if hasattr(config, "workerinput") or not config.pluginmanager.has_plugin("xdist"):
+        return  # a worker hands nothing on
+    folders = all(Path(argument).is_dir() and Path(argument).name != "bench" for argument in config.args)
+    if folders and config.option.numprocesses is None and config.option.dist == "no":
+        config.option.numprocesses, config.option.dist = "auto", "worksteal"
+
+
+def pytest_configure(config):
+    """Keep compiled modules, also where the environment says not to beside their sources; and set up Hypothesis.
+
+    Every worker, and each of the processes that tests start, else compiles all modules again: half of what it takes.
+    """
+    if sys.dont_write_bytecode and hasattr(config, "cache"):
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None) in (None, 0):
+        import scipy.linalg  # noqa: F401, PLC0415
+        from hypothesis import settings  # noqa: PLC0415
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
+        # Workers share the cores: threads of a BLAS would wait for each other. Processes that tests start have theirs.
+        threadpool_limits(limits=1, user_api="blas")
+        # The same examples in every run, and no judgement of how long one takes: machines are shared.
+        settings.register_profile("ipusim", deadline=None, derandomize=True)
+        settings.load_profile("ipusim")
 
 
 def pytest_collection_finish():
@@ -33,145 +61,18 @@ def pytest_collection_finish():
     gc.enable()
 
 
-# The same examples in every run, and no judgement of how long one takes: machines are shared.
-settings.register_profile("ipusim", deadline=None, derandomize=True)
-settings.load_profile("ipusim")
-
-
-def lay_out_timeline(
-    schedule: str = "grouped",
-    *,
-    mapping: Sequence[int] = (0, 1),
-    count: int = 4,
-    training: bool = True,
-    recompute: bool = False,
-    forward: int | Sequence[int] = 100,
-    backward: int | Sequence[int] = 200,
-    update: int = 150,
-    sync: int = 10,
-    exchange: int = 20,
-    copy_bytes: int = 4096,
-    infeed: int = 0,
-    outfeed: int = 0,
-    host_wait: int = 0,
-    executions: int = 1,
-    ipus: Sequence[int] | None = None,
-    clock_hz: int = 1_600_000_000,
-) -> Timeline:
-    """Return the Timeline of a lock-step machine; what takes no time leaves no span.
-
-    ``forward`` and ``backward`` are cycles, of all stages or stage by stage.
-    """
-    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, training=training, recompute=recompute)
-    plan = registry.find(schedule).plan(shape)
-    physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
-    passes = {
-        int(kind): [cycles] * shape.stages if isinstance(cycles, int) else list(cycles)
-        for kind, cycles in ((SpanKind.FORWARD, forward), (SpanKind.BACKWARD, backward), (SpanKind.RECOMPUTE, forward))
-    }
-    cells = defaultdict(list)
-    for step, ipu, *op in plan.table.tolist():
-        cells[step, ipu].append(Op(*op))  # its kind as a number, which is found faster than a member
-    spans: list[tuple[int, ...]] = []
-
-    host, forward_pass, waiting = map(int, (SpanKind.HOST, SpanKind.FORWARD, SpanKind.SYNC_WAIT))
-
-    def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
-        if length:
-            kind = int(kind)
-            replica = NONE if ipu in (NONE, ALL_IPUS) and kind != host else 0
-            spans.append((start, start + length, kind, ipu, stage, batch, step, run, link, size, NONE, replica))
-        return start + length
-
-    now = 0
-    for run in range(executions):
-        free = dict.fromkeys(range(len(physical)), now)
-        for step in range(plan.emitted):
-            ops = [(ipu, op) for ipu in free for op in cells.get((step, ipu), ())]
-            for ipu, op in ops:
-                if op.stage == 0 and op.kind == forward_pass:
-                    span(free[ipu], infeed, SpanKind.HOST, NONE, batch=op.micro_batch, step=step, run=run, link=0)
-                    free[ipu] = span(free[ipu], host_wait, SpanKind.HOST_WAIT, ipu, step=step, run=run)
-                    where = {"batch": op.micro_batch, "step": step, "run": run, "size": 64}
-                    free[ipu] = span(free[ipu], infeed, SpanKind.INFEED, ipu, stage=0, **where)
-                where = {"stage": op.stage, "batch": op.micro_batch, "step": step, "run": run}
-                free[ipu] = span(free[ipu], passes[op.kind][op.stage], op.kind, ipu, **where)
-            crosses = len(physical) > 1 and (plan.copy_rule is not CopyRule.CROSSING or _crosses(shape, ops))
-            if crosses:
-                meet = max(free.values())
-                spans += [
-                    (at, meet, waiting, ipu, NONE, NONE, step, run, NONE, 0, NONE, 0)
-                    for ipu, at in free.items()
-                    if at < meet
-                ]
-                synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
-                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
-                for link, share in enumerate((exchange, exchange // 2)):
-                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=copy_bytes // 2)
-                free = dict.fromkeys(free, now)
-            for ipu, op in ops:
-                if op.stage == shape.stages - 1 and op.kind == forward_pass:
-                    where = {"batch": op.micro_batch, "step": step, "run": run, "size": 8}
-                    span(free[ipu], outfeed, SpanKind.HOST, NONE, link=1, **where)
-                    free[ipu] = span(free[ipu], outfeed, SpanKind.OUTFEED, ipu, stage=op.stage, **where)
-        now = max(free.values())
-        if training:
-            free = dict.fromkeys(free, now)
-            for ipu in shape.mapping:
-                free[ipu] = span(free[ipu], update, SpanKind.WEIGHT_UPDATE, ipu, step=plan.emitted, run=run)
-            now = max(free.values())
-            for ipu in set(shape.mapping):
-                span(free[ipu], now - free[ipu], SpanKind.SYNC_WAIT, ipu, step=plan.emitted, run=run)
-    table = np.array(spans, dtype=np.int64).reshape(-1, 12)
-    order = np.lexsort((table[:, 8], table[:, 3], table[:, 2], table[:, 1], table[:, 0]))
-    info = TimelineInfo(
-        name=f"{schedule} by hand",
-        system="by_hand",
-        clock_hz=clock_hz,
-        ipus=physical,
-        selection_order="ZIGZAG",
-        schedule=schedule,
-        training=training,
-        stages=tuple(f"stage{index}" for index in range(shape.stages)),
-        mapping=shape.mapping,
-        count=count,
-        overlap=plan.overlap,
-        time_steps=plan.emitted,
-        executions=executions,
-        executions_per_step=executions,
-        micro_batch_size=16,
-        links=("0→1 rung", "1→0 rung"),
-    )
-    return Timeline(info, table[order])
-
-
-_laid_out = lru_cache(maxsize=64)(lay_out_timeline)
-
-
-def timeline_by_hand(*names: str, **changes: Any) -> Timeline:
-    """Return what :func:`lay_out_timeline` does, laid out once for the same arguments."""
-    hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
-    return _laid_out(*names, **hashable)
-
-
-def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
-    steps = shape.device_of_step
-    for ipu, op in ops:
-        step = op.stage if op.kind == SpanKind.FORWARD else 2 * shape.stages - 1 - op.stage
-        if op.kind != SpanKind.RECOMPUTE and step + 1 < len(steps) and steps[step + 1] != ipu:
-            return True
-    return False
-
-
 @pytest.fixture(scope="session")
 def lock_step() -> Callable[..., Timeline]:
-    """The builder of hand-made Timelines, :func:`timeline_by_hand`."""
+    """The builder of hand-made Timelines, :func:`tests.timelines.timeline_by_hand`."""
+    from tests.timelines import timeline_by_hand  # noqa: PLC0415
+
     return timeline_by_hand
 
 
 @pytest.fixture
 def load(tmp_path):
     """Resolve the text of a scenario, with changes: ``load(text, "steps=2")``."""
+    from ipusim.scenario import load_job  # noqa: PLC0415
 
     def of(text, *overrides):
         path = tmp_path / "scenario.yaml"
@@ -181,83 +82,11 @@ def load(tmp_path):
     return of
 
 
-class PerfettoReader:
-    """A Perfetto trace read back by the library's own messages, as a viewer does.
-
-    Attributes:
-        tracks: path of each track, from the top: its name, with those that it lies under before it.
-        slices: track, name, category, start_ns, end_ns, args, leaving, arriving, and how many are open around it.
-        counters: (time_ns, value) of each counter's track; ``units`` has their units.
-    """
-
-    def __init__(self, trace: bytes) -> None:
-        self.descriptors, self.slices, self.counters = {}, [], defaultdict(list)
-        names: dict[str, dict[int, str]] = {}
-        events = []
-        for packet in Trace.FromString(trace).packet:
-            if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
-                names = defaultdict(dict)
-            for field, entries in packet.interned_data.ListFields():
-                for entry in entries:
-                    names[field.name][entry.iid] = entry.str.decode() if hasattr(entry, "str") else entry.name
-            if packet.HasField("track_descriptor"):
-                self.descriptors[packet.track_descriptor.uuid] = packet.track_descriptor
-            elif packet.HasField("track_event"):
-                events.append((packet.timestamp, packet.track_event, names))
-        events.sort(key=lambda event: event[0])
-        open_slices = defaultdict(list)
-        for time_ns, event, known in events:
-            track = self.path(event.track_uuid)
-            match event.type:
-                case TrackEvent.TYPE_COUNTER:
-                    self.counters[track].append((time_ns, event.counter_value))
-                case TrackEvent.TYPE_SLICE_BEGIN:
-                    found = SimpleNamespace(
-                        track=track,
-                        name=event.name or known["event_names"][event.name_iid],
-                        category=known["event_categories"][event.category_iids[0]],
-                        start_ns=time_ns,
-                        end_ns=None,
-                        args={
-                            known["debug_annotation_names"][each.name_iid]: _argument(each, known)
-                            for each in event.debug_annotations
-                        },
-                        leaving=list(event.flow_ids),
-                        arriving=list(event.terminating_flow_ids),
-                        around=len(open_slices[track]),
-                    )
-                    open_slices[track].append(found)
-                    self.slices.append(found)
-                case TrackEvent.TYPE_SLICE_END:
-                    open_slices[track].pop().end_ns = time_ns
-        assert not any(open_slices.values())
-
-    @property
-    def tracks(self) -> list[tuple[str, ...]]:
-        return [self.path(uuid) for uuid in self.descriptors]
-
-    @property
-    def units(self) -> dict[tuple[str, ...], str]:
-        counters = {uuid: each.counter for uuid, each in self.descriptors.items() if each.HasField("counter")}
-        return {
-            self.path(uuid): counter.unit_name or CounterDescriptor.Unit.Name(counter.unit)
-            for uuid, counter in counters.items()
-        }
-
-    def path(self, uuid: int) -> tuple[str, ...]:
-        track = self.descriptors[uuid]
-        return (*(self.path(track.parent_uuid) if track.parent_uuid else ()), track.name)
-
-
-def _argument(each, known):
-    if each.HasField("string_value_iid"):
-        return known["debug_annotation_string_values"][each.string_value_iid]
-    return each.string_value if each.HasField("string_value") else each.int_value
-
-
 @pytest.fixture(scope="session")
 def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     """The reader of Perfetto traces."""
+    from tests.perfetto_reader import PerfettoReader  # noqa: PLC0415
+
     return PerfettoReader
 
 

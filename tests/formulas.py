@@ -1,26 +1,37 @@
-"""Layers and losses as textbooks write them, in autograd's NumPy: what tests hold ipusim's own against."""
+"""Layers and losses as textbooks write them, in autograd's NumPy: what tests hold ipusim's own against.
+
+Activations are a batch; they may also be several, on an axis before the batch's, and the weights then be those of
+each, on an axis before theirs: every formula counts axes from the end. The gradients of several losses, each
+of weights of its own, are so found in one go.
+"""
 
 from __future__ import annotations
 
 import math
 
+import autograd
 import autograd.numpy as anp
 import numpy as np
 
 
+def dense(x, W, b):
+    """The same product and sum at every step of sequences."""
+    return anp.matmul(x, W[..., None, :, :]) + b[..., None, None, :]
+
+
 def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
     """Attention head by head, with slices of the kernels."""
-    size = Wq.shape[1] // heads
+    size = Wq.shape[-1] // heads
     joined = []
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
-        q, k, v = (anp.einsum("btd,di->bti", x, W[:, part]) + b[part] for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        scores = anp.einsum("bti,bsi->bts", q, k) / math.sqrt(size)
+        q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
+        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size)
         if causal:
-            scores = scores - 1e30 * (1 - np.tri(x.shape[1]))
-        scores = anp.exp(scores - anp.max(scores, axis=2, keepdims=True))
-        joined.append(anp.einsum("bts,bsi->bti", scores / anp.sum(scores, axis=2, keepdims=True), v))
-    return anp.einsum("bti,id->btd", anp.concatenate(joined, axis=2), Wo) + bo
+            scores = scores - 1e30 * (1 - np.tri(x.shape[-2]))
+        scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
+        joined.append(anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), v))
+    return dense(anp.concatenate(joined, axis=-1), Wo, bo)
 
 
 def sigmoid(z):
@@ -28,61 +39,68 @@ def sigmoid(z):
 
 
 def lstm(x, W, U, b):
-    units, hs = U.shape[0], []
-    h = c = np.zeros((x.shape[0], units))
-    for t in range(x.shape[1]):
-        z = anp.dot(x[:, t], W) + anp.dot(h, U) + b
-        i, f, o = (sigmoid(z[:, n * units : (n + 1) * units]) for n in (0, 1, 3))
-        c = f * c + i * anp.tanh(z[:, 2 * units : 3 * units])
+    units, hs = U.shape[-2], []
+    h = c = np.zeros((*x.shape[:-2], units))
+    for t in range(x.shape[-2]):
+        z = anp.matmul(x[..., t, :], W) + anp.matmul(h, U) + b[..., None, :]
+        i, f, o = (sigmoid(z[..., n * units : (n + 1) * units]) for n in (0, 1, 3))
+        c = f * c + i * anp.tanh(z[..., 2 * units : 3 * units])
         h = o * anp.tanh(c)
         hs.append(h)
-    return anp.stack(hs, axis=1)
+    return anp.stack(hs, axis=-2)
 
 
 def gru(x, W, U, b, reset_after):
-    units, hs = U.shape[0], []
-    h = np.zeros((x.shape[0], units))
-    for t in range(x.shape[1]):
-        given = anp.dot(x[:, t], W) + (b[0] if reset_after else b)
-        own = anp.dot(h, U[:, : 2 * units]) + (b[1, : 2 * units] if reset_after else 0)
-        z = sigmoid(given[:, :units] + own[:, :units])
-        r = sigmoid(given[:, units : 2 * units] + own[:, units:])
+    units, hs = U.shape[-2], []
+    h = np.zeros((*x.shape[:-2], units))
+    b_given, b_own = (b[..., :1, :], b[..., 1:, :]) if reset_after else (b[..., None, :], np.zeros(3 * units))
+    for t in range(x.shape[-2]):
+        given = anp.matmul(x[..., t, :], W) + b_given
+        own = anp.matmul(h, U[..., : 2 * units]) + b_own[..., : 2 * units]
+        z = sigmoid(given[..., :units] + own[..., :units])
+        r = sigmoid(given[..., units : 2 * units] + own[..., units:])
         if reset_after:
-            inner = r * (anp.dot(h, U[:, 2 * units :]) + b[1, 2 * units :])
+            inner = r * (anp.matmul(h, U[..., 2 * units :]) + b_own[..., 2 * units :])
         else:
-            inner = anp.dot(r * h, U[:, 2 * units :])
-        h = z * h + (1 - z) * anp.tanh(given[:, 2 * units :] + inner)
+            inner = anp.matmul(r * h, U[..., 2 * units :])
+        h = z * h + (1 - z) * anp.tanh(given[..., 2 * units :] + inner)
         hs.append(h)
-    return anp.stack(hs, axis=1)
+    return anp.stack(hs, axis=-2)
 
 
 def convolution(x, W, b):
     """Every place of the kernel over the whole image, which is padded to stay as large (TensorFlow's SAME)."""
-    height, width = x.shape[1:3]
-    before = [(size - 1) // 2 for size in W.shape[:2]]
-    after = [size - 1 - first for size, first in zip(W.shape[:2], before, strict=True)]
-    image = anp.pad(x, ((0, 0), (before[0], after[0]), (before[1], after[1]), (0, 0)), "constant")
-    total = b
-    for i, j in np.ndindex(*W.shape[:2]):
-        total = total + anp.dot(image[:, i : i + height, j : j + width], W[i, j])
+    height, width = x.shape[-3:-1]
+    before = [(size - 1) // 2 for size in W.shape[-4:-2]]
+    after = [size - 1 - first for size, first in zip(W.shape[-4:-2], before, strict=True)]
+    around = [(0, 0)] * (x.ndim - 3) + [(before[0], after[0]), (before[1], after[1]), (0, 0)]
+    image = anp.pad(x, around, "constant")
+    total = b[..., None, None, None, :]
+    for i, j in np.ndindex(*W.shape[-4:-2]):
+        part = image[..., i : i + height, j : j + width, :]
+        total = total + anp.matmul(part, W[..., i, j, None, None, :, :])
     return total
 
 
 def layer_norm(x, gamma, beta, epsilon=1e-3):
+    """Of every step of sequences."""
+    gamma, beta = (each[..., None, None, :] for each in (gamma, beta))
     centred = x - anp.mean(x, axis=-1, keepdims=True)
     return centred / anp.sqrt(anp.mean(centred**2, axis=-1, keepdims=True) + epsilon) * gamma + beta
 
 
 def cross_entropy(logits, labels):
-    """The mean over the samples of -log softmax(logits)[label]."""
-    shifted = logits - anp.max(logits, axis=1, keepdims=True)
-    chosen = anp.sum(shifted * np.eye(logits.shape[1])[labels], axis=1)
-    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - chosen)
+    """The mean over a batch's samples of -log softmax(logits)[label]."""
+    shifted = logits - anp.max(logits, axis=-1, keepdims=True)
+    chosen = anp.sum(shifted * np.eye(logits.shape[-1])[labels], axis=-1)
+    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=-1)) - chosen, axis=-1)
 
 
-def cross_entropies(logits, labels, parts):
-    """The cross entropy of each of so many equal parts of a batch."""
-    size = len(labels) // parts
-    return anp.array(
-        [cross_entropy(logits[at : at + size], labels[at : at + size]) for at in range(0, len(labels), size)]
-    )
+def losses_and_gradients(losses_of, weights, micro_batches):
+    """Return the loss of each micro-batch by ``losses_of``, and its own gradients, first axis by first axis.
+
+    ``losses_of`` gets for every micro-batch weights of its own: no gradient is a sum over several.
+    """
+    copies = {name: np.repeat(array[None], micro_batches, axis=0) for name, array in weights.items()}
+    backward, losses = autograd.make_vjp(losses_of)(copies)
+    return losses, backward(np.ones(micro_batches))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
-from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
 
 Column = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
     ipu = replica * timeline.info.shards + each.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
     rows = np.flatnonzero((timeline.ipu == ipu) & np.isin(timeline.kind, PASSES))
-    live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], timeline.kind[rows])
+    live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     alive, fifos = live.from_zero(), held.from_zero()
     update = update_bytes(footprint, each.ipu)
@@ -86,7 +86,7 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
     With recomputation they end when the pass runs again.
     """
     rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, PASSES) & (timeline.replica == 0))
-    return int(stage_levels(footprint.stages[stage], timeline.kind[rows]).kept.during.max(initial=0))
+    return int(stage_levels(footprint.stages[stage], PASS_OF_KIND[timeline.kind[rows]]).kept.during.max(initial=0))
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:
@@ -96,7 +96,7 @@ def moment(timeline: Timeline, peak: Peak) -> int:
         return int(_updates(timeline, peak.ipu)[0][0])
     same = (
         (timeline.replica == 0)
-        & (timeline.kind == op.kind)
+        & (timeline.kind == KIND_OF_PASS[op.kind])
         & (timeline.stage == op.stage)
         & (timeline.micro_batch == op.micro_batch)
     )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
+from ipusim.lowering.buffers import most_waiting
 from ipusim.lowering.items import Items, Place, in_order, instructions, items
 from ipusim.pipeline.instructions import NONE, Code, Table
 from ipusim.pipeline.ops import Pass
@@ -35,6 +36,7 @@ def point_to_point(order: Order, asked: Around) -> Plan:
         table=np.asfortranarray(np.insert(passes, 0, NONE, axis=1)),
         emitted=1,
         make=make,
+        count_waiting=lambda: most_waiting(shape, passes),
     )
 
 

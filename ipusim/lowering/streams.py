@@ -27,7 +27,8 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
 
     Accumulators come for the addition of a micro-batch's gradients and go back after it.
     Activations come before each pass that uses them and go after each that makes them; a
-    replica's part of the weights comes before every pass.
+    replica's part of the weights comes before every pass. What stays between the halves of a
+    backward pass stays on the IPU.
     """
     passes = _activation_streams(program) if program.offload.activations else {}
     for stage, profile in enumerate(program.stages):
@@ -36,7 +37,8 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
             passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=part)
         sums = program.offload.accumulator_bytes(profile) if program.shape.training else 0
         if sums:
-            passes[Pass.BACKWARD, stage] = passes.get((Pass.BACKWARD, stage), Stream()).plus(sums, sums)
+            for kind in (Pass.BACKWARD, Pass.WEIGHT_GRADIENT):
+                passes[kind, stage] = passes.get((kind, stage), Stream()).plus(sums, sums)
     return passes
 
 
@@ -68,5 +70,6 @@ def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Strea
         if shape.training:
             gradients = sum(program.sent_bytes(other, stage) for other in after)
             back = sum(program.sent_bytes(stage, other) for other in before)
-            passes[Pass.BACKWARD, stage] = Stream(kept + gradients, back)
+            for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT):
+                passes[kind, stage] = Stream(kept + gradients, back)
     return passes

@@ -214,8 +214,8 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    # A forward pass keeps, a backward pass or its second half lets go of a micro-batch.
-    change = np.array([1, -1, 0, 0, -1])[plan.kind]
+    # A forward pass keeps, a backward pass or its first half lets go of a micro-batch.
+    change = np.array([1, -1, 0, -1, 0])[plan.kind]
     over: list[tuple[int, int]] = []
     for chosen in _groups(there, plan.stage):
         held = np.cumsum(change[chosen])

@@ -14,9 +14,12 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
   layers' largest input and output; those of the largest layer's weights, until they
   are added to their accumulators; and the accumulators, where they lie in Streaming Memory;
+- the first half of a backward pass: what its forward kept, or what the second half needs, whichever is more,
+  and the gradients of the layers' largest input and output; then, until the second half ends, what that needs;
+- the second half: that, those of the largest layer's weights, and accumulators as above;
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
-The last five are a lower bound, assumed: temporary memory of single operations is left out, unless
+All but the first are a lower bound, assumed: temporary memory of single operations is left out, unless
 options of the stage limit it (:mod:`ipusim.model.stages.stage_options`); it is alive during the pass.
 """
 
@@ -28,7 +31,7 @@ from dataclasses import dataclass
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.holders import RESIDENT, Holder
 from ipusim.pipeline.order import CopyRule
-from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
 
 
@@ -45,6 +48,8 @@ class StageFootprint:
             stash; 0 where nothing is computed again.
         forward, backward: alive while the pass runs, beside what is kept; a backward pass that
             computes its activations again holds them too.
+        rest: of a micro-batch between the halves of its backward pass.
+        input_half, weight_half: alive while either half runs, beside what is kept, and beside ``rest`` in the second.
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
@@ -61,6 +66,9 @@ class StageFootprint:
     training: bool
     update: int = 0
     again: int = 0
+    rest: int = 0
+    input_half: int = 0
+    weight_half: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -164,8 +172,21 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         recomputes=recomputes,
         training=shape.training,
         again=weights,
+        rest=profile.between_halves_bytes if shape.training else 0,
+        input_half=away + weights + _input_half(profile, inline),
+        weight_half=weights + profile.halves_temporary_bytes + profile.weight_gradient_bytes + sums,
         update=weights + offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
     )
+
+
+def _input_half(profile: StageProfile, inline: bool) -> int:
+    """Return what the first half of a backward pass has alive beside what the forward pass kept, and its weights."""
+    gradients = max(profile.working_bytes, profile.gradient_bytes)
+    if inline:
+        temporary = max(profile.halves_temporary_bytes, profile.forward_temporary_bytes)
+        return gradients + temporary + max(_recomputed_inside(profile), profile.between_halves_bytes)
+    more = max(profile.between_halves_bytes - profile.stash_bytes, 0)
+    return gradients + profile.halves_temporary_bytes + more
 
 
 def _recomputed_inside(profile: StageProfile) -> int:
@@ -179,7 +200,9 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     A copy buffer is one for each tensor that goes out or comes in: the copies of a
     time-step run at once, so that a tensor leaves its buffer before the next pass
     fills it. What comes from a stage of the same IPU has a buffer of its own where
-    that stage may run again first, under the schedules with merged copies.
+    that stage may run again first, under the schedules with merged copies. In point-to-point
+    tensors wait with the IPU that takes them, as many as may come before it does; what an
+    IPU sends has left its one buffer before the next pass fills it (assumed).
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
@@ -193,10 +216,11 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
         yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+    merged = plan.copy_rule is CopyRule.MERGED or plan.sync is Sync.POINT_TO_POINT
     # Under batch serialization a buffer has an element for each turn of the loops, unless it lies elsewhere.
     elements = 1 if program.offload.activations else shape.serialization
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
     yield Holder.COPIES, elements * profile.output_bytes if after else 0
     for neighbour in (*before, *after):
-        if shape.mapping[neighbour] != held.ipu or plan.copy_rule is CopyRule.MERGED:
-            yield Holder.COPIES, program.sent_bytes(neighbour, stage)
+        if shape.mapping[neighbour] != held.ipu or merged:
+            yield Holder.COPIES, plan.waiting.get((neighbour, stage), 1) * program.sent_bytes(neighbour, stage)

@@ -2,7 +2,7 @@
 
 A stage has one buffer beside its FIFO: what a forward pass keeps lies there until the
 FIFO takes it at the end of the time-step, and what the FIFO gives out lies there until
-the backward pass (or the recomputation) has used it. So of h micro-batches that are
+the backward pass, or the first half of it, (or the recomputation) has used it. So of h micro-batches that are
 kept, one that a pass works on is outside the FIFO, and so are those that the FIFO
 has no room for; these are alive, and the others lie in the buffers that are allocated anyway.
 """
@@ -59,9 +59,13 @@ class StageLevels(NamedTuple):
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
-    forward, backward, again = (kind == each for each in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE))
-    running = np.where(forward, stage.forward, 0) + np.where(backward, stage.backward, 0)
-    running += np.where(again, stage.again, 0)
+    forward, again, inputs, weights = (
+        kind == each for each in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    )
+    backward = (kind == Pass.BACKWARD) | inputs  # either uses what the forward pass kept
+    alive = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.again}
+    alive |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
+    running = np.array([alive[each] for each in Pass], dtype=np.int64)[kind]
     if not stage.training:
         nothing = np.zeros(len(kind), dtype=np.int64)
         none = Levels(nothing, nothing)
@@ -73,10 +77,12 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
         np.maximum(kept.after - stage.fifo_depth, 0),
     )
     recomputed = _between(again, backward) if stage.recomputes else kept.times(0)
+    waiting = _between(inputs, weights)
+    waiting = Levels(waiting.during - inputs, waiting.after)  # the first half itself counts what it makes
     return StageLevels(
         live=Levels(
-            running + stage.kept * outside.during + stage.recomputed * recomputed.during,
-            stage.kept * outside.after + stage.recomputed * recomputed.after,
+            running + stage.kept * outside.during + stage.recomputed * recomputed.during + stage.rest * waiting.during,
+            stage.kept * outside.after + stage.recomputed * recomputed.after + stage.rest * waiting.after,
         ),
         kept=kept,
         in_fifo=Levels(kept.during - outside.during, kept.after - outside.after),

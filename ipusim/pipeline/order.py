@@ -146,7 +146,7 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
         if shape.recompute and shape.recomputes(number):
             last = own == Pass.RECOMPUTE
         else:
-            last = (own == Pass.BACKWARD) | (own == Pass.WEIGHT_GRADIENT)
+            last = (own == Pass.BACKWARD) | (own == Pass.INPUT_GRADIENT)
         kept = np.cumsum((own == Pass.FORWARD).astype(np.int64) - last)
         depths.append(max(int(kept.max(initial=1)) - 1, 0))
     return tuple(depths)

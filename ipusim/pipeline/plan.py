@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
@@ -52,14 +52,25 @@ class Plan:
     micro_batch: Column
 
     def __init__(
-        self, order: Order, sync: Sync, *, table: npt.NDArray[np.int64], emitted: int, make: Callable[[], Table]
+        self,
+        order: Order,
+        sync: Sync,
+        *,
+        table: npt.NDArray[np.int64],
+        emitted: int,
+        make: Callable[[], Table],
+        count_waiting: Callable[[], Mapping[tuple[int, int], int]] | None = None,
     ) -> None:
-        """Take ``table``, the passes with time-steps; ``make`` gives the instructions when they are first asked for."""
+        """Take ``table``, the passes with time-steps.
+
+        ``make`` gives the instructions when they are first asked for, ``count_waiting`` what :attr:`waiting` is.
+        """
         self.order = order
         self.sync = sync
         self.emitted = emitted
         self.table = table
         self._make = make
+        self._count_waiting = count_waiting
         table.flags.writeable = False
         for index, name in enumerate(("time_step", "ipu", "kind", "stage", "micro_batch")):
             setattr(self, name, table[:, index])
@@ -70,6 +81,11 @@ class Plan:
         made = self._make()
         made.flags.writeable = False
         return made
+
+    @cached_property
+    def waiting(self) -> Mapping[tuple[int, int], int]:
+        """Of each stage and its neighbour, the most tensors that may wait for it there; empty in lock-step: one."""
+        return {} if self._count_waiting is None else self._count_waiting()
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that a Plan says."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
@@ -98,15 +101,16 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     """Return the distinct sets of edges that are copied together, and which set follows each time-step."""
     if plan.copy_rule is CopyRule.MERGED:
         return (plan.edges(),), (0,) * plan.emitted
-    edges = {edge.source_step: edge for edge in plan.edges()}
-    made: list[set[Edge]] = [set() for _ in range(plan.emitted)]
-    for time_step, kind, stage in zip(plan.time_step.tolist(), plan.kind.tolist(), plan.stage.tolist(), strict=True):
-        edge = edges.get(plan.shape.step_of(kind, stage))
-        if edge is not None:
-            made[time_step].add(edge)
-    index: dict[tuple[Edge, ...], int] = {}
-    copy_of = tuple(index.setdefault(tuple(sorted(after)), len(index)) for after in made)
-    return tuple(index), copy_of
+    shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
+    step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
+    made: list[tuple[int, ...]] = [()] * plan.emitted
+    for place in np.unique(plan.time_step * shape.steps + step_of[plan.kind, plan.stage]).tolist():
+        time_step, step = divmod(place, shape.steps)
+        if step in edges:
+            made[time_step] = (*made[time_step], step)
+    index: dict[tuple[int, ...], int] = {}
+    copy_of = tuple([index.setdefault(after, len(index)) for after in made])
+    return tuple(tuple(edges[step] for step in after) for after in index), copy_of
 
 
 def _step_copy(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import pass_streams, update_streams
 from ipusim.model.profile import StageProfile
@@ -16,17 +18,19 @@ from ipusim.pricing.passes import pass_costs, pass_cycles
 
 def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``."""
+    halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
     copies = copy_costs(plan, program, system)
     summed = gradient_sum(plan, program, system)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
     return Costs(
-        passes=_passes(plan, program, system),
+        passes=_passes(kinds, program, system),
         updates=_updates(plan, program, system),
         copies=copies,
         host=_host(program, system),
-        pass_streams=pass_streams(program),
+        pass_streams={key: each for key, each in pass_streams(program).items() if key[0] in kinds},
         update_streams=update_streams(program),
         gradient_sum=summed,
         weight_gathers=weight_gathers(program, system),
@@ -36,10 +40,8 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     )
 
 
-def _passes(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage), of halves of a backward pass where the Plan has any."""
-    halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
-    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
+def _passes(kinds: Sequence[Pass], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (pass, stage) of these kinds."""
     return {
         (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
         for stage in range(program.shape.stages)

@@ -222,11 +222,6 @@ def check(schedule: Schedule) -> None:
             raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {given!r}")
 
 
-def unregister(name: str) -> None:
-    """Take a registered schedule out again (for tests and notebooks that register twice)."""
-    _SCHEDULES.pop(name, None)
-
-
 @contextmanager
 def kept() -> Iterator[None]:
     """Take out again, behind the block, what is registered in it."""

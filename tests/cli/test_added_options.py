@@ -5,13 +5,11 @@ The option has another name in Graphcore's API, where a configuration refuses it
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
+from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 RATE = """\
@@ -120,7 +118,7 @@ def put(path, anchor, text):
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """Return a function that runs Python on a copy of the package with the additions."""
+    """A function that runs Python on a copy of the package with the additions."""
     place = tmp_path_factory.mktemp("changed")
     package = place / "ipusim"
     shutil.copytree(ROOT / "ipusim", package)
@@ -140,14 +138,15 @@ def changed(tmp_path_factory):
     (place / "graphcores_program.py").write_text(PROGRAM)
     shutil.copytree(ROOT / "reports", place / "reports", ignore=shutil.ignore_patterns("*.png"))
 
-    def python(code, *words, returncode=0):
-        command = [sys.executable, "-W", "error", "-c", code, *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(place), "COLUMNS": "200"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=place, check=False)
-        assert done.returncode == returncode, done.stderr
-        return done.stdout + done.stderr
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
 
-    return python
+        def python(code, *words, returncode=0):
+            done = interpreter.run(code, *words, folder=place)
+            assert done.returncode == returncode, done.stderr
+            return done.stdout + done.stderr
+
+        assert python("import ipusim; print(ipusim.__file__)") == f"{package}/__init__.py\n"
+        yield python
 
 
 PAGE = "from reports.__main__ import options; print(options())"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
@@ -68,9 +66,8 @@ def changed(tmp_path_factory):
         insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),
     }
     assert len(touched) == 4
-    command = [sys.executable, "-W", "error", "-c", BOTH_TRACES, str(SCENARIO)]
-    environment = {**os.environ, "PYTHONPATH": str(place), "COLUMNS": "200"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=place, check=False)
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+        done = interpreter.run(BOTH_TRACES, SCENARIO, folder=place)
     assert done.returncode == 0, done.stderr
     return place, done.stdout
 

@@ -6,8 +6,6 @@ import csv
 import json
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from statistics import fmean
 
@@ -20,6 +18,7 @@ from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
+from tests.interpreter import Interpreter
 
 README, SCENARIOS = PAGES["README.md"], PAGES["scenarios/README.md"]
 #: The kinds of block of each page; a test runs every one of them.
@@ -72,31 +71,39 @@ def test_the_scenario_explained_runs(workspace):
     assert experiment.held_out is not None
 
 
-def run_block(workspace, text, with_word):
-    """Run the one Python block of a page that has a word as a file of its own."""
-    (block,) = [block for block in blocks(text, "python") if with_word in block]
-    (workspace / "block.py").write_text(block)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "block.py"], cwd=workspace, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture(scope="module")
+def interpreter():
+    with Interpreter() as interpreter:
+        yield interpreter
 
 
-def test_the_pipeline_in_graphcores_names_learns(workspace):
+@pytest.fixture
+def run_block(interpreter, workspace):
+    """Return a function that runs the one Python block of a page that has a word."""
+
+    def run(text, with_word):
+        (block,) = [block for block in blocks(text, "python") if with_word in block]
+        done = interpreter.run(block, folder=workspace)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+def test_the_pipeline_in_graphcores_names_learns(run_block):
     """Each update of w takes 8 x 2 x 0.02 of what it lacks to 3; the last loss is that before the last update."""
-    done = run_block(workspace, SCENARIOS, "ipusim.ipu")
+    done = run_block(SCENARIOS, "ipusim.ipu")
     lacking = [2 * (1 - 8 * 2 * 0.02) ** updates for updates in (0, 9, 10)]
     losses = f"loss {lacking[0] ** 2:.3f} to {lacking[1] ** 2:.3f}"
     assert done.stdout.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
 
 
-def test_the_lines_for_a_notebook_run_anywhere(workspace):
-    run_block(workspace, README, "import ipusim\n")
+def test_the_lines_for_a_notebook_run_anywhere(run_block):
+    run_block(README, "import ipusim\n")
 
 
-def test_the_schedule_of_ones_own_runs(workspace):
-    done = run_block(workspace, README, "register(")
+def test_the_schedule_of_ones_own_runs(run_block):
+    done = run_block(README, "register(")
     assert "  0  F0.0 | .\n" in done.stdout
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert done.stdout.splitlines()[-1] == str((count + stages - 1) * (forward + backward))

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,7 +34,9 @@ SHORTER = {
 }
 
 
+@cache
 def run(name, *overrides):
+    """Run a scenario with changes, once: results are read only."""
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
 
 
@@ -54,7 +57,7 @@ def test_every_scenario_runs(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
     """Neither in Perfetto's nanoseconds, nor as a reader of JSON rounds or truncates its microseconds to them."""
-    result = run(path.stem, "numerics=off", *SHORTER.get(path.stem, ()))
+    result = run(path.stem, *SHORTER.get(path.stem, ()))
     content = {}
     for trace_format in ("perfetto", "chrome"):
         _, compressed = trace_file(result, trace_format)

@@ -35,9 +35,18 @@ def is_whole(folder):
     return {path.name for path in folder.iterdir()} >= FILES and not (folder / ".ipusim" / "new").exists()
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
-def test_a_run_prints_in_any_encoding(tmp_path, encoding):
-    done = process("run", SMALL, "--out", tmp_path, environment={"PYTHONIOENCODING": encoding})
+@pytest.mark.parametrize(
+    ("encoding", "backend"),
+    [
+        ("cp1252", "nonsense"),
+        ("ascii", "module://matplotlib_inline.backend_inline"),
+        ("utf-16", "module://nowhere"),
+    ],
+)
+def test_a_run_prints_in_any_encoding_and_no_backend_of_a_notebook_gets_in_its_way(tmp_path, encoding, backend):
+    """One process for one of each: neither knows of the other."""
+    environment = {"PYTHONIOENCODING": encoding, "MPLBACKEND": backend}
+    done = process("run", SMALL, "--out", tmp_path, environment=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     shown = done.stdout.decode(encoding)
     arrow = "→" if encoding == "utf-16" else ">"
@@ -45,11 +54,12 @@ def test_a_run_prints_in_any_encoding(tmp_path, encoding):
     assert is_whole(tmp_path)
 
 
-CHECKING = """
+#: Calls the command with the words of each line.
+CALLING = """
 import sys
 from ipusim.cli import main
-for path in sys.argv[1:]:
-    sys.argv = ["ipusim", "check", path]
+for line in sys.argv[1:]:
+    sys.argv = ["ipusim", *line.split("\\t")]
     try:
         main()
     except SystemExit as end:
@@ -60,9 +70,9 @@ for path in sys.argv[1:]:
 
 def test_every_scenario_is_checked_whatever_surrounds_it():
     """One process checks them all, with all at once: a Windows pipe's encoding, a notebook's backend, no errors."""
-    paths = " ".join(f"'{path}'" for path in SCENARIOS)
+    lines = " ".join(f"$'check\\t{path}'" for path in SCENARIOS)
     done = subprocess.run(
-        ["bash", "-c", f"'{sys.executable}' -W error -c '{CHECKING}' {paths} 2>&-"],
+        ["bash", "-c", f"'{sys.executable}' -W error -c '{CALLING}' {lines} 2>&-"],
         capture_output=True,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
@@ -96,30 +106,34 @@ def test_a_mistake_is_exit_code_2_with_standard_error_closed():
     assert shell(f"{COMMAND} run nowhere.yaml 2>&-").returncode == 2
 
 
-@pytest.mark.parametrize("backend", ["nonsense", "module://matplotlib_inline.backend_inline", "module://nowhere"])
-def test_no_backend_of_a_notebook_gets_in_the_way(tmp_path, backend):
-    done = process("run", SMALL, "--out", tmp_path, environment={"MPLBACKEND": backend})
+#: Names of files, and of their scenarios: control characters, not UTF-8, CJK, mathematics.
+ANY_NAMES = {
+    b"a\nb\x1b[31m[bold]": "a%0Ab%1B[31m[bold]",
+    b"caf\xe9": "caf%E9",
+    "日本語 模型".encode(): "日本語 模型",
+    b"$\\frac{$": "$\\frac{$",
+}
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A folder with a scenario of each name, and the results of its run; one process runs them all."""
+    place = tmp_path_factory.mktemp("named")
+    lines = []
+    for name in ANY_NAMES:
+        path = os.fsencode(place) + b"/" + name + b".yaml"
+        shutil.copy(MEMORY, path)
+        lines.append(b"\t".join((b"run", path, b"--out", path.removesuffix(b".yaml"))))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", CALLING, *lines], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert is_whole(tmp_path)
+    return place
 
 
 @posix
-@pytest.mark.parametrize(
-    ("name", "called"),
-    [
-        (b"a\nb\x1b[31m[bold]", "a%0Ab%1B[31m[bold]"),
-        (b"caf\xe9", "caf%E9"),
-        ("日本語 模型".encode(), "日本語 模型"),
-        (b"$\\frac{$", "$\\frac{$"),
-    ],
-    ids=["control characters", "not UTF-8", "CJK", "mathematics"],
-)
-def test_a_scenario_may_have_any_name(tmp_path, name, called):
-    path = os.fsencode(tmp_path) + b"/" + name + b".yaml"
-    shutil.copy(MEMORY, path)
-    folder = tmp_path / os.fsdecode(name)
-    done = process("run", path, "--out", folder)
-    assert (done.returncode, done.stderr) == (0, b"")
+@pytest.mark.parametrize(("name", "called"), ANY_NAMES.items(), ids=ANY_NAMES.values())
+def test_a_scenario_may_have_any_name(named, name, called):
+    folder = named / os.fsdecode(name)
+    path = named / os.fsdecode(name + b".yaml")
     assert is_whole(folder)
     assert json.loads((folder / "summary.json").read_text("utf-8"))["name"] == called
     assert ElementTree.parse(folder / "trace.svg")

@@ -17,9 +17,11 @@ from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.price_and_run import price_and_run
 
+#: A schedule that runs the halves of backward passes apart.
+HALVED = "zero_bubble_h1"
 SIZES = (
     "output_bytes",
     "gradient_bytes",
@@ -34,14 +36,16 @@ SIZES = (
     "forward_temporary_bytes",
     "backward_temporary_bytes",
     "update_temporary_bytes",
+    "halves_temporary_bytes",
+    "rest_bytes",
 )
 
 
 @st.composite
 def programs(draw):
     stages = draw(st.integers(2, 4))
-    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single"]))
-    training = draw(st.booleans())
+    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", HALVED]))
+    training = schedule == HALVED or draw(st.booleans())
     mapping = tuple(draw(st.permutations(range(stages))))
     serialization = draw(st.integers(2, 3)) if schedule == "sequential" and draw(st.booleans()) else 1
     if schedule == "single" or serialization > 1:
@@ -50,14 +54,15 @@ def programs(draw):
         mapping = tuple(draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages)))
     # The stages between the ends run at the same time, where they are on an IPU each.
     inner = mapping[1:-1]
-    together = len(inner) > 1 and len(set(inner)) == len(inner) and schedule != "interleaved" and draw(st.booleans())
+    together = len(inner) > 1 and len(set(inner)) == len(inner)
+    together = together and schedule not in ("interleaved", HALVED) and draw(st.booleans())
     sizes = (1, len(inner), 1) if together else ()
     places = len(sizes) or stages
     overlap = {"grouped": 2 * places if training else places, "interleaved": places}.get(schedule, 1)
     again = draw(st.sampled_from(["not", "before", "inside"])) if training else "not"
     if again == "before" and schedule not in ("grouped", "interleaved"):
         again = "inside"
-    if again == "inside" and schedule == "interleaved":
+    if again == "inside" and schedule in ("interleaved", HALVED):
         again = "not"
     count = overlap * draw(st.integers(1, 2)) * serialization
     shape = PlanShape(
@@ -151,7 +156,7 @@ def lives(timeline):
     """The passes of each (stage, execution, micro-batch): start and end by kind."""
     found = {}
     for span in timeline:
-        if span.kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE):
+        if span.kind in PASSES:
             life = found.setdefault((span.stage, span.execution, span.micro_batch), {})
             life[SpanKind(span.kind)] = span.start, span.end
     return found
@@ -185,6 +190,11 @@ def while_running(program, index, running, sums, away):
             live += max(profile.forward_temporary_bytes, profile.backward_temporary_bytes)
         else:
             live += profile.backward_temporary_bytes
+    if SpanKind.INPUT_GRADIENT in running:
+        live += max(profile.working_bytes, profile.gradient_bytes) + profile.halves_temporary_bytes + away
+        live += max(profile.rest_bytes - profile.stash_bytes, 0)
+    if SpanKind.WEIGHT_GRADIENT in running:
+        live += profile.weight_gradient_bytes + profile.halves_temporary_bytes + sums
     return live
 
 
@@ -209,7 +219,11 @@ def at(program, plan, passes, changes, ipu, now):
             if stage != index:
                 continue
             running = [kind for kind, (start, end) in life.items() if start <= now < end]
+            halved = SpanKind.INPUT_GRADIENT in life
             release = SpanKind.RECOMPUTE if recomputes else SpanKind.BACKWARD
+            release = SpanKind.INPUT_GRADIENT if halved else release
+            if halved and life[SpanKind.INPUT_GRADIENT][1] <= now < life[SpanKind.WEIGHT_GRADIENT][1]:
+                live += profile.rest_bytes
             live += while_running(program, index, running, sums, away)
             if shape.training:
                 working += SpanKind.FORWARD in running or release in running

@@ -6,9 +6,9 @@ An option is one line of :func:`scenarios`; options that change no number are dr
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
-import autograd
 import autograd.numpy as anp
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ MODES = {
 MOMENTUM = 0.75
 #: The layers before those of rows, by their formulas.
 FIRST = {
-    "flatten": lambda layer, h: anp.reshape(h, (len(h), -1)),
+    "flatten": lambda layer, h: anp.reshape(h, (*h.shape[:2], -1)),
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
     "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
     "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
@@ -226,7 +226,7 @@ def shards_of(mapping):
 
 
 def losses_of(weights, scenario, x, y, elements):
-    """Return the mean cross entropy of the unsplit model on each of several micro-batches in a row."""
+    """Return the mean cross entropy of the unsplit model on each of several micro-batches, with weights of its own."""
     h, made = x, {}
     for place, layer in enumerate(scenario["model"]["layers"][:-1]):
         name = layer["name"]
@@ -237,13 +237,10 @@ def losses_of(weights, scenario, x, y, elements):
         if layer["type"] == "dropout":
             if "optimizer" in scenario:
                 # Which elements fall is a draw for each micro-batch: the masks alone are the layer's.
-                every = np.split(np.ones_like(getval(h)), len(elements))
-                drop = Dropout(layer["rate"])
-                masks = [
-                    drop.forward({}, ones, (scenario["seed"], element, place))[0]
-                    for ones, element in zip(every, elements, strict=True)
-                ]
-                h = h * np.concatenate(masks)
+                drop, ones = Dropout(layer["rate"]), np.ones_like(getval(h)[0])
+                h = h * np.array(
+                    [drop.forward({}, ones, (scenario["seed"], element, place))[0] for element in elements]
+                )
             made[name] = h
             continue
         if layer["type"] == "add":
@@ -251,14 +248,17 @@ def losses_of(weights, scenario, x, y, elements):
             continue
         if layer["type"] == "parallel":
             keys = [f"parallel/{inner['name']}" for (inner,) in layer["branches"]]
-            h = anp.concatenate([anp.tanh(anp.dot(h, weights[f"{k}/W"]) + weights[f"{k}/b"]) for k in keys], axis=1)
+            h = anp.concatenate([anp.tanh(row(h, weights[f"{key}/W"], weights[f"{key}/b"])) for key in keys], axis=2)
             continue
         if layer["type"] == "dense":
-            h = anp.dot(h, weights[f"{name}/W"])
-            if f"{name}/b" in weights:
-                h = h + weights[f"{name}/b"]
+            h = row(h, weights[f"{name}/W"], weights.get(f"{name}/b"))
         h = made[name] = ACTIVATIONS[layer.get("activation", "identity")](h)
-    return formulas.cross_entropies(h, y, len(elements))
+    return formulas.cross_entropy(h, y)
+
+
+def row(h, W, b=None):
+    """Return a dense layer's products and sums."""
+    return anp.matmul(h, W) + (0 if b is None else b[:, None])
 
 
 def replicas_of(scenario):
@@ -284,13 +284,13 @@ def plain_loop(scenario, weights, feed):
     for execution in range(pipeline["repeat_count"] * scenario["steps"]):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         elements = range(execution * count * replicas, (execution + 1) * count * replicas)
-        x, y = map(np.concatenate, zip(*map(feed.element, elements), strict=True))
-        backward, each = autograd.make_vjp(losses_of)(weights, scenario, x, y, elements)
+        x, y = map(np.array, zip(*map(feed.element, elements), strict=True))
+        of = partial(losses_of, scenario=scenario, x=x, y=y, elements=elements)
+        each, gradients = formulas.losses_and_gradients(of, weights, len(x))
         losses += each.tolist()
-        # Gradients that are mapped are so one by one; others have one sum.
-        for chosen in np.eye(len(elements)) if (optimizer or {}).get("map_gradient") else np.ones((1, len(elements))):
-            for name, gradient in backward(chosen).items():
-                total[name] += scale * mapped(optimizer, gradient, weights[name]) / replicas
+        for name, weight in weights.items():
+            for gradient in gradients[name]:
+                total[name] += scale * mapped(optimizer, gradient, weight) / replicas
         if optimizer:
             weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
@@ -343,10 +343,12 @@ def test_options_together_change_no_result(shard):
 def check_scenario(scenario):
     """Run a drawn scenario, and the plain loop from the same weights."""
     experiment = job_from(scenario)
-    feed = experiment.workload(0).feed
+    workload = experiment.workload(0)
+    untrained = {}
+    for stage in range(len(workload.stages)):
+        untrained.update(workload.initial_parameters(stage))
     result = execute(experiment)
-    untrained = execute(job_from(frozen(scenario))).learning.weights
-    losses, weights = plain_loop(scenario, untrained, feed)
+    losses, weights = plain_loop(scenario, untrained, workload.feed)
     np.testing.assert_allclose(
         [loss.loss for loss in result.learning.losses], sent(scenario, losses), rtol=1e-12, atol=1e-14
     )
@@ -368,14 +370,6 @@ def test_layers_optimizers_and_parts_are_drawn_together():
     kinds = {"dense", "activation", "dropout", "add", "parallel", *FIRST}
     options = {"lamb", "adam", "replicas", "replicated_weight_sharding", "replicated_optimizer_state_sharding"}
     assert {(kind, option) for kind in kinds for option in options} <= seen
-
-
-def frozen(scenario):
-    """Return the scenario without learning, whose weights at the end are those at the start."""
-    if "optimizer" not in scenario:
-        return scenario
-    pipeline = {**scenario["pipeline"], "repeat_count": 1}
-    return {**scenario, "optimizer": {**scenario["optimizer"], "learning_rate": 0}, "pipeline": pipeline, "steps": 1}
 
 
 def check_memory(result):

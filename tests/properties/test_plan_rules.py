@@ -51,6 +51,7 @@ def by_loops(plan):
     """Return each broken rule with its place and the operation's name, rule by rule, in the order of the Plan."""
     shape, placed = plan.shape, list(plan.ops())
     kinds = {F: shape.stages, B: shape.stages * shape.training, R: (shape.stages - 1) * shape.recompute}
+    kinds |= {Pass.INPUT_GRADIENT: 0, Pass.WEIGHT_GRADIENT: 0}
     wanted = {
         Op(kind, stage, batch) for kind in Pass for stage in range(kinds[kind]) for batch in range(shape.micro_batches)
     }

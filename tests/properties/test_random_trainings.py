@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
-import autograd
 import autograd.numpy as anp
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def image(of):
 
 #: Of each kind the layer in a stage and its formula; both take a name, the activations, and give activations.
 KINDS = {
-    "dense": (Dense(WIDTH, "tanh"), lambda h, W, b: anp.tanh(anp.dot(h, W) + b)),
+    "dense": (Dense(WIDTH, "tanh"), lambda h, W, b: anp.tanh(formulas.dense(h, W, b))),
     "lstm": (LSTM(WIDTH, return_sequences=True), formulas.lstm),
     "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
     "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
@@ -182,20 +182,20 @@ def stage_of(training, at):
 
 
 def losses_of(weights, training, x, labels):
-    """The losses of the unsplit model by formulas, on each of several micro-batches in a row."""
+    """The losses of the unsplit model by formulas, on each of several micro-batches, with weights of its own."""
     h = x
     for kind, name in training.every:
         if kind == "shared scale":
-            h = h * weights[name]
+            h = h * weights[name][:, None, None]
         elif kind == "shared product":
-            h = anp.tanh(anp.dot(h, weights[name]))
+            h = anp.tanh(anp.matmul(h, weights[name][:, None]))
         else:
             formula = KINDS["dense" if kind == "shared dense" else kind][1]
             own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
             order = [key for key in ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b") if key in own]
             h = formula(h, *(own[key] for key in order or ("gamma", "beta")))
-    logits = anp.dot(anp.reshape(h, (len(labels), -1)), weights["logits/W"]) + weights["logits/b"]
-    return formulas.cross_entropies(logits, labels, len(labels) // BATCH)
+    flat = anp.reshape(h, (*labels.shape, -1))
+    return formulas.cross_entropy(anp.matmul(flat, weights["logits/W"]) + weights["logits/b"][:, None], labels)
 
 
 def mapped(training, gradient, weight):
@@ -228,14 +228,13 @@ def plain_loop(training, weights, elements):
     losses, stream = [], iter(elements)
     for _ in range(training.executions):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
-        x, labels = map(np.concatenate, zip(*itertools.islice(stream, count * replicas), strict=True))
-        backward, each = autograd.make_vjp(losses_of)(weights, training, x, labels)
+        x, labels = map(np.array, zip(*itertools.islice(stream, count * replicas), strict=True))
+        of = partial(losses_of, training=training, x=x, labels=labels)
+        each, gradients = formulas.losses_and_gradients(of, weights, len(x))
         losses += each.tolist()
-        # Gradients that are clipped are so one by one; of others the sum is enough, with as many weights' decay.
-        for chosen in np.eye(len(each)) if training.mapped == "clip" else np.ones((1, len(each))):
-            for name, gradient in backward(chosen).items():
-                added = mapped(training, gradient, chosen.sum() * weights[name])
-                total[name] = total[name] + scale / replicas * added
+        for name, weight in weights.items():
+            for gradient in gradients[name]:
+                total[name] = total[name] + scale / replicas * mapped(training, gradient, weight)
         weights = {name: stepped(training.rule, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
 

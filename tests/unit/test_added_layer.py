@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import re
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from tests.interpreter import Interpreter
 
 ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).parent / "added_layer"
@@ -28,28 +31,24 @@ optimizer: {type: sgd, learning_rate: 0.5}
 steps: 12
 """
 
-BESIDE = "import sys, ipusim.model.layers as room; room.__path__.append(sys.argv.pop(1)); "
-COMMAND = BESIDE + "from ipusim.__main__ import main; main()"
-COSTS = (
-    BESIDE
-    + """
+BESIDE = f"import ipusim.model.layers as room; room.__path__.append({str(ADDED)!r})\n"
+COMMAND = "from ipusim.__main__ import main; main()"
+COSTS = """
 from pathlib import Path
 from ipusim.scenario import load_job
 stage = load_job(Path("s.yaml")).program.stages[1]
 forward, backward = stage.forward[0], stage.backward[3]
 print(forward.vector.elementwise, forward.sram_bytes, backward.vector.elementwise, stage.stash_bytes)
 """
-)
-PAGE = BESIDE + "sys.path.append(sys.argv.pop(1)); import reports.scenario_page as page; print(page.scenario_page())"
-GRADIENTS = f"""
-{BESIDE}
+PAGE = "import reports.scenario_page as page; print(page.scenario_page())"
+GRADIENTS = """
 import numpy as np
 from ipusim.model.layers.gain import Gain, Hinge
 
 rng = np.random.default_rng(1)
 x, grad, step = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), 1e-6
 layer, loss, labels = Gain(), Hinge(), np.array([0, 2, 1, 1])
-own = {{"g": rng.normal(size=3)}}
+own = {"g": rng.normal(size=3)}
 
 def slopes(value, of):
     found = np.zeros_like(of)
@@ -66,17 +65,18 @@ through = lambda: float((layer.forward(own, x)[0] * grad).sum())
 grad_x, grads = layer.backward(own, layer.forward(own, x)[1], grad)
 np.testing.assert_allclose(grad_x, slopes(through, x), atol=1e-8)
 np.testing.assert_allclose(grads["g"], slopes(through, own["g"]), atol=1e-8)
-far = lambda: float(loss.forward({{}}, x, labels)[0])
-np.testing.assert_allclose(loss.backward({{}}, loss.forward({{}}, x, labels)[1])[0], slopes(far, x), atol=1e-8)
+far = lambda: float(loss.forward({}, x, labels)[0])
+np.testing.assert_allclose(loss.backward({}, loss.forward({}, x, labels)[1])[0], slopes(far, x), atol=1e-8)
 """
 
 
-def python(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, str(ADDED), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def python() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    with Interpreter(BESIDE, PYTHONPATH=str(ROOT)) as interpreter:
+        yield interpreter.run
 
 
-def test_it_is_trained_by_a_scenario(tmp_path: Path) -> None:
+def test_it_is_trained_by_a_scenario(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "s.yaml").write_text(SCENARIO)
     done = python(COMMAND, "run", "s.yaml", "--out", "out", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -89,7 +89,7 @@ def test_it_is_trained_by_a_scenario(tmp_path: Path) -> None:
     assert (weights["louder/g"] != 2).all()
 
 
-def test_its_cost_and_memory_are_counted(tmp_path: Path) -> None:
+def test_its_cost_and_memory_are_counted(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "s.yaml").write_text(SCENARIO)
     done = python(COSTS, folder=tmp_path)
     elements, scores = 2 * 8, 2 * 3  # of a micro-batch of two
@@ -99,7 +99,7 @@ def test_its_cost_and_memory_are_counted(tmp_path: Path) -> None:
     assert [int(word) for word in done.stdout.split()] == right, done.stderr
 
 
-def test_what_is_wrong_with_it_is_told_as_of_any_other(tmp_path: Path) -> None:
+def test_what_is_wrong_with_it_is_told_as_of_any_other(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     wrong = ["{name: a, type: gain, start: 9}", "{name: b, type: gian}", "{name: c, type: gain, begin: 1}"]
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("{name: louder, type: gain, start: 2}", "\n    - ".join(wrong)))
     done = python(COMMAND, "check", "s.yaml", folder=tmp_path)
@@ -111,8 +111,8 @@ def test_what_is_wrong_with_it_is_told_as_of_any_other(tmp_path: Path) -> None:
     assert keys.endswith("model.layers.3.begin: expected one of the keys name, type, start, got 'begin'")
 
 
-def test_the_docs_have_it(tmp_path: Path) -> None:
-    text = python(PAGE, str(ROOT), folder=tmp_path).stdout
+def test_the_docs_have_it(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text = python(PAGE, folder=tmp_path).stdout
     row = "| `start` | number above 0 to 8 | `1.0` | what the weights start with | `start: 1.0` |"
     section = text.split("### model.layers[]: gain\n")[1].split("\n#")[0]
     assert section.splitlines()[1] == "Multiplies each element of the last axis by a weight of its own."
@@ -125,6 +125,6 @@ def test_the_docs_have_it(tmp_path: Path) -> None:
     ]
 
 
-def test_its_gradients_are_those_of_finite_differences(tmp_path: Path) -> None:
+def test_its_gradients_are_those_of_finite_differences(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = python(GRADIENTS, folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from ipusim.model.learning.variable_work import VariableSize, accumulation_work,
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
-from ipusim.model.stages.stash import rest_bytes, stash_bytes, with_memory
+from ipusim.model.stages.stash import kept_bytes, with_memory
 from ipusim.model.work import Work
 
 
@@ -25,7 +25,6 @@ def layer_profile(
     training: bool = True,
     optimizer: Optimizer | None = None,
     accumulator_itemsize: int | Callable[[str], int] | None = None,
-    halves: bool = False,
 ) -> StageProfile:
     """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
 
@@ -35,8 +34,7 @@ def layer_profile(
     gradients to their accumulators: a sum for each parameter, which reads the gradient,
     and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
     default the parameters' own; or a function of the parameter's name, ``layer/W``).
-    Of the pass in halves, that belongs to the second; ``halves`` is whether to find out
-    what stays between them, which takes a backward pass on zeros. The weight update reads
+    Of the pass in halves, that belongs to the second. The weight update reads
     the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
     """
     first = stage.first_position == 0
@@ -55,7 +53,6 @@ def layer_profile(
         backward=(*backward, *accumulation) if training else (),
         backward_input=apart[0] if training else None,
         backward_weights=(*apart[1], *accumulation) if training else None,
-        rest_bytes=rest_bytes(stage, batch, itemsize) if training and halves else None,
         update=update if training else (),
         output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
         gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
@@ -125,10 +122,10 @@ def _with_checkpoints(
     again = stage.clusters[first : -1 if stage.is_last else None]
     inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
     values = sum(batch * math.prod(stage.shapes[at]) * itemsize for at in inner)
-    tail = stash_bytes(stage.clusters[-1], batch, itemsize) if stage.is_last else 0
+    tail = kept_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,
         recompute=forward[starts[first] : starts[-1] if stage.is_last else None],
         kept_again_bytes=profile.input_bytes - own_labels + values + tail,
-        cluster_bytes=max([0, *(stash_bytes(cluster, batch, itemsize) - tail for cluster in again)]),
+        cluster_bytes=max([0, *(kept_bytes(cluster, batch, itemsize).stash - tail for cluster in again)]),
     )

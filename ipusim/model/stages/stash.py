@@ -9,7 +9,7 @@ and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -57,12 +57,13 @@ def with_memory(
     )
     if not training:
         return profile
-    count = sum(weights)
+    count, kept = sum(weights), kept_bytes(stage, batch, itemsize)
     return replace(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
         state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
-        stash_bytes=stash_bytes(stage, batch, itemsize),
+        stash_bytes=kept.stash,
+        rest_bytes=kept.rest,
         weight_gradient_bytes=max(weights) * itemsize,
     )
 
@@ -75,48 +76,41 @@ def _slots(optimizer: Optimizer, layers: Sequence[Described], shapes: Sequence[S
             yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
-def stash_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:
-    """Return the bytes that ``stage`` keeps between the forward and backward pass of ``batch`` samples.
+class KeptBytes(NamedTuple):
+    """What a stage keeps of a micro-batch, in bytes.
+
+    Attributes:
+        stash: between its forward and its backward pass.
+        rest: between the halves of its backward pass: the inputs of layers with parameters, and the gradients of
+            their outputs; of layers that cannot wait with the gradients of their parameters, these themselves.
+    """
+
+    stash: int
+    rest: int
+
+
+def kept_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+    """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters are not part of it, nor what layers keep through which no gradient
     passes: in the first stage, those before the first one with parameters.
     """
-    return _of_samples(_stash, stage, batch, itemsize)
-
-
-def rest_bytes(stage: LayerStage, batch: int, itemsize: int) -> int:
-    """Return the bytes that ``stage`` keeps between the halves of the backward pass of ``batch`` samples.
-
-    The inputs of layers with parameters, and gradients of their outputs; of layers that
-    cannot wait with the gradients of their parameters, these themselves.
-    """
-    return _of_samples(_rest, stage, batch, itemsize)
-
-
-def _of_samples(measure: Callable[[LayerStage, int, int], int], stage: LayerStage, batch: int, itemsize: int) -> int:
-    """Return what ``measure`` says of ``batch`` samples, from what it says of one and of two."""
     try:
-        one, two = (measure(stage, samples, itemsize) for samples in (1, 2))
+        one, two = (_measure(stage, samples, itemsize) for samples in (1, 2))
     except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
-        return measure(stage, batch, itemsize)
-    return one + (batch - 1) * (two - one)
+        return _measure(stage, batch, itemsize)
+    return KeptBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
 
 
-def _stash(stage: LayerStage, samples: int, itemsize: int) -> int:
+def _measure(stage: LayerStage, samples: int, itemsize: int) -> KeptBytes:
     ran = _run(stage, samples, itemsize)
     # With skip connections what is kept is not sorted by layers, and all of it counts.
     lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
-    return _size(kept_arrays(ran.saved[lowest:], ran.parameters), itemsize)
-
-
-def _rest(stage: LayerStage, samples: int, itemsize: int) -> int:
-    ran = _run(stage, samples, itemsize)
-    outputs = ran.output if isinstance(ran.output, tuple) else (ran.output,)
-    zeros = tuple(map(np.zeros_like, outputs))
-    grad = None if stage.loss is not None else zeros if isinstance(ran.output, tuple) else zeros[0]
+    stash = kept_arrays(ran.saved[lowest:], ran.parameters)
+    zeros: Any = tuple(map(np.zeros_like, ran.output)) if isinstance(ran.output, tuple) else np.zeros_like(ran.output)
     with np.errstate(all="ignore"):
-        _, rest = ran.bound.backward_input(ran.saved, grad, stage.first_position > 0)
-    return _size(kept_arrays(rest, ran.parameters), itemsize)
+        _, rest = ran.bound.backward_input(ran.saved, None if stage.loss else zeros, stage.first_position > 0)
+    return KeptBytes(_size(stash, itemsize), _size(kept_arrays(rest, ran.parameters), itemsize))
 
 
 class _Ran(NamedTuple):

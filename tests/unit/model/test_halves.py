@@ -30,7 +30,7 @@ from ipusim.model.stages.function_profile import profile as function_profile
 from ipusim.model.stages.function_stage import FunctionStage
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import StageOptions, with_options
-from ipusim.model.stages.stash import rest_bytes
+from ipusim.model.stages.stash import kept_bytes
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
@@ -177,7 +177,7 @@ def test_a_first_stage_goes_back_no_further_than_its_own_weights_need():
 
 def test_a_stage_without_weights_has_nothing_left():
     first, middle, last = stages([Dense(4), ActivationLayer("relu"), Dense(3)], (5,), cuts=(1, 2))
-    profile = layer_profile(middle, 2, 4, optimizer=SGD(0.1), halves=True)
+    profile = layer_profile(middle, 2, 4, optimizer=SGD(0.1))
     assert profile.halves == (profile.backward, ())
     assert profile.rest_bytes == 0
     assert not any(layer_profile(each, 2, 4, training=False).halves[0] for each in (first, middle, last))
@@ -223,12 +223,12 @@ def test_what_stays_between_halves_of_a_classifier(batch, itemsize):
     layers = [Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)]
     first, second = stages(layers, (4, 5), cuts=(2,))
     # Of a first stage's first layer all: its input, relu's output, and the gradient of that.
-    assert rest_bytes(first, batch, itemsize) == batch * (20 + 64 + 64) * itemsize
+    assert kept_bytes(first, batch, itemsize).rest == batch * (20 + 64 + 64) * itemsize
     # The inputs of both layers and the gradients behind their products; labels and probabilities are gone.
-    assert rest_bytes(second, batch, itemsize) == batch * (64 + 32 + 32 + 10) * itemsize
-    profile = layer_profile(second, batch, itemsize, optimizer=SGD(0.1), halves=True)
-    assert profile.rest_bytes == rest_bytes(second, batch, itemsize)
-    assert layer_profile(second, batch, itemsize, optimizer=SGD(0.1)).rest_bytes is None
+    assert kept_bytes(second, batch, itemsize).rest == batch * (64 + 32 + 32 + 10) * itemsize
+    profile = layer_profile(second, batch, itemsize, optimizer=SGD(0.1))
+    assert profile.rest_bytes == kept_bytes(second, batch, itemsize).rest
+    assert layer_profile(second, batch, itemsize, training=False).rest_bytes is None
 
 
 def test_what_stays_of_tokens_sums_and_functions():
@@ -239,7 +239,7 @@ def test_what_stays_of_tokens_sums_and_functions():
     (stage,) = stages(layers, (3,), loss=False)
     # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
     # and the gradient behind it; of the function the gradient of its parameter, however many samples.
-    assert rest_bytes(stage, 5, 4) == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
+    assert kept_bytes(stage, 5, 4).rest == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
 
 
 def test_a_function_of_a_user_leaves_the_gradients_of_its_variables():

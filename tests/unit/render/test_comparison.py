@@ -8,6 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from ipusim.render.comparison import comparison
 from ipusim.render.content import content
 from ipusim.render.figures import to_png, to_svg
+from ipusim.render.style import DPI
 from ipusim.render.window import execution_window
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -24,8 +25,13 @@ def window(figure):
 
 def bounds(figure):
     """Pixels of the PNG, bytes of the SVG."""
-    width, height = struct.unpack(">II", to_png(figure)[16:24])
-    return width, height, len(to_svg(figure))
+    figure.set_dpi(DPI)
+    return *figure.canvas.get_width_height(), len(to_svg(figure))
+
+
+def test_a_png_has_the_pixels_of_its_figure(lock_step):
+    figure = comparison([lock_step("grouped", **FOUR, count=8)])
+    assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
 
 
 @pytest.mark.parametrize("ipus", [8, 64, 256])

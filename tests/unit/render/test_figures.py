@@ -6,37 +6,16 @@ import matplotlib as mpl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import PathPatch
-from matplotlib.text import Text
 
 from ipusim.errors import OutputError
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.render.window import phase_window
+from tests.drawn import drawn_texts, words
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
-
-
-def texts(figure, monkeypatch):
-    """Every text that is really drawn, with its extent in pixels."""
-    canvas = FigureCanvasAgg(figure)
-    drawn = []
-    draw = Text.draw
-
-    def record(self, renderer):
-        if self.get_visible() and self.get_text().strip():
-            drawn.append(self)
-        draw(self, renderer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Text, "draw", record)
-        canvas.draw()
-    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
-
-
-def words(figure):
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
 
 
 PICTURES = {
@@ -58,9 +37,9 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
+def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = PICTURES[name](lock_step)
-    found = texts(figure, monkeypatch)
+    found = drawn_texts(figure)
     assert len(found) > 5
     for text, box in found:
         assert box.x0 >= 0, text
@@ -76,7 +55,7 @@ def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
 def test_numbers_lie_within_their_boxes(lock_step, name):
     figure = PICTURES[name](lock_step)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    figure.draw_without_rendering()
     axes = max(figure.axes, key=lambda axes: len(axes.texts))
     numbers = [text for text in axes.texts if re.fullmatch(r"[\d.]+", text.get_text())]
     assert len(numbers) > 20

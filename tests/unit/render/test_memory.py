@@ -8,8 +8,6 @@ from dataclasses import replace
 import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import memory_curves, moment
@@ -22,6 +20,7 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.memory_layers import ipu_layers
 from ipusim.render.window import Window, phase_window, window
 from ipusim.schedules.registry import find
+from tests.drawn import drawn_texts
 
 KIB = 1024
 
@@ -73,26 +72,10 @@ def chart(lock_step, name):
     return memory_chart(timeline, found, window(timeline))
 
 
-def drawn_texts(figure, monkeypatch):
-    canvas = FigureCanvasAgg(figure)
-    drawn = []
-    draw = Text.draw
-
-    def record(self, renderer):
-        if self.get_visible() and self.get_text().strip():
-            drawn.append(self)
-        draw(self, renderer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Text, "draw", record)
-        canvas.draw()
-    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
-
-
 @pytest.mark.parametrize("name", CHARTS)
-def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
+def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = chart(lock_step, name)
-    found = drawn_texts(figure, monkeypatch)
+    found = drawn_texts(figure)
     assert len(found) > 8
     for text, box in found:
         assert box.x0 >= 0, text
@@ -104,8 +87,8 @@ def test_no_text_overlaps_another_or_is_cut_off(lock_step, monkeypatch, name):
         assert apart, (one, other)
 
 
-def test_it_says_what_is_held_and_what_there_is_room_for(lock_step, monkeypatch):
-    words = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs"), monkeypatch)]
+def test_it_says_what_is_held_and_what_there_is_room_for(lock_step):
+    words = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs"))]
     # 90 + 180 + 90 + 7, FIFO 6 x 60, copies 4 x 2, infeed 4; in a backward 60 + 4 + 20
     assert "823 KiB" in words
     for text in ("IPU 0", "IPU 3", "ramp-up", "main", "ramp-down", "parameters", "FIFO buffers: empty"):
@@ -113,7 +96,7 @@ def test_it_says_what_is_held_and_what_there_is_room_for(lock_step, monkeypatch)
     assert "Memory: every IPU fits; the fullest is IPU 0 with 823 KiB of 900 KiB." in words
     assert "an IPU's memory, 900 KiB" in words
     assert "scale of its own" not in " ".join(words)
-    far = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs far below the limit"), monkeypatch)]
+    far = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs far below the limit"))]
     assert "Each row over time has a scale of its own." in " ".join(far)
     assert "recomputation" not in " ".join(words)
 
@@ -171,10 +154,10 @@ def test_no_two_layers_look_alike():
         assert abs(lightness(one.face) - lightness(other.face)) > 0.1 or one.hatch != other.hatch
 
 
-def test_an_ipu_without_a_stage_has_no_row(lock_step, monkeypatch):
+def test_an_ipu_without_a_stage_has_no_row(lock_step):
     timeline, found = run(lock_step, ipus=3, count=12)
     timeline = type(timeline)(replace(timeline.info, ipus=(0, 1, 3, 2)), np.array([tuple(span) for span in timeline]))
     figure = memory_chart(timeline, found, window(timeline))
-    words = [text for text, _ in drawn_texts(figure, monkeypatch)]
+    words = [text for text, _ in drawn_texts(figure)]
     assert "IPU 2 (on 3)" in words
     assert not [text for text in words if text.startswith("IPU 3")]

@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.pipeline.holders import LAYERS
@@ -25,6 +24,7 @@ from ipusim.scenario import load_job
 from ipusim.study.report import picture, picture_window
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from reports.gallery import TUTORIAL
+from tests.drawn import words
 from tests.places import SCENARIOS
 
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
@@ -45,10 +45,6 @@ def trace(name):
 def memory(name):
     found = result(name)
     return memory_chart(found.timeline, found.memory, execution_window(found.timeline))
-
-
-def words(figure):
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
 
 
 def colours(figure):

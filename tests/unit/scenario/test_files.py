@@ -49,10 +49,16 @@ def test_every_file_loads_and_begins_with_two_lines_that_say_what_it_shows(file:
     assert experiment.request.description.startswith(f"{first[2:]} {second[2:]}")
 
 
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft202012Validator:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_file_is_good_by_its_json_schema(file: Path) -> None:
-    data = YAML(typ="safe", pure=True).load(file.read_text())
-    jsonschema.validate(data, json_schema(), jsonschema.Draft202012Validator)
+def test_every_file_is_good_by_its_json_schema(validator: jsonschema.Draft202012Validator, file: Path) -> None:
+    validator.validate(YAML(typ="safe", pure=True).load(file.read_text()))
 
 
 @pytest.mark.parametrize("name", TUTORIAL)

@@ -22,6 +22,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
+from tests.own_schedules import registered
 
 TRAINING = """\
 # Trains
@@ -178,9 +179,8 @@ def test_without_optimizer_or_with_training_off_it_is_inference(load, override: 
 
 
 def test_none_as_an_optimizer_is_good_by_the_json_schema_too() -> None:
-    validator = jsonschema.Draft202012Validator(
-        json_schema()["properties"]["optimizer"] | {"$defs": json_schema()["$defs"]}
-    )
+    schema = json_schema()
+    validator = jsonschema.Draft202012Validator(schema["properties"]["optimizer"] | {"$defs": schema["$defs"]})
     assert [validator.is_valid(word) for word in ("none", None, "nine")] == [True, True, False]
 
 
@@ -320,11 +320,8 @@ def test_a_device_is_as_large_as_its_machine(load, name: str, ipus: int, replica
 
 def test_a_schedule_registered_from_outside_is_a_choice(load) -> None:  # type: ignore[no-untyped-def]
     grouped = registry.find("grouped")
-    registry.register(Schedule("mine", grouped.order, lambda shape: shape.steps, True, "for a test"))
-    try:
+    with registered(Schedule("mine", grouped.order, lambda shape: shape.steps, True, "for a test")):
         assert load(TRAINING, "pipeline.schedule=Mine").program.schedule == "mine"
-    finally:
-        registry.unregister("mine")
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +19,7 @@ from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import Schedule, find
 from tests.grids import parse_grid, time_steps_with_work
+from tests.own_schedules import registered
 
 ALSO_CALLED = (
     " This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "
@@ -182,14 +184,11 @@ def test_a_schedule_of_ones_own():
         )
 
     mine = Schedule("mine", backwards_first, lambda shape: 1, True, "as Sequential")
-    registry.register(mine)
-    try:
+    with registered(mine):
         assert find("Mine").plan(PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
         assert registry.names()[-1] == "mine"
         with pytest.raises(ProgramError, match="a schedule named 'mine' exists already"):
             registry.register(mine)
-    finally:
-        registry.unregister("mine")
     assert "mine" not in registry.names()
 
 
@@ -203,16 +202,17 @@ def relaid(order: Order, **header) -> Order:
 def mine():
     """Register a schedule named mine: Grouped, whatever else is asked for, whose Order a function changes."""
 
-    def registered(change=relaid, **attributes):
+    def register(change=relaid, **attributes):
         def order(shape: PlanShape) -> Order:
             plain = find("grouped").order(replace(shape, serialization=1))
             plain.shape = shape
             return change(plain)
 
-        registry.register(replace(find("grouped"), name="mine", order=order, **{"supports": PLAIN} | attributes))
+        own = replace(find("grouped"), name="mine", order=order, **{"supports": PLAIN} | attributes)
+        around.enter_context(registered(own))
 
-    yield registered
-    registry.unregister("mine")
+    with ExitStack() as around:
+        yield register
 
 
 TIMED = """

@@ -1,0 +1,72 @@
+"""How many tensors may wait between the stage that makes them and the one that takes them, whatever the times.
+
+A receiver lets its sender know how far it is by what it sends back alone: a pass of the sender that takes something
+which the receiver makes no earlier than a pass of its own comes behind that pass. All that the sender makes before
+the first such pass may lie with the receiver already. What goes on over third IPUs is left out, so that the
+number is a bound; under 1F1B it is what the schedule keeps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PlanShape
+
+Column = npt.NDArray[np.int64]
+#: Position behind every pass.
+_NEVER = np.iinfo(np.int64).max
+
+
+def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
+    """Return for each stage, and each that takes what it makes, the most micro-batches that may wait between them.
+
+    ``passes`` has the columns of an Order, shape (passes, 4), in the order of each IPU.
+    """
+    ways = _Ways(shape, passes)
+    pairs = [(stage, stage + 1) for stage in range(shape.stages - 1)]
+    if shape.training:
+        pairs += [(target, source) for source, target in pairs]
+    return {pair: ways.waiting(*pair) for pair in pairs}
+
+
+class _Ways:
+    """Where passes that make and take tensors stand in the orders of their IPUs."""
+
+    def __init__(self, shape: PlanShape, passes: Column) -> None:
+        self._shape = shape
+        self._at: dict[tuple[bool, int], Column] = {}
+        kind, stage, micro_batch = passes[:, 1], passes[:, 2], passes[:, 3]
+        for back in (False, True):
+            kinds = (Pass.BACKWARD, Pass.INPUT_GRADIENT) if back else (Pass.FORWARD,)
+            for number in range(shape.stages):
+                rows = np.flatnonzero(np.isin(kind, kinds) & (stage == number))
+                at = np.full(shape.micro_batches, _NEVER)
+                at[micro_batch[rows]] = rows
+                self._at[back, number] = at
+
+    def waiting(self, source: int, target: int) -> int:
+        """Return the most tensors that may wait on the way from one stage to its neighbour."""
+        mapping, back = self._shape.mapping, target < source
+        made, taken = np.sort(self._at[back, source]), np.sort(self._at[back, target])
+        if mapping[source] == mapping[target]:
+            before = np.searchsorted(made, taken)
+        else:
+            before = np.searchsorted(made, self._known(mapping[target], mapping[source], taken))
+        return max(1, int((before - np.arange(len(taken))).max(initial=1)))
+
+    def _known(self, receiver: int, sender: int, taken: Column) -> Column:
+        """Return for each position of the receiver the first one of the sender that must come behind it."""
+        sent, used = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for (back, stage), at in self._at.items():
+            target = stage - 1 if back else stage + 1
+            inside = 0 <= target < self._shape.stages
+            if inside and (self._shape.mapping[stage], self._shape.mapping[target]) == (receiver, sender):
+                sent.append(at)
+                used.append(self._at[back, target])
+        order = np.argsort(np.concatenate(sent), kind="stable")
+        position = np.concatenate(sent)[order]
+        first = np.minimum.accumulate(np.concatenate(used)[order][::-1])[::-1]
+        found: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
+        return found

@@ -1,0 +1,31 @@
+"""What a picture shows, as its reader sees it: its words, and where they stand."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+
+def words(figure: Figure) -> list[str]:
+    """Return every text of ``figure``, drawn or not."""
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def drawn_texts(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Return every text that is really drawn, with its extent in pixels; the pixels themselves are not made."""
+    canvas = FigureCanvasAgg(figure)
+    drawn = []
+    draw = Text.draw
+
+    def record(self: Text, renderer: object) -> None:
+        if self.get_visible() and self.get_text().strip():
+            drawn.append(self)
+        draw(self, renderer)
+
+    with mock.patch.object(Text, "draw", record):
+        figure.draw_without_rendering()
+    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]

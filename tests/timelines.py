@@ -1,0 +1,152 @@
+"""Timelines laid out by hand: the lock-step rules in plain loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ipusim.pipeline.ops import Op
+from ipusim.pipeline.order import CopyRule
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules import registry
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline, TimelineInfo
+
+
+def lay_out_timeline(
+    schedule: str = "grouped",
+    *,
+    mapping: Sequence[int] = (0, 1),
+    count: int = 4,
+    training: bool = True,
+    recompute: bool = False,
+    forward: int | Sequence[int] = 100,
+    backward: int | Sequence[int] = 200,
+    update: int = 150,
+    sync: int = 10,
+    exchange: int = 20,
+    copy_bytes: int = 4096,
+    infeed: int = 0,
+    outfeed: int = 0,
+    host_wait: int = 0,
+    executions: int = 1,
+    ipus: Sequence[int] | None = None,
+    clock_hz: int = 1_600_000_000,
+) -> Timeline:
+    """Return the Timeline of a lock-step machine; what takes no time leaves no span.
+
+    ``forward`` and ``backward`` are cycles, of all stages or stage by stage.
+    """
+    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, training=training, recompute=recompute)
+    plan = registry.find(schedule).plan(shape)
+    physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
+    passes = {
+        int(kind): [cycles] * shape.stages if isinstance(cycles, int) else list(cycles)
+        for kind, cycles in ((SpanKind.FORWARD, forward), (SpanKind.BACKWARD, backward), (SpanKind.RECOMPUTE, forward))
+    }
+    cells = defaultdict(list)
+    for step, ipu, *op in sorted(plan.table.tolist(), key=itemgetter(1)):
+        cells[step].append((ipu, Op(*op)))  # its kind as a number, which is found faster than a member
+    spans: list[tuple[int, ...]] = []
+    waits: list[tuple[int, int, int, list[int]]] = []  # until when, step, run, and since when each IPU waits
+
+    host, forward_pass = int(SpanKind.HOST), int(SpanKind.FORWARD)
+
+    def span(start, length, kind, ipu, *, stage=NONE, batch=NONE, step=NONE, run=0, link=NONE, size=0):
+        if length:
+            kind = int(kind)
+            replica = NONE if ipu in (NONE, ALL_IPUS) and kind != host else 0
+            spans.append((start, start + length, kind, ipu, stage, batch, step, run, link, size, NONE, replica))
+        return start + length
+
+    now = 0
+    for run in range(executions):
+        free = dict.fromkeys(range(len(physical)), now)
+        for step in range(plan.emitted):
+            ops = cells.get(step, ())
+            for ipu, op in ops:
+                if op.stage == 0 and op.kind == forward_pass:
+                    span(free[ipu], infeed, SpanKind.HOST, NONE, batch=op.micro_batch, step=step, run=run, link=0)
+                    free[ipu] = span(free[ipu], host_wait, SpanKind.HOST_WAIT, ipu, step=step, run=run)
+                    where = {"batch": op.micro_batch, "step": step, "run": run, "size": 64}
+                    free[ipu] = span(free[ipu], infeed, SpanKind.INFEED, ipu, stage=0, **where)
+                where = {"stage": op.stage, "batch": op.micro_batch, "step": step, "run": run}
+                free[ipu] = span(free[ipu], passes[op.kind][op.stage], op.kind, ipu, **where)
+            crosses = len(physical) > 1 and (plan.copy_rule is not CopyRule.CROSSING or _crosses(shape, ops))
+            if crosses:
+                meet = max(free.values())
+                waits.append((meet, step, run, [*free.values()]))
+                synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
+                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
+                for link, share in enumerate((exchange, exchange // 2)):
+                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=copy_bytes // 2)
+                free = dict.fromkeys(free, now)
+            for ipu, op in ops:
+                if op.stage == shape.stages - 1 and op.kind == forward_pass:
+                    where = {"batch": op.micro_batch, "step": step, "run": run, "size": 8}
+                    span(free[ipu], outfeed, SpanKind.HOST, NONE, link=1, **where)
+                    free[ipu] = span(free[ipu], outfeed, SpanKind.OUTFEED, ipu, stage=op.stage, **where)
+        now = max(free.values())
+        if training:
+            free = dict.fromkeys(free, now)
+            for ipu in shape.mapping:
+                free[ipu] = span(free[ipu], update, SpanKind.WEIGHT_UPDATE, ipu, step=plan.emitted, run=run)
+            now = max(free.values())
+            for ipu in set(shape.mapping):
+                span(free[ipu], now - free[ipu], SpanKind.SYNC_WAIT, ipu, step=plan.emitted, run=run)
+    table = np.concatenate([np.array(spans, dtype=np.int64).reshape(-1, 12), _waited(waits)])
+    order = np.lexsort((table[:, 8], table[:, 3], table[:, 2], table[:, 1], table[:, 0]))
+    info = TimelineInfo(
+        name=f"{schedule} by hand",
+        system="by_hand",
+        clock_hz=clock_hz,
+        ipus=physical,
+        selection_order="ZIGZAG",
+        schedule=schedule,
+        training=training,
+        stages=tuple(f"stage{index}" for index in range(shape.stages)),
+        mapping=shape.mapping,
+        count=count,
+        overlap=plan.overlap,
+        time_steps=plan.emitted,
+        executions=executions,
+        executions_per_step=executions,
+        micro_batch_size=16,
+        links=("0→1 rung", "1→0 rung"),
+    )
+    return Timeline(info, table[order])
+
+
+def _waited(waits: Sequence[tuple[int, int, int, list[int]]]) -> np.ndarray:
+    """Return the spans of waiting at syncs, by far the most of many IPUs: built as arrays, they take no time."""
+    if not waits:
+        return np.zeros((0, 12), np.int64)
+    meets, steps, runs, since = map(np.array, zip(*waits, strict=True))
+    row, ipu = np.nonzero(since < meets[:, None])
+    spans = np.full((len(row), 12), NONE)
+    spans[:, 0], spans[:, 1], spans[:, 2], spans[:, 3] = since[row, ipu], meets[row], SpanKind.SYNC_WAIT, ipu
+    spans[:, 6], spans[:, 7], spans[:, 9], spans[:, 11] = steps[row], runs[row], 0, 0
+    return spans
+
+
+_laid_out = lru_cache(maxsize=64)(lay_out_timeline)
+
+
+def timeline_by_hand(*names: str, **changes: Any) -> Timeline:
+    """Return what :func:`lay_out_timeline` does, laid out once for the same arguments."""
+    hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+    return _laid_out(*names, **hashable)
+
+
+def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
+    steps = shape.device_of_step
+    for ipu, op in ops:
+        step = op.stage if op.kind == SpanKind.FORWARD else 2 * shape.stages - 1 - op.stage
+        if op.kind != SpanKind.RECOMPUTE and step + 1 < len(steps) and steps[step + 1] != ipu:
+            return True
+    return False
