@@ -16,7 +16,7 @@ import pytest
 
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import find
+from ipusim.schedules.registry import find, names
 from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
@@ -342,7 +342,12 @@ def test_help_shows_defaults_and_the_version():
     assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
     assert ipusim("--version").stdout.startswith("ipusim 0.")
     listed = ipusim("schedule").stdout.splitlines()
-    assert [line.split()[0] for line in listed] == ["grouped", "interleaved", "sequential", "sharded", "single"]
+    assert [line.split()[0] for line in listed[::3]] == list(names())
+    at = 3 * names().index("zero_bubble_h1")
+    assert [line.strip() for line in listed[at + 1 : at + 3]] == [
+        "sync: point_to_point, lock_step",
+        "supports: training, several stages on one IPU, several IPUs",
+    ]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
