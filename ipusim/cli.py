@@ -247,8 +247,10 @@ def schedule(
     from ipusim.study.shape import plan_for
 
     if name is None:
+        width = max(map(len, registry.names()))
         for each in map(registry.find, registry.names()):
-            typer.echo(f"{each.name:12} {each.summary}")
+            modes = " or ".join(sync.words for sync in each.syncs)
+            typer.echo(f"{each.name:{width}} {each.summary}; in {modes}")
         return
     typer.echo(format_grid(plan_for(name, stages, count, mapping, inference, recompute)), nl=False)
 
