@@ -154,7 +154,7 @@ CASES = {
     "unknown schedule": (
         "grouped",
         "groupd",
-        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded or single, got "
+        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b or zero_bubble_h1, got "
         "'groupd'; "
         "did you mean grouped?",
     ),
