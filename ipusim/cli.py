@@ -229,7 +229,7 @@ def trace(
 def schedule(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SCHEDULE]", help="its name; without one, all are listed", show_default=False),
+        typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed", show_default=False),
     ] = None,
     stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
     count: Annotated[
@@ -240,17 +240,18 @@ def schedule(
     ] = None,
     inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
+    sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
+    ] = "grid",
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
-    from ipusim.pipeline.grid import format_grid
-    from ipusim.schedules import registry
-    from ipusim.study.shape import plan_for
+    from ipusim.study.shape import as_text, listing, plan_for
 
     if name is None:
-        for each in map(registry.find, registry.names()):
-            typer.echo(f"{each.name:12} {each.summary}")
+        typer.echo("\n".join(listing()))
         return
-    typer.echo(format_grid(plan_for(name, stages, count, mapping, inference, recompute)), nl=False)
+    typer.echo(as_text(plan_for(name, stages, count, mapping, inference, recompute, sync), form), nl=False)
 
 
 @app.command()

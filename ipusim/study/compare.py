@@ -18,7 +18,8 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
-from ipusim.schedules.registry import find, names
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import names
 
 #: Graphcore's own schedules, and its sharding: those that are compared where none are named.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
@@ -63,16 +64,17 @@ def compare(
     """Run ``request`` once under each of ``schedules``, on the same data, weights and device.
 
     That is in each of the sync modes ``syncs``; without any in that of the request, or else in the schedule's own.
-    Raises ProgramError for a schedule or a sync mode that does not exist, and RequestError or RequestMemoryError for
-    a request that none of them can run.
+    Schedules go by their names, or by files of one's own, as in a request. Raises ProgramError, FileError or ModelError
+    for a schedule or a sync mode that does not exist, and RequestError or RequestMemoryError for a request that none of
+    them can run.
     """
     rows: list[Row] = []
     refused: list[RequestError] = []
-    chosen = list(dict.fromkeys(find(schedule).name for schedule in schedules))
+    chosen = list(dict.fromkeys(_known(schedule, request) for schedule in schedules))
     if not chosen:
         raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
     for name, sync in product(chosen, _modes(request, syncs)):
-        mode = find(name).syncs[0] if sync is None else sync
+        mode = schedule_of(name, request.folder).syncs[0] if sync is None else sync
         try:
             changes = {"pipeline.schedule": name} | ({"pipeline.sync": sync.value} if sync else {})
             job = assemble(request.replace(changes))
@@ -102,3 +104,9 @@ def _modes(request: Request, syncs: Sequence[str]) -> tuple[Sync | None, ...]:
         return tuple(dict.fromkeys(Sync(name.lower()) for name in syncs))
     asked = request.options.pipeline.sync if request.options.pipeline else None
     return (Sync(asked) if asked else None,)
+
+
+def _known(schedule: str, request: Request) -> str:
+    """Return what a request calls a schedule: its name as it is written, or its file."""
+    found = schedule_of(schedule, request.folder).name
+    return found if found == schedule.lower() else schedule
