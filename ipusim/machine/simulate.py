@@ -42,13 +42,14 @@ class State(NamedTuple):
     """What stands at the end of an execution between it and the rest of the run.
 
     Attributes:
-        streams: places ready for the IPU and for the host, of each replica's infeed and outfeed.
+        streams: of each replica's infeed and outfeed the places ready for the IPU and for the host, and the cycles
+            that the host needs yet for the one that it works on.
         deliveries: tensors that have come and that nobody has taken, of each replica.
         links: of each tensor on each link direction, the cycles until it begins and the bytes left; None in
             lock-step, where all have arrived.
     """
 
-    streams: tuple[tuple[int, int] | None, ...]
+    streams: tuple[tuple[int, int, int] | None, ...]
     deliveries: tuple[tuple[tuple[int, int, int], ...], ...]
     links: tuple[tuple[tuple[int, Fraction], ...], ...] | None
 
@@ -128,7 +129,11 @@ class Machine:
 
     @property
     def state(self) -> State:
-        """What stands between now and the rest of the run, but for the arithmetic; equal states go on equally."""
+        """What stands between now and the rest of the run, but for the arithmetic; equal states go on equally.
+
+        But for an execution that gives results to the host by its number (the outfeed's mode LAST), and for replicas
+        that do not wait for each other, whose IPUs are elsewhere.
+        """
         return State(
             streams=tuple(port.state if port else None for pair in self._ports for port in pair),
             deliveries=tuple(delivery.state for delivery in self._deliveries),
