@@ -15,6 +15,9 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import CopyRule
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
@@ -127,10 +130,44 @@ def travels(program, source, target):
     return math.ceil(Fraction(program.stages[source].gradient_bytes * own, max(sum(widths), 1)))
 
 
+def most_waiting(plan, source, target):
+    """The most tensors that may lie between two stages: those made before the maker must know of the taker's pass.
+
+    It knows by the first pass that takes something from the taker's IPU which that makes no earlier.
+    """
+    if plan.sync is Sync.LOCK_STEP:
+        return 1
+    shape, back = plan.shape, target < source
+    orders = {ipu: [tuple(row[1:]) for row in plan.order.passes.tolist() if row[0] == ipu] for ipu in plan.ipus}
+
+    def takes(kind, stage, micro_batch):
+        """What a pass takes of another stage: direction, stage and micro-batch of what makes it."""
+        if kind == Pass.FORWARD:
+            return (False, stage - 1, micro_batch)
+        return (True, stage + 1, micro_batch) if kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT) else None
+
+    def makes(kind, stage, micro_batch):
+        return None if kind in (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT) else (kind != Pass.FORWARD, stage, micro_batch)
+
+    maker, taker = orders[shape.mapping[source]], orders[shape.mapping[target]]
+    most = used = 0
+    for position, taking in enumerate(taker):
+        if taking[1] != target or not (need := takes(*taking)) or need[:2] != (back, source):
+            continue
+        if maker is taker:
+            before = position
+        else:
+            later = {made for each in taker[position:] if (made := makes(*each))}
+            before = next((at for at, each in enumerate(maker) if takes(*each) in later), len(maker))
+        made = sum(makes(*each) is not None and makes(*each)[:2] == (back, source) for each in maker[:before])
+        most, used = max(most, made - used), used + 1
+    return max(most, 1)
+
+
 def resident(program, plan, ipu):
     """Bytes that an IPU holds all the time."""
     total, shape = 0, program.shape
-    merged = program.schedule in ("grouped", "interleaved")
+    merged = plan.sync is Sync.POINT_TO_POINT or plan.copy_rule is CopyRule.MERGED
     turns = 1 if program.offload.activations else shape.serialization
     for index, profile in enumerate(program.stages):
         if shape.mapping[index] != ipu:
@@ -148,7 +185,7 @@ def resident(program, plan, ipu):
         for other in range(shape.stages):
             beside = abs(shape.position_of[other] - shape.position_of[index]) == 1
             if beside and (merged or shape.mapping[other] != ipu):
-                total += travels(program, other, index)
+                total += most_waiting(plan, other, index) * travels(program, other, index)
     return total
 
 
