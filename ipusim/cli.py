@@ -148,39 +148,57 @@ def _print_run(result: Run) -> None:
 def compare(
     scenario: ScenarioPath,
     schedules: Annotated[
-        str, typer.Option(metavar="NAMES", help="the schedules, separated by commas")
-    ] = "grouped,interleaved,sequential,sharded",
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="the schedules, separated by commas  [default: Graphcore's own: grouped, interleaved, sequential and "
+            "sharded; `ipusim schedule` lists all]",
+            show_default=False,
+        ),
+    ] = None,
+    syncs: Annotated[
+        str,
+        typer.Option(
+            metavar="MODES",
+            help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
+            "scenario, or the schedule's own]",
+            show_default=False,
+        ),
+    ] = "",
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
-    """Run a scenario under several schedules; print time and memory, write a figure of their traces on one axis."""
+    """Run a scenario under several schedules and sync modes; print time and memory, draw their traces on one axis."""
     from ipusim.render.tables import comparison_table
     from ipusim.runs.problems import RequestError
     from ipusim.scenario.load import load_job, load_request
     from ipusim.study import tables
+    from ipusim.study.compare import GRAPHCORES
     from ipusim.study.compare import compare as compare_schedules
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.report import COMPARISON_FILES, comparison_files
 
-    names = [name.strip() for name in schedules.split(",") if name.strip()]
+    names = GRAPHCORES if schedules is None else _listed(schedules)
+    modes = _listed(syncs)
     request = load_request(scenario, overrides or ())
     folder = out or Path("reports") / request.name
     _keep_watch()
     with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
         try:
             with _progress("comparing", heed) as progress:
-                rows = compare_schedules(request, names, progress)
+                rows = compare_schedules(request, names, modes, progress)
         except RequestError:
             # Of every schedule: a mistake of the file itself shows where it stands, else what the first one refuses.
             load_job(scenario, overrides or ())
-            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}"))
+            mode = [f"pipeline.sync={modes[0]}"] if modes else []
+            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}", *mode))
             raise
         files = comparison_files(rows)
         heed()
         results.write(files)
     summaries = [row.result.summary for row in rows if row.result is not None]
-    refused = [row.schedule for row in rows if row.result is None]
-    _print_table(comparison_table(summaries, refused, [row.schedule for row in rows if not row.fits]))
+    refused = [(row.schedule, row.sync) for row in rows if row.result is None]
+    _print_table(comparison_table(summaries, refused, [row.name for row in rows if not row.fits]))
     if (memory := tables.schedule_memory_table(rows)).rows:
         _print_table(memory)
     for line in tables.comparison_words(rows):
@@ -280,8 +298,8 @@ def check(
     job = load_job(scenario, overrides or ())
     program = job.program
     typer.echo(
-        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule}, executions {job.executions}, "
-        f"micro-batches {program.shape.micro_batches} in each, on {job.system}"
+        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule} in {job.plan.sync.words}, "
+        f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if costs:
         for table in cost_tables(job.costs, job.plan, program, job.system):
@@ -369,6 +387,11 @@ def _progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
                 bar.update(task, completed=done, total=total, visible=True)
 
         yield show
+
+
+def _listed(names: str) -> list[str]:
+    """Return names that stand with commas between them."""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _flag(option: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.copies import copy_costs, stage_copies
+from ipusim.pricing.copies import copy_costs, send_costs, stage_copies
 from ipusim.pricing.costs import Costs
 
 
@@ -50,8 +50,9 @@ class OrderReport:
         ipus: physical IPU of each logical one.
         routes: of every tensor that crosses IPUs.
         copy_cycles: of the longest copy, sync included: the merged copy of all of them, or with one
-            stage at a time that of the slowest stage.
-        execution_cycles: of all copies of one execution of the pipeline, syncs included.
+            stage at a time that of the slowest stage; in point-to-point of the longest send, with the links to itself.
+        execution_cycles: of all copies of one execution of the pipeline, syncs included; in point-to-point of all
+            sends of a replica, one after the other.
     """
 
     order: str
@@ -102,18 +103,29 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
     for order in ORDERS:
         used = order == system.selection_order
         device = system if used else system.reordered(order)
-        copies = costs.copies if used else copy_costs(plan, program, device)
+        longest, whole = _copy_cycles(plan, program, device, costs if used else None)
         reports.append(
             OrderReport(
                 order=order,
                 used=used,
                 ipus=device.ipus,
                 routes=_routes(plan, program, device),
-                copy_cycles=copies.longest_cycles,
-                execution_cycles=copies.execution_cycles,
+                copy_cycles=longest,
+                execution_cycles=whole,
             )
         )
     return tuple(reports)
+
+
+def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Costs | None) -> tuple[int, int]:
+    """Return the longest copy and all of an execution, in cycles, out of ``costs`` if these are known."""
+    if plan.sync is Sync.LOCK_STEP:
+        copies = costs.copies if costs else copy_costs(plan, program, system)
+        return copies.longest_cycles, copies.execution_cycles
+    sends = costs.sends if costs else send_costs(plan, program, system, {})
+    cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
+    one = sum(each for (replica, *_), each in cycles.items() if not replica)
+    return max(cycles.values(), default=0), one * plan.shape.micro_batches
 
 
 def faster_order(reports: tuple[OrderReport, ...]) -> OrderReport | None:

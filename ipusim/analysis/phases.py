@@ -1,23 +1,31 @@
 """Ramp-up, main, ramp-down and weight update of each execution.
 
-The main phase is the run of time-steps in which every slot of the schedule is
-filled: as many forward and backward passes as the overlap length says
+In lock-step the main phase is the run of time-steps in which every slot of the schedule
+is filled: as many forward and backward passes as the overlap length says
 (recomputations fill no slot). What comes before is the ramp-up, what comes
 after the ramp-down.
+
+In point-to-point, where there are no time-steps, the ramp-up lasts until every IPU that runs
+passes has begun its first one, the main phase until the first of them has ended its last one,
+and the ramp-down until the pipeline ends. Where an IPU has ended its last pass before another has
+begun its first, there is no main phase, and the ramp-down begins when the last IPU has begun.
+The weight update is what follows, in either mode; in point-to-point an IPU that is done early
+has begun its own before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import Execution, executions, find_execution, on_ipus
-from ipusim.timeline.kinds import kinds_with
-from ipusim.timeline.timeline import Timeline
+from ipusim.timeline.kinds import PASSES, kinds_with
+from ipusim.timeline.timeline import NONE, Timeline
 
 RAMP_UP: Final = "ramp-up"
 MAIN: Final = "main"
@@ -40,7 +48,8 @@ class Phase:
         name: one of PHASES.
         execution: number of the execution.
         start, end: in cycles; a phase ends where the next begins, so that phases tile the execution.
-        first_time_step, last_time_step: the time-steps that it covers, both included; -1 for the weight update.
+        first_time_step, last_time_step: the time-steps that it covers, both included; -1 for the weight update, and
+            in point-to-point.
     """
 
     name: str
@@ -74,7 +83,7 @@ class TimeSteps:
 
 
 def time_steps(timeline: Timeline) -> TimeSteps:
-    """Return the time-steps of all executions, by the first replica: the others do the same at the same time.
+    """Return the time-steps of all executions in lock-step, by the first replica: the others do the same with it.
 
     Where replicas do not wait for each other, their hosts alone can keep them apart.
     """
@@ -101,18 +110,47 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 def phases(timeline: Timeline) -> tuple[Phase, ...]:
     """Return the phases of all executions, in order of time."""
-    recorded = time_steps(timeline)
-    return tuple(
-        phase for execution in executions(timeline) for phase in _phases_of(execution, recorded, timeline.info.overlap)
-    )
+    return _phases(timeline, executions(timeline))
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
     """Return the phases of one execution; raises TimelineError for one that the Timeline does not hold."""
-    return tuple(_phases_of(find_execution(timeline, execution), time_steps(timeline), timeline.info.overlap))
+    return _phases(timeline, (find_execution(timeline, execution),))
 
 
-def _phases_of(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator[Phase]:
+def _phases(timeline: Timeline, wanted: Iterable[Execution]) -> tuple[Phase, ...]:
+    if timeline.info.has_time_steps:
+        recorded, overlap = time_steps(timeline), timeline.info.overlap
+        of = [_filled(execution, recorded, overlap) for execution in wanted]
+    else:
+        of = [_begun_and_ended(execution, timeline) for execution in wanted]
+    return tuple(chain.from_iterable(of))
+
+
+def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase]:
+    """Yield the phases of an execution in point-to-point."""
+    rows = np.flatnonzero(np.isin(timeline.kind, PASSES) & (timeline.execution == execution.index))
+    if len(rows):
+        ipu = timeline.ipu[rows]
+        _, first = np.unique(ipu, return_index=True)  # rows are sorted by start
+        last = np.zeros(int(ipu.max()) + 1, dtype=np.int64)
+        np.maximum.at(last, ipu, timeline.end[rows])
+        begun = int(timeline.start[rows][first].max())
+        ended = max(int(last[ipu].min()), begun)
+        edges = (execution.start, begun, ended, execution.pipeline_end)
+        for name, (start, end) in zip((RAMP_UP, MAIN, RAMP_DOWN), pairwise(edges), strict=True):
+            if start < end:
+                yield Phase(name, execution.index, start, end, NONE, NONE)
+    yield from _update(execution)
+
+
+def _update(execution: Execution) -> Iterator[Phase]:
+    if execution.update_cycles:
+        yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, NONE, NONE)
+
+
+def _filled(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator[Phase]:
+    """Yield the phases of an execution in lock-step."""
     low, high = np.searchsorted(recorded.execution, [execution.index, execution.index + 1]).tolist()
     if low < high:
         numbers, filled = recorded.time_step[low:high].tolist(), recorded.filled[low:high]
@@ -123,5 +161,4 @@ def _phases_of(execution: Execution, recorded: TimeSteps, overlap: int) -> Itera
         for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, after), (RAMP_DOWN, after, len(numbers))):
             if begin < stop:
                 yield Phase(name, execution.index, edges[begin], edges[stop], numbers[begin], numbers[stop - 1])
-    if execution.update_cycles:
-        yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, -1, -1)
+    yield from _update(execution)

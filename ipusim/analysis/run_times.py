@@ -11,6 +11,7 @@ from ipusim.analysis.phases import Phase, execution_phases
 from ipusim.analysis.plain import plain
 from ipusim.analysis.throughput import Throughput, throughput
 from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
+from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.timeline import Timeline
 
 
@@ -19,10 +20,11 @@ class RunTimes:
     """What a run did, by its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
-        name, system, schedule, selection_order, clock_hz, training, executions: of the run.
+        name, system, schedule, sync, selection_order, clock_hz, training, executions: of the run.
         stages, mapping, ipus: stage names, the logical IPU of each, and the physical IPU of each logical one.
         replicas: of the pipeline; mapping is the first one's.
-        count, micro_batch_size, overlap, time_steps: of one execution.
+        count, micro_batch_size, overlap: of one execution.
+        time_steps: of one execution; None in point-to-point, where there are none.
         execution: the one that makespan, phases, IPUs and bubble are given for.
         makespan_cycles: that execution's pipeline without its weight update.
         weight_update_cycles: its weight update.
@@ -38,6 +40,7 @@ class RunTimes:
     name: str
     system: str
     schedule: str
+    sync: Sync
     selection_order: str
     clock_hz: int
     training: bool
@@ -49,7 +52,7 @@ class RunTimes:
     count: int
     micro_batch_size: int
     overlap: int
-    time_steps: int
+    time_steps: int | None
     execution: int
     makespan_cycles: int
     weight_update_cycles: int
@@ -61,6 +64,11 @@ class RunTimes:
     run_use: tuple[IpuUse, ...]
     bubble: Bubble
     throughput: Throughput
+
+    @property
+    def order_and_sync(self) -> str:
+        """The schedule with its sync mode: ``1f1b in point-to-point``."""
+        return order_and_sync(self.schedule, self.sync)
 
     @property
     def utilisation(self) -> float:
@@ -115,6 +123,7 @@ def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
         name=info.name,
         system=info.system,
         schedule=info.schedule,
+        sync=info.sync,
         selection_order=info.selection_order,
         clock_hz=info.clock_hz,
         training=info.training,
@@ -126,7 +135,7 @@ def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
         count=info.count,
         micro_batch_size=info.micro_batch_size,
         overlap=info.overlap,
-        time_steps=info.time_steps,
+        time_steps=info.time_steps if info.has_time_steps else None,
         execution=execution,
         makespan_cycles=chosen.makespan_cycles,
         weight_update_cycles=chosen.update_cycles,

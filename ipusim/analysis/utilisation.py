@@ -44,11 +44,14 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     """Return cycles as an int64 table of shape (IPUs of the device, SpanKinds).
 
     A span of all IPUs counts on each. With ``execution``, only the pipeline of
-    that execution counts, without its weight update; else the whole run.
+    that execution counts, without its weight update, which IPUs in point-to-point begin while
+    others still run passes; else the whole run.
     """
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~np.isin(timeline.kind, UPDATE_KINDS)
+        # What the update moves carries the number behind the last time-step, as does the wait for its slowest IPU.
+        rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]
     if execution is not None:

@@ -310,4 +310,5 @@ def _info(
         links=tuple(direction.label for direction in links),
         replicas=system.replicas,
         positions=plan.shape.position_of if plan.shape.sizes else (),
+        sync=plan.sync,
     )

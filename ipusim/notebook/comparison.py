@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ipusim.machine.simulate import Progress
 from ipusim.notebook import html
@@ -22,29 +22,27 @@ from ipusim.study.tables import comparison_words, schedule_memory_table
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The schedules that are compared where none are named.
-_SCHEDULES: Final = ("grouped", "interleaved", "sequential", "sharded")
-
 
 class Comparison:
     """What each schedule takes for the same work; a notebook shows it as tables above the traces.
 
     Attributes:
         rows: a schedule's part each: its result, or why there is none.
-        runs: by schedule, of those that ran.
+        runs: by schedule, of those that ran; where one ran in several sync modes, by both: ``1f1b in lock-step``.
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
         """Show ``rows``, of which at least one ran."""
         self.rows = tuple(rows)
-        self.runs = {row.schedule: Run(row.result) for row in rows if row.result is not None}
+        several = len({row.schedule for row in rows}) < len(rows)
+        self.runs = {row.name if several else row.schedule: Run(row.result) for row in rows if row.result is not None}
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each schedule, refused ones too, whose numbers are missing; needs pandas.
 
-        Columns: schedule, makespan_cycles and makespan_s of one execution without its weight update, execution_cycles
-        with it, weight_update_period_s, samples_per_s, bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of
-        the fullest IPU, fits (its memory) and refusal.
+        Columns: schedule, sync, makespan_cycles and makespan_s of one execution without its weight update,
+        execution_cycles with it, weight_update_period_s, samples_per_s, bubble (idle / (IPUs x makespan)), utilisation,
+        peak_bytes of the fullest IPU, fits (its memory) and refusal.
         """
         return rows_frame(list(map(_numbers, self.rows)))
 
@@ -71,8 +69,8 @@ class Comparison:
     def _repr_html_(self) -> str:
         times = comparison_table(
             [run.summary for run in self.runs.values()],
-            [row.schedule for row in self.rows if row.result is None],
-            [row.schedule for row in self.rows if not row.fits],
+            [(row.schedule, row.sync) for row in self.rows if row.result is None],
+            [row.name for row in self.rows if not row.fits],
         )
         memory = schedule_memory_table(self.rows)
         parts = [
@@ -85,23 +83,30 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Name the schedules, and those that were refused."""
-        words = [row.schedule if row.result else f"{row.schedule} (refused)" for row in self.rows]
+        words = [row.name if row.result else f"{row.name} (refused)" for row in self.rows]
         return f"<{type(self).__name__} of {', '.join(words)}>"
 
 
-def compare(asked: Asked, schedules: Sequence[str] = _SCHEDULES, *, progress: Progress | None = None) -> Comparison:
+def compare(
+    asked: Asked,
+    schedules: Sequence[str] = study.GRAPHCORES,
+    syncs: Sequence[str] = (),
+    *,
+    progress: Progress | None = None,
+) -> Comparison:
     """Run what is asked for once under each of ``schedules``, on the same data, weights and device.
 
-    ``asked`` is what :func:`ipusim.run` takes. Raises ProgramError for a schedule that does not exist, and, as that
-    does, what is wrong with a request that none of them can run.
+    That is in each of the sync modes ``syncs``; without any in that of the request, or else in the schedule's own.
+    ``asked`` is what :func:`ipusim.run` takes. Raises ProgramError for a schedule or a mode that does not exist, and,
+    as that does, what is wrong with a request that none of them can run.
     """
-    chosen = [schedules] if isinstance(schedules, str) else schedules
+    chosen, modes = ([given] if isinstance(given, str) else given for given in (schedules, syncs))
     with placed(asked) as request:
-        return Comparison(study.compare(request, chosen, progress))
+        return Comparison(study.compare(request, chosen, modes, progress))
 
 
 def _numbers(row: study.Row) -> dict[str, object]:
-    found: dict[str, object] = {"schedule": row.schedule}
+    found: dict[str, object] = {"schedule": row.schedule, "sync": row.sync.value}
     if row.result is not None:
         summary = row.result.summary
         found |= {

@@ -46,7 +46,7 @@ def spans_frame(timeline: Timeline) -> pd.DataFrame:
             "replica": _numbers(timeline.replica),
             "stage": _named(timeline.stage, info.stages),
             "micro_batch": _numbers(timeline.micro_batch),
-            "time_step": _numbers(timeline.time_step),
+            "time_step": _numbers(timeline.time_step if info.has_time_steps else np.full(len(timeline), NONE)),
             "execution": _numbers(timeline.execution),
             "start_cycle": timeline.start,
             "end_cycle": timeline.end,

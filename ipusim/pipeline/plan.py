@@ -33,6 +33,11 @@ class Sync(StrEnum):
         return self.value.replace("_", "-")
 
 
+def order_and_sync(schedule: str, sync: Sync) -> str:
+    """Return a schedule with its sync mode, as titles and tables have them: ``1f1b in point-to-point``."""
+    return f"{schedule} in {sync.words}"
+
+
 class Plan:
     """One execution of a pipeline as instructions of each IPU; read-only.
 
@@ -99,7 +104,7 @@ class Plan:
 
     def __repr__(self) -> str:
         """Name the schedule and the size."""
-        return f"<Plan {self.schedule} in {self.sync.words}: {len(self.table)} passes, {self.emitted} time-steps>"
+        return f"<Plan {order_and_sync(self.schedule, self.sync)}: {len(self.table)} passes, {self.emitted} time-steps>"
 
     @property
     def schedule(self) -> str:

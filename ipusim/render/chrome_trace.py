@@ -29,6 +29,7 @@ def write_chrome_trace(content: TraceContent, write: Callable[[bytes], object]) 
         "name": info.name,
         "system": info.system,
         "schedule": info.schedule,
+        "sync": info.sync,
         "selection_order": info.selection_order,
         "clock_hz": info.clock_hz,
     }

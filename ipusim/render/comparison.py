@@ -64,4 +64,4 @@ def comparison(
 
 def _makespan(timeline: Timeline, cycles: int) -> str:
     seconds = format_seconds(cycles / timeline.info.clock_hz).replace("us", "µs")
-    return f"{timeline.info.schedule}: {cycles:,} cycles, {seconds}"
+    return f"{timeline.info.order_and_sync}: {cycles:,} cycles, {seconds}"

@@ -59,8 +59,11 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
-    steps = time_steps(timeline).start
-    inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
+    if timeline.info.has_time_steps:
+        steps = time_steps(timeline).start
+        inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
+    else:
+        steps, inside = np.empty(0, dtype=np.int64), _most_passes(boxes)
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
@@ -81,3 +84,8 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
     return Content(timeline, window, points, boxes, shares, syncs, found)
+
+
+def _most_passes(boxes: Boxes) -> int:
+    """Return the most passes that any row shows."""
+    return int(np.bincount(boxes.ipu[boxes.micro_batch >= 0]).max(initial=0))

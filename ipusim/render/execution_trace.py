@@ -33,12 +33,12 @@ def execution_trace(
 def default_title(timeline: Timeline, shown: Window | None = None) -> str:
     """Return name, schedule and size of a run, and what is shown of it.
 
-    As in ``mnist: grouped, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of execution 0``.
+    As in ``mnist: grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of execution 0``.
     """
     info = timeline.info
     used = len(info.stages_of_ipu)
     parts = (
-        info.schedule,
+        info.order_and_sync,
         *([f"{info.replicas} replicas"] if info.replicas > 1 else []),
         f"{used} IPU{'s' * (used != 1)}",
         f"{len(info.stages)} stage{'s' * (len(info.stages) != 1)}",

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
+from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
 
@@ -97,7 +98,7 @@ def summary_table(summary: RunTimes) -> Table:
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     rows = [
-        ("schedule", summary.schedule),
+        ("schedule", summary.order_and_sync),
         ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
         *([("replicas", _replicas(summary))] if summary.replicas > 1 else []),
         (
@@ -136,7 +137,7 @@ def ipu_table(summary: RunTimes) -> Table:
     columns = [
         use
         for use in sorted(USES, key=lambda use: use.place)
-        if use.column and (use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
+        if use.column and (summary.sync in use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
     ]
 
     def part(cycles: int) -> str:
@@ -158,25 +159,30 @@ def ipu_table(summary: RunTimes) -> Table:
 
 
 def comparison_table(
-    summaries: Sequence[RunTimes], refused: Sequence[str] = (), too_large: Collection[str] = ()
+    summaries: Sequence[RunTimes], refused: Sequence[tuple[str, Sync]] = (), too_large: Collection[str] = ()
 ) -> Table:
-    """Return a row for each run, and one for each ``refused`` schedule; those in ``too_large`` do not fit."""
-    against = f"against {summaries[0].schedule}" if summaries else "against"
-    header = ("schedule", "makespan (cycles)", "makespan", against, "bubble", "samples/s", "note")
+    """Return a row for each run, and one for each schedule that is ``refused`` in a sync mode.
+
+    Those in ``too_large``, named as :attr:`RunTimes.order_and_sync` has them, do not fit.
+    """
+    repeated = len({summary.schedule for summary in summaries}) < len(summaries)
+    against = f"against {'the first' if repeated else summaries[0].schedule}" if summaries else "against"
+    header = ("schedule", "sync", "makespan (cycles)", "makespan", against, "bubble", "samples/s", "note")
     first = summaries[0].makespan_cycles if summaries else 0
     rows = [
         (
             summary.schedule,
+            summary.sync.words,
             f"{summary.makespan_cycles:,}",
             _seconds(summary.seconds(summary.makespan_cycles)),
             f"{ratio(summary.makespan_cycles, first):.3g} x" if first else "-",
             _percent(summary.bubble.idle_fraction),
             f"{summary.throughput.samples_per_s:,.0f}",
-            "out of memory" if summary.schedule in too_large else "",
+            "out of memory" if summary.order_and_sync in too_large else "",
         )
         for summary in summaries
     ]
-    rows += [(name, "-", "-", "-", "-", "-", "refused") for name in refused]
+    rows += [(name, sync.words, "-", "-", "-", "-", "-", "refused") for name, sync in refused]
     return Table("Schedules on the same work", header, tuple(rows))
 
 

@@ -19,10 +19,10 @@ from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.phases import Phase, phases
 from ipusim.render.trace_clock import to_nanoseconds
 from ipusim.render.trace_counters import Counter, counters
-from ipusim.render.trace_flows import Flows, flows
-from ipusim.render.trace_tensors import Route, Tensors
+from ipusim.render.trace_flows import Flows, flows, sent
+from ipusim.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.render.trace_tracks import Tracks, tracks
-from ipusim.timeline.kinds import IO_TILE_KINDS, IPU_KINDS, PASSES, SpanKind, by_number, kinds_with
+from ipusim.timeline.kinds import IO_TILE_KINDS, IPU_KINDS, PASSES, SEND_KINDS, SpanKind, by_number, kinds_with
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ Integers = npt.NDArray[np.int64]
 #: Spans whose slices are made at a time: memory is bounded by it, however long the run.
 _SPANS: Final = 8192
 #: What is told of every execution.
-ABOUT: Final = ("cycles", "system", "schedule", "selection_order", "clock_hz")
+ABOUT: Final = ("cycles", "system", "schedule", "sync", "selection_order", "clock_hz")
 _PLAIN: Final = by_number(lambda row: row.name, object)
 #: Kinds whose slices have their micro-batch behind the name.
 _NUMBERED: Final = kinds_with(lambda row: row.numbered)
@@ -91,7 +91,7 @@ class TraceContent:
         timeline: the run.
         counters: numbers over time.
         tracks: where each thing lies.
-        flows: the tensors that cross IPUs, from pass to pass.
+        flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
     """
 
     def __init__(self, timeline: Timeline, memory: Sequence[MemoryCurve] = (), route: Route | None = None) -> None:
@@ -104,8 +104,10 @@ class TraceContent:
         self.counters: tuple[Counter, ...] = counters(timeline, memory)
         self.tracks: Tracks = tracks(timeline, [(each.name, each.unit, each.ipu) for each in self.counters])
         self.flows: Flows = flows(timeline)
+        self._sends_beside = timeline.rows(*SEND_KINDS)
+        self._sends, self._makers = sent(timeline)
         self._tensors = Tensors(timeline, self.flows, route)
-        self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.source, self.flows.target))
+        self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[Band]:
         """Yield every execution, with its phases."""
@@ -118,7 +120,14 @@ class TraceContent:
                 self._band(phase.name, "phase", phase.start, phase.end, {"cycles": phase.cycles})
                 for phase in of[each.index]
             )
-            told = each.execution_cycles, info.system, info.schedule, info.selection_order, info.clock_hz
+            told = (
+                each.execution_cycles,
+                info.system,
+                info.schedule,
+                info.sync.value,
+                info.selection_order,
+                info.clock_hz,
+            )
             about: dict[str, int | str] = dict(zip(ABOUT, told, strict=True))
             yield self._band(f"execution {each.index}", "execution", each.start, each.end, about, parts)
 
@@ -155,7 +164,7 @@ class TraceContent:
         on = np.concatenate([on, self._off_ipu_tracks(beside)])
         order = np.lexsort((on, row))
         row, position, on = row[order], position[order], on[order]
-        columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch", "time_step")}
+        columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}
         sends, receives = self._tensors_of(row, position)
         start, end = timeline.start[row], timeline.end[row]
         return Slices(
@@ -170,20 +179,28 @@ class TraceContent:
             arriving=_flows_at(*self._arriving, row),
             # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
             bytes=np.where((position != NONE) & (timeline.ipu[row] == ALL_IPUS), 0, timeline.bytes[row]),
+            time_step=self._time_step_of(row),
             execution=timeline.execution[row],
             start=start,
             end=end,
             **columns,
         )
 
+    def _time_step_of(self, row: Integers) -> Integers:
+        """Return the time-step of each row; NONE of all where there are none."""
+        return self.timeline.time_step[row] if self.timeline.info.has_time_steps else np.full(len(row), NONE)
+
     def _off_ipu_tracks(self, rows: Integers) -> Integers:
-        """Return the tracks of spans of links and of the host."""
+        """Return the tracks of sends, and of spans of links and of the host."""
         timeline, numbers = self.timeline, self.timeline.link[rows]
         found = np.full(len(rows), NONE)
         links = timeline.kind[rows] == SpanKind.LINK
         found[links] = self.tracks.link[numbers[links]]
+        sends = np.isin(timeline.kind[rows], SEND_KINDS)
+        found[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
+        host = ~(links | sends)
         feeds = len(self.tracks.feed) // timeline.info.replicas
-        found[~links] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[~links]]
+        found[host] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[host]]
         return found
 
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
@@ -199,7 +216,8 @@ class TraceContent:
     def _names(self, row: Integers) -> list[str]:
         """Return the name of each slice: a pass and a host copy with their numbers, a link by what it carries.
 
-        Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name.
+        Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name,
+        sends the pass that made what they carry.
         """
         timeline, kind = self.timeline, self.timeline.kind[row]
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
@@ -209,12 +227,22 @@ class TraceContent:
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
             names[index] = f"{names[index][:1]}{of}.{number}{names[index][1:]}"
+        sends = np.flatnonzero(np.isin(row, self._sends))
+        makers = self._makers[np.searchsorted(self._sends, row[sends])]
+        for index, letter, of, number in zip(
+            sends.tolist(),
+            LETTERS[timeline.kind[makers]],
+            stage[sends].tolist(),
+            micro_batch[sends].tolist(),
+            strict=True,
+        ):
+            names[index] += f" {letter}{of}.{number}"
         copies = np.flatnonzero(np.isin(kind, _NUMBERED) & (micro_batch != NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
             names[index] += f" {number}"
         links = np.flatnonzero(kind == SpanKind.LINK)
         at = row[links]
-        carried = self._tensors.carried(timeline.execution[at], timeline.time_step[at], timeline.link[at])
+        carried = self._tensors.carried(at)
         summing = (timeline.time_step[at] == timeline.info.time_steps).tolist()
         for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
             names[index] = _SUMMED if sums else text or names[index]

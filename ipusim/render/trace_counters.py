@@ -36,7 +36,7 @@ class Counter:
 def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Counter, ...]:
     """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it."""
     compute = timeline.rows(*COMPUTE_KINDS)
-    copies = timeline.rows(SpanKind.EXCHANGE)
+    copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
     first, last = _lives(timeline)
     one = np.ones_like
     busy = timeline.start[compute], timeline.end[compute]
@@ -45,7 +45,12 @@ def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Co
     return (
         _counter(clock_hz, "busy IPUs", "IPUs", *_levels(*busy, one(compute))),
         _counter(clock_hz, "micro-batches in flight", "micro-batches", *_levels(first, last, one(first))),
-        _counter(clock_hz, "bytes per merged copy", "bytes", *_levels(*copied)),
+        _counter(
+            clock_hz,
+            "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way",
+            "bytes",
+            *_levels(*copied),
+        ),
         *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
 
 Rows = npt.NDArray[np.int64]
@@ -19,11 +19,13 @@ class Flows:
 
     Attributes:
         source, target: the pass that makes the tensor, and the one that takes it.
+        leaves: where it leaves from: its send, or the pass where a merged copy moves it or sending takes no time.
         forward: whether it is an activation; else it is a gradient.
     """
 
     source: Rows
     target: Rows
+    leaves: Rows
     forward: npt.NDArray[np.bool_]
 
 
@@ -32,17 +34,33 @@ def flows(timeline: Timeline) -> Flows:
 
     The last forward and the first backward are the same stage's, on one IPU: nothing crosses between them.
     """
-    activations = _neighbours(timeline, SpanKind.FORWARD, 1)
-    gradients = _neighbours(timeline, SpanKind.BACKWARD, -1)
+    activations = _neighbours(timeline, timeline.rows(SpanKind.FORWARD), 1)
+    gradients = _neighbours(timeline, timeline.rows(SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT), -1)
     source, target = (np.concatenate(pair) for pair in zip(activations, gradients, strict=True))
     forward = np.arange(len(source)) < len(activations[0])
     crosses = timeline.ipu[source] != timeline.ipu[target]
-    return Flows(source[crosses], target[crosses], forward[crosses])
+    source, target, forward = source[crosses], target[crosses], forward[crosses]
+    sends, makers = sent(timeline)
+    taking_time = timeline.end[sends] > timeline.start[sends]
+    send_of = np.arange(len(timeline))
+    send_of[makers[taking_time]] = sends[taking_time]
+    return Flows(source, target, send_of[source], forward)
 
 
-def _neighbours(timeline: Timeline, kind: SpanKind, stride: int) -> tuple[Rows, Rows]:
-    """Return the rows of passes of ``kind`` and their micro-batch's next passes, ``stride`` positions on."""
-    rows = timeline.rows(kind)
+def sent(timeline: Timeline) -> tuple[Rows, Rows]:
+    """Return the sends of a Timeline, rows of one length: the send, and the pass that made what it carries.
+
+    That is the pass before it in the chain of causes: what a pass has changed may be stored between them.
+    """
+    sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
+    makers = timeline.cause[sends]
+    while (others := ~np.isin(timeline.kind[makers], PASSES)).any():
+        makers[others] = timeline.cause[makers[others]]
+    return sends, makers
+
+
+def _neighbours(timeline: Timeline, rows: Rows, stride: int) -> tuple[Rows, Rows]:
+    """Return the passes among ``rows`` whose micro-batch goes on, ``stride`` positions further, and where it goes."""
     if not len(rows):
         return rows, rows
     stages = len(timeline.info.stages)

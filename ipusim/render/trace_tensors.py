@@ -8,16 +8,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.trace_flows import Flows
+from ipusim.timeline.kinds import by_number
 from ipusim.timeline.timeline import Timeline
 
 Integers = npt.NDArray[np.int64]
 #: The names of the link directions from one logical IPU to another.
 Route = Callable[[int, int], Sequence[str]]
 
-#: Passes are named as in a printed schedule, ``F1.3``.
-_LETTERS: Final = {int(each): str(Op(each, 0, 0))[0] for each in Pass}
+#: The letters of passes, by the number of their kind; they are named as in a printed schedule, ``F1.3``.
+LETTERS: Final = by_number(lambda row: "" if row.of_pass is None else row.of_pass.letter, object)
 
 
 class Tensors:
@@ -34,8 +34,12 @@ class Tensors:
         number = np.arange(len(flows.source))
         self._sent = self._by_position(number, timeline.ipu[flows.source])
         self._received = self._by_position(number, timeline.ipu[flows.target])
+        self._latest = timeline.makespan_cycles + 2
+        flow, link = self._on_links(route) if route else (number[:0], number[:0])
         self._carried = (
-            self._by_position(*self._on_links(route)) if route else self._by_position(number[:0], number[:0])
+            self._by_position(flow, link)
+            if timeline.info.has_time_steps
+            else _sorted(link * self._latest + timeline.end[flows.leaves[flow]], flow)
         )
 
     def sent(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
@@ -46,16 +50,20 @@ class Tensors:
         """Return what each of these IPUs receives after each of these time-steps."""
         return self._named(self._received, execution, time_step, ipu)
 
-    def carried(self, execution: Integers, time_step: Integers, link: Integers) -> list[str]:
-        """Return what each of these link directions carries after each of these time-steps."""
-        return self._named(self._carried, execution, time_step, link)
+    def carried(self, rows: Integers) -> list[str]:
+        """Return what a link direction carries in each of these spans of links."""
+        timeline = self._timeline
+        link = timeline.link[rows]
+        if timeline.info.has_time_steps:
+            return self._named(self._carried, timeline.execution[rows], timeline.time_step[rows], link)
+        # A tensor leaves all links of its route when it has come, within the time that each of them is busy.
+        begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
+        return self._names_between(self._carried, begins, ends)
 
     def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
         """Return one number for time-step and position, rising, and the flow of each."""
         row = self._flows.source[flow]
-        keys = self._key(self._timeline.execution[row], self._timeline.time_step[row], position)
-        order = np.argsort(keys, kind="stable")
-        return keys[order], flow[order]
+        return _sorted(self._key(self._timeline.execution[row], self._timeline.time_step[row], position), flow)
 
     def _key(self, execution: Integers, time_step: Integers, position: Integers) -> Integers:
         return (execution * self._steps + time_step) * self._width + position
@@ -80,21 +88,25 @@ class Tensors:
     def _named(
         self, index: tuple[Integers, Integers], execution: Integers, time_step: Integers, position: Integers
     ) -> list[str]:
-        keys, flow = index
         wanted = self._key(execution, time_step, position)
-        first, after = (np.searchsorted(keys, wanted, side=side) for side in ("left", "right"))
-        # Those wanted together are of time-steps close to each other, so that few names in between are not used.
-        low, high = int(first.min(initial=len(keys))), int(after.max(initial=0))
-        names = self._names(flow[low:high])
+        return self._names_between(index, wanted, wanted + 1)
+
+    def _names_between(self, index: tuple[Integers, Integers], begins: Integers, ends: Integers) -> list[str]:
+        """Return the tensors whose number in ``index`` is one of those from each begin up to its end."""
+        keys, flow = index
+        first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
+        stops = np.cumsum(after - first)
+        starts = stops - (after - first)
+        names = self._names(flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)])
         return [
             names[begin] if end - begin == 1 else ", ".join(names[begin:end])
-            for begin, end in zip((first - low).tolist(), (after - low).tolist(), strict=True)
+            for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
 
     def _names(self, flow: Integers) -> list[str]:
         rows = self._flows.source[flow]
         return [
-            f"{'activations' if forward else 'gradients'} {_LETTERS[kind]}{stage}.{micro_batch}"
+            f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{micro_batch}"
             for forward, kind, stage, micro_batch in zip(
                 self._flows.forward[flow].tolist(),
                 self._timeline.kind[rows].tolist(),
@@ -103,3 +115,9 @@ class Tensors:
                 strict=True,
             )
         ]
+
+
+def _sorted(keys: Integers, flow: Integers) -> tuple[Integers, Integers]:
+    """Return ``keys``, rising, and the flow of each."""
+    order = np.argsort(keys, kind="stable")
+    return keys[order], flow[order]

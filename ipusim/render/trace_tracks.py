@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.kinds import IO_TILE_KINDS, SpanKind
+from ipusim.render.trace_lanes import lanes
+from ipusim.timeline.kinds import IO_TILE_KINDS, SEND_KINDS, SpanKind
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
@@ -50,6 +51,8 @@ class Tracks:
         all: from the top down.
         phases: executions and their phases.
         ipu, io_tiles: of each logical IPU; NONE where it has no such track.
+        send: of each span of the Timeline that is a send beside an IPU, in their order: as many tracks an IPU as
+            overlap at most.
         link, feed: of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
         counter: of each number over time, by its name and its logical IPU (None: of all).
     """
@@ -58,6 +61,7 @@ class Tracks:
     phases: int = NONE
     ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    send: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     link: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     feed: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
@@ -88,16 +92,23 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     """Return the tracks of a run whose numbers over time are ``counters``: name, unit, and logical IPU or None."""
     info = timeline.info
     found = Tracks()
-    found.add(f"{info.name}: {info.schedule} on {info.system}", parent=None, group=True)
+    found.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
     found.phases = found.add("phases")
     found.ipu = np.full(len(info.ipus), NONE, dtype=np.int64)
     found.io_tiles = found.ipu.copy()
+    sends = timeline.rows(*SEND_KINDS)
+    sender = timeline.ipu[sends]
+    lane = lanes(timeline.start[sends], timeline.end[sends], sender)
+    found.send = np.full(len(sends), NONE, dtype=np.int64)
     with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
     for each in sorted(range(len(info.ipus)), key=lambda ipu: (ipu // info.shards, info.ipus[ipu])):
         position = found.add(_ipu_name(info, each))
         found.ipu[each] = position
         if each in with_io_tiles:
             found.io_tiles[each] = found.add("I/O tiles", position)
+        for number in range(int(lane[sender == each].max(initial=NONE)) + 1):
+            track = found.add(f"sends {number + 1}" if number else "sends", position)
+            found.send[(sender == each) & (lane == number)] = track
         for name, unit, ipu in counters:
             if ipu == each:
                 found.add_counter(name, unit, ipu, position)

@@ -63,7 +63,7 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
     held = ", ".join(candidate.name for candidate in found)
     raise OutputError(
         f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
-        f"({held or 'none'}), got {phase!r}"
+        f"in {timeline.info.sync.words} ({held or 'none'}), got {phase!r}"
     )
 
 

@@ -195,6 +195,7 @@ def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
     data = [
         {
             "schedule": row.schedule,
+            "sync": row.sync,
             "refusal": row.refusal or None,
             "summary": row.result.summary.times_dict() if row.result else None,
             "memory": fullest_dict(row.memory) if row.memory else None,

@@ -77,15 +77,15 @@ def holder_table(fit: Fit) -> Table:
 
 def schedule_memory_table(rows: Sequence[Row]) -> Table:
     """Return the fullest IPU under each schedule; no rows where the scenario does not say what its stages hold."""
-    known = [(row.schedule, row.memory) for row in rows if row.memory is not None]
+    known = [(row, row.memory) for row in rows if row.memory is not None]
     limit = next((memory.sram_bytes for _, memory in known), None)
-    header: tuple[str, ...] = ("schedule", "fullest", "peak", "pass")
+    header: tuple[str, ...] = ("schedule", "sync", "fullest", "peak", "pass")
     if limit is not None:
         header += (f"of {format_bytes(limit)}", "too much by")
     table = []
-    for name, memory in known:
+    for run, memory in known:
         peak, excess = memory.fullest, memory.excess_bytes(memory.fullest)
-        row: tuple[str, ...] = (name, f"IPU {peak.ipu}", format_bytes(peak.bytes), peak.during)
+        row: tuple[str, ...] = (run.schedule, run.sync.words, f"IPU {peak.ipu}", format_bytes(peak.bytes), peak.during)
         if limit is not None:
             row += (f"{peak.bytes / limit:.1%}", format_bytes(excess) if excess else "-")
         table.append(row)
@@ -96,9 +96,9 @@ def comparison_words(rows: Sequence[Row]) -> Iterator[str]:
     """Yield why schedules are refused or do not fit, and then which is the fastest of those that do."""
     for row in rows:
         if row.result is None:
-            yield f"{row.schedule}: refused: {row.refusal}"
+            yield f"{row.name}: refused: {row.refusal}"
         elif not row.fits:
-            yield f"{row.schedule}: {row.result.memory.verdict()}"
+            yield f"{row.name}: {row.result.memory.verdict()}"
     if all(row.memory is None for row in rows):
         yield "Memory: the scenario does not say what its stages hold."
     if all(row.fits for row in rows if row.result is not None):
@@ -106,7 +106,7 @@ def comparison_words(rows: Sequence[Row]) -> Iterator[str]:
     fitting = [row.result.summary for row in rows if row.result is not None and row.fits]
     if fitting:
         best = min(fitting, key=lambda summary: summary.makespan_cycles)
-        yield f"The fastest that fits its IPUs is {best.schedule}."
+        yield f"The fastest that fits its IPUs is {best.order_and_sync}."
     else:
         yield "None of them fits its IPUs."
 

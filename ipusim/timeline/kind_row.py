@@ -7,6 +7,7 @@ from enum import Enum
 
 from ipusim.looks import Look
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Sync
 
 
 class Track(Enum):
@@ -40,14 +41,14 @@ class Use:
         name: in ``summary.json``, with ``_cycles`` behind it.
         column: in the table of IPUs; empty without a column of its own.
         place: of that column, from the left; those of one place stand in the order of their kinds' numbers.
-        always: whether the column is there where no IPU has any such cycles.
+        always: the sync modes in which the column is there where no IPU has any such cycles.
         computes: whether that is a stage's own arithmetic.
     """
 
     name: str
     column: str = ""
     place: int = 9
-    always: bool = False
+    always: tuple[Sync, ...] = ()
     computes: bool = False
 
 

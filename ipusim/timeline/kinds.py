@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from ipusim.looks import Look
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kind_row import Part, Row, Track, Use
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
-_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=True)
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=tuple(Sync))
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6)
 _REMOTE: Final = Use("remote", "Streaming Memory", 8)
 
@@ -82,7 +83,7 @@ class SpanKind(IntEnum):
             name=f"{Pass.INPUT_GRADIENT.letter}←",
             category="pass",
             colour="thread_state_iowait",
-            look=Look("gradient of the input", "#d55e00", "#ffffff", number="#ffffff", essential=True),
+            look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
             use=Use("input_gradient", computes=True),
             of_pass=Pass.INPUT_GRADIENT,
             fills_slot=True,
@@ -95,7 +96,7 @@ class SpanKind(IntEnum):
             name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
             category="pass",
             colour="rail_animation",
-            look=Look("gradients of the weights", "#7a9a01", "#000000", "..", essential=True),
+            look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
             use=Use("weight_gradient", computes=True),
             of_pass=Pass.WEIGHT_GRADIENT,
             fills_slot=True,
@@ -216,7 +217,7 @@ class SpanKind(IntEnum):
             category="copy",
             colour="thread_state_running",
             look=Look("exchange", "#00674b", "#ffffff"),
-            use=Use("exchange", "exchange", 1, always=True),
+            use=Use("exchange", "exchange", 1, always=(Sync.LOCK_STEP,)),
         ),
     )
     SYNC = (
@@ -227,7 +228,7 @@ class SpanKind(IntEnum):
             category="sync",
             colour="grey",
             look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-            use=Use("sync", "sync", 2, always=True),
+            use=Use("sync", "sync", 2, always=(Sync.LOCK_STEP,)),
         ),
     )
     HOST_WAIT = (
@@ -238,7 +239,7 @@ class SpanKind(IntEnum):
             category="wait",
             colour="terrible",
             look=_HOST_WAIT,
-            use=Use("host_wait", "host wait", 4, always=True),
+            use=Use("host_wait", "host wait", 4, always=tuple(Sync)),
             part=Part.WAIT,
         ),
     )
@@ -262,8 +263,8 @@ class SpanKind(IntEnum):
             name="wait for tensor",
             category="wait",
             colour="white",
-            look=Look("wait for a tensor", "#ededed", "#000000"),
-            use=Use("receive_wait", "tensor wait", 5),
+            look=Look("wait for a tensor", "#f9f9f9", "#c4c4c4", "//", narrowest=4.0),
+            use=Use("receive_wait", "tensor wait", 5, always=(Sync.POINT_TO_POINT,)),
             part=Part.WAIT,
         ),
     )
@@ -274,9 +275,8 @@ class SpanKind(IntEnum):
             name="send",
             category="copy",
             colour="thread_state_running",
-            look=Look("send", "#00674b", "#ffffff"),
+            look=Look("send", "#00674b", "#77b8a5", "||"),
             use=Use("blocking_send", "send", 1),
-            numbered=True,
         ),
     )
     SEND = (
@@ -289,7 +289,6 @@ class SpanKind(IntEnum):
             look=None,
             use=None,
             track=Track.SEND,
-            numbered=True,
         ),
     )
     SYNC_WAIT = (
@@ -300,7 +299,7 @@ class SpanKind(IntEnum):
             category="wait",
             colour="white",
             look=Look("sync wait", "#ededed", "#000000"),
-            use=Use("sync_wait", "sync wait", 5, always=True),
+            use=Use("sync_wait", "sync wait", 5, always=(Sync.LOCK_STEP,)),
             part=Part.WAIT,
         ),
     )
@@ -350,6 +349,8 @@ COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.co
 #: Kinds on the tracks of IPUs, and those of them on I/O tiles, which work beside an IPU's other tiles.
 IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
+#: Kinds that lie beside an IPU, over each other: tensors on their way.
+SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
 #: Every use of an IPU's cycles, in the order of ``summary.json``.
 USES: Final = tuple(dict.fromkeys(use for kind in sorted(SpanKind) if (use := kind.row.use) is not None))
 #: Every look, in the order of the legend.

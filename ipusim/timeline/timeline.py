@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ipusim.errors import FileError, TimelineError
 from ipusim.files import open_file, read_arrays
+from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind
 
 Column = npt.NDArray[np.int64]
@@ -75,13 +76,14 @@ class TimelineInfo:
         mapping: logical IPU of each stage in replica 0; in replica r, r x shards further on.
         count: gradient accumulation count.
         overlap: overlap length V, the slots of a full time-step.
-        time_steps: emitted time-steps of one execution.
+        time_steps: emitted time-steps of one execution; 1 in point-to-point, where its pipeline is numbered as one.
         executions: executions of the pipeline in the run.
         executions_per_step: the repeat count.
         micro_batch_size: samples in a micro-batch.
         links: name of each link direction that carries traffic, such as ``0→1 rung``.
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
+        sync: how IPUs wait for each other; files that do not say it are of lock-step.
     """
 
     name: str
@@ -102,6 +104,17 @@ class TimelineInfo:
     links: tuple[str, ...]
     replicas: int = 1
     positions: tuple[int, ...] = ()
+    sync: Sync = Sync.LOCK_STEP
+
+    @property
+    def order_and_sync(self) -> str:
+        """The schedule with its sync mode, as titles have them: ``1f1b in point-to-point``."""
+        return order_and_sync(self.schedule, self.sync)
+
+    @property
+    def has_time_steps(self) -> bool:
+        """Whether IPUs meet after time-steps."""
+        return self.sync is Sync.LOCK_STEP
 
     @property
     def position_of(self) -> tuple[int, ...]:
@@ -274,6 +287,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         if not _FITS[kinds[name]](value):
             raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
+    given["sync"] = Sync(given.get("sync", Sync.LOCK_STEP))
     info = TimelineInfo(**given)
     if not (
         info.ipus
@@ -300,6 +314,7 @@ _FITS: Final[dict[Any, Callable[[Any], bool]]] = {
     int: _is_count,
     str: _is_text,
     bool: lambda value: isinstance(value, bool),
+    Sync: lambda value: value in [*Sync],
     tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
     tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import simpy
 from threadpoolctl import threadpool_limits
 
@@ -12,7 +13,6 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.pricing.price import price
 from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
@@ -22,43 +22,80 @@ IPUS, COUNT = 64, 1024
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
-def test_grouped_64_ipus_1024_micro_batches(ratio):
+@pytest.fixture(scope="module")
+def pod64():
+    """A program of 64 stages on as many IPUs, and its system."""
     shape = PlanShape(mapping=tuple(range(IPUS)), micro_batches=COUNT)
     profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(IPUS))
-    program = PipelineProgram(profiles, shape)
-    system = build_system("pod64", mapping=shape.mapping)
-    plan = find("grouped").plan(shape)
-    links = len(price(plan, program, system).links)
-    operations = len(plan.table)
-    assert operations == 131_072
-    assert links == 2 * (IPUS - 1)
+    return PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)
 
-    def bare():
-        env = simpy.Environment()
 
-        def process(times, cycles):
-            for _ in range(times):
-                yield env.timeout(cycles)
+def run(pod64, schedule):
+    """Lay out, price and simulate the program under a schedule; return its Timeline."""
+    program, system = pod64
+    return price_and_run(find(schedule).plan(program.shape), program, system)
 
-        for _ in range(IPUS):
-            env.process(process(operations // IPUS, 10))
-        for _ in range(links):
-            env.process(process(plan.emitted, 7))
-        env.run()
 
+def bare(emitted):
+    """Pass as much time as the passes on 64 IPUs and the copies on the links between neighbours, by SimPy alone."""
+    env = simpy.Environment()
+
+    def process(times, cycles):
+        for _ in range(times):
+            yield env.timeout(cycles)
+
+    for _ in range(IPUS):
+        env.process(process(2 * COUNT, 10))
+    for _ in range(2 * (IPUS - 1)):
+        env.process(process(emitted, 7))
+    env.run()
+
+
+def count_kinds(timeline):
+    return {kind: len(timeline.rows(kind)) for kind in SpanKind}
+
+
+def test_grouped_64_ipus_1024_micro_batches(pod64, ratio):
+    emitted = find("grouped").plan(pod64[0].shape).emitted
     timelines = []
     found = ratio(
-        "64 IPUs x 1024 micro-batches, Plan included",
-        lambda: timelines.append(price_and_run(find("grouped").plan(shape), program, system)),
-        bare,
+        "64 IPUs x 1024 micro-batches in lock-step, Plan included",
+        lambda: timelines.append(run(pod64, "grouped")),
+        lambda: bare(emitted),
     )
-    timeline = timelines[-1]
-    kinds = {kind: len(timeline.rows(kind)) for kind in SpanKind}
-    assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == operations
-    assert kinds[SpanKind.SYNC] == kinds[SpanKind.EXCHANGE] == plan.emitted
-    assert kinds[SpanKind.LINK] == links * plan.emitted
-    assert kinds[SpanKind.SYNC_WAIT] > plan.emitted * (IPUS // 2)
-    assert found <= 2.5
+    kinds = count_kinds(timelines[-1])
+    assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == 2 * IPUS * COUNT
+    assert kinds[SpanKind.SYNC] == kinds[SpanKind.EXCHANGE] == emitted
+    assert kinds[SpanKind.LINK] == 2 * (IPUS - 1) * emitted
+    assert kinds[SpanKind.SYNC_WAIT] > emitted * (IPUS // 2)
+    assert found <= 2.1
+
+
+def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
+    """Every send, every link's share and every wait is recorded."""
+    timelines = []
+    found = ratio(
+        "64 IPUs x 1024 micro-batches point-to-point, Plan included",
+        lambda: timelines.append(run(pod64, "1f1b")),
+        lambda: bare(find("grouped").plan(pod64[0].shape).emitted),
+    )
+    kinds = count_kinds(timelines[-1])
+    sends = 2 * (IPUS - 1) * COUNT
+    assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == 2 * IPUS * COUNT
+    assert kinds[SpanKind.SEND] == kinds[SpanKind.LINK] == sends
+    assert sends // 2 < kinds[SpanKind.RECEIVE_WAIT] <= sends
+    assert found <= 4.5
+
+
+def test_sequential_64_ipus_1024_micro_batches(pod64, ratio):
+    """IPUs that have nothing to do for many time-steps sleep through them, and their waits are recorded together."""
+    found = ratio(
+        "64 IPUs x 1024 micro-batches, Sequential against Grouped",
+        lambda: run(pod64, "sequential"),
+        lambda: run(pod64, "grouped"),
+        rounds=3,
+    )
+    assert found <= 6
 
 
 NAMES = ("dense256", "dense128", "dense64", "dense32", "logits")

@@ -203,7 +203,7 @@ def test_schema_accepts_every_scenario():
 def test_check_says_what_a_scenario_is(tmp_path):
     done = ipusim("check", TUTORIAL, cwd=tmp_path)
     assert done.returncode == 0
-    assert "stages 2, schedule grouped, executions 100, micro-batches 16 in each" in done.stdout
+    assert "stages 2, schedule grouped in lock-step, executions 100, micro-batches 16 in each" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,10 +7,10 @@ from math import ceil
 
 import numpy as np
 import pytest
-import simpy
 
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
+from ipusim.machine.clock import Clock
 from ipusim.machine.remote import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
@@ -222,20 +222,18 @@ def test_inference_has_no_weight_update_to_offload_for(load):
     assert not len(result.timeline.rows(SpanKind.REMOTE_LOAD))
 
 
-def ends(spec, clock, wanted):
+def ends(spec, clock_hz, wanted):
     """Return when each transfer of ``wanted``, pairs of start and bytes, ends."""
-    env = simpy.Environment()
-    memory = RemoteMemory(env, spec, clock)
+    clock = Clock()
+    memory = RemoteMemory(clock, spec, clock_hz)
     found = {}
 
     def one(number, start, size):
-        yield env.timeout(start)
+        yield clock.spend(start)
         yield memory.transfer(size)
-        found[number] = env.now
+        found[number] = clock.now
 
-    for number, (start, size) in enumerate(wanted):
-        env.process(one(number, start, size))
-    env.run()
+    assert clock.run([clock.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
     return [found[number] for number in range(len(wanted))]
 
 

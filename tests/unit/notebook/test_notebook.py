@@ -172,8 +172,8 @@ def test_problems_name_options_without_lines(timed):
         "steps: expected each option once, got it a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
-        "pipeline.schedule: expected grouped, interleaved, sequential, sharded or single, got 'interleved'; did you "
-        "mean interleaved?"
+        "pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
+        "zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'interleved'; did you mean interleaved?"
     )
     both = request.replace({"pipeline.splits": ["a"]})
     assert refused(ipusim.RequestError, ipusim.run, both) == (
@@ -212,7 +212,8 @@ def test_figures_of_a_run(timed, learnt):
         "expected either a phase or cycles from start to end, got both"
     )
     assert refused(OutputError, timed.figure, phase="ramp") == (
-        "expected a phase of execution 0 under the schedule 'grouped' (ramp-up, main, ramp-down), got 'ramp'"
+        "expected a phase of execution 0 under the schedule 'grouped' in lock-step (ramp-up, main, ramp-down), "
+        "got 'ramp'"
     )
     assert refused(OutputError, timed.figure, start=7, end=7) == (
         "expected a window of cycles within the run (0 to 33000), got 7 to 7"
@@ -326,8 +327,8 @@ def test_a_comparison_names_what_is_refused(tmp_path):
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
     assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        "expected a schedule out of grouped, interleaved, sequential, sharded, single, got 'groupd'; did you mean "
-        "'grouped'?"
+        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
+        "zero_bubble_h1, got 'groupd'; did you mean 'grouped'?"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))

@@ -102,7 +102,7 @@ def test_windows_of_phases_hold_them_with_a_little_around(lock_step, phase):
 
 def test_a_phase_that_is_not_there(lock_step):
     timeline = lock_step("sequential", mapping=(0, 1), count=2)
-    with pytest.raises(OutputError, match=r"'sequential' \(main, weight update\), got 'ramp-up'"):
+    with pytest.raises(OutputError, match=r"'sequential' in lock-step \(main, weight update\), got 'ramp-up'"):
         phase_window(timeline, "ramp-up")
 
 

@@ -68,7 +68,7 @@ def test_tracks_have_names_and_an_order(events):
         "outfeed",
     ]
     processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
-    assert processes == ["grouped by hand: grouped on by_hand", "IPU-Links", "host"]
+    assert processes == ["grouped by hand: grouped in lock-step on by_hand", "IPU-Links", "host"]
     order = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
     assert order == sorted(set(order))
     assert {(e["pid"], e["tid"]) for e in slices(events)} == set(threads(events).values())

@@ -68,7 +68,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
     assert slow > 4 * fast
     assert window(figure) == {(0, second)}
     cut = [word for word in words(figure) if "cut" in word]
-    assert cut == [next(word for word in words(figure) if word.startswith("sequential: "))]
+    assert cut == [next(word for word in words(figure) if word.startswith("sequential in lock-step: "))]
     assert cut[0].endswith(f"; cut: {second / slow:.1%} of it is shown")
 
 

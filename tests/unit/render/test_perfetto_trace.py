@@ -47,7 +47,7 @@ def on_ipu(trace, ipu):
 
 
 def test_tracks_are_nested_and_stand_in_physical_order(trace):
-    run = "grouped by hand: grouped on by_hand"
+    run = "grouped by hand: grouped in lock-step on by_hand"
     assert trace.tracks == [
         (run,),
         (run, "phases"),

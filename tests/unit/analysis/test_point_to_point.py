@@ -1,0 +1,158 @@
+"""Phases, bubble and use of IPUs where there are no time-steps: numbers by hand, four equal stages."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.executions import executions
+from ipusim.analysis.memory import memory_curves, moment
+from ipusim.analysis.phases import MAIN, PHASES, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
+from ipusim.analysis.run_times import run_times
+from ipusim.errors import TimelineError
+from ipusim.pipeline.plan import Sync
+from ipusim.render.window import phase_window
+from ipusim.timeline.kinds import KIND_OF_PASS
+from ipusim.timeline.timeline import Timeline
+from tests.point_to_point import run, timeline
+
+
+def bounds(found):
+    return [(phase.name, phase.start, phase.end) for phase in phases(found)]
+
+
+def test_1f1b_ramps_until_the_last_ipu_begins_and_from_when_it_ends():
+    # f = 100, b = 200: IPU 3 runs from 300 to 300 + 8 * 300, the pipeline takes (8 + 3) * 300.
+    assert bounds(timeline("1f1b")) == [
+        (RAMP_UP, 0, 300),
+        (MAIN, 300, 2700),
+        (RAMP_DOWN, 2700, 3300),
+        (WEIGHT_UPDATE, 3300, 3350),
+    ]
+    assert {(phase.first_time_step, phase.last_time_step) for phase in phases(timeline("1f1b"))} == {(-1, -1)}
+
+
+def test_zero_bubble_ends_with_all_ipus_at_nearly_the_same_time():
+    # f = i = w = 100: IPU 3 begins at 300 and never waits; IPU 0 ends last, within its bubble of 300.
+    found = bounds(timeline("zero_bubble_h1"))
+    assert found[:2] == [(RAMP_UP, 0, 300), (MAIN, 300, 2700)]
+    assert found[-1] == (WEIGHT_UPDATE, 2700, 2750)
+
+
+def test_there_is_no_main_phase_where_an_ipu_ends_before_another_begins():
+    # Two micro-batches forward through four IPUs: IPU 0 ends at 200, IPU 3 begins at 300 and ends at 500.
+    found = timeline("gpipe", count=2, inference=True)
+    assert bounds(found) == [(RAMP_UP, 0, 300), (RAMP_DOWN, 300, 500)]
+    assert (phase_window(found, "ramp-down").start, phase_window(found, "ramp-down").end) == (292, 500)
+
+
+def test_a_single_ipu_is_all_main():
+    assert bounds(timeline("1f1b", mapping=(0, 1), count=1))[:2] == [(RAMP_UP, 0, 100), (MAIN, 100, 400)]
+    assert bounds(timeline("single", mapping=(0, 0), count=2, sync="point_to_point"))[0] == (MAIN, 0, 1200)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zero_bubble_h1", "grouped", "interleaved", "sequential"])
+def test_phases_tile_every_execution(schedule):
+    found = timeline(schedule, system="m2000", moved=100_000, executions=2, sync="point_to_point")
+    for execution in executions(found):
+        own = execution_phases(found, execution.index)
+        assert (own[0].start, own[-1].end) == (execution.start, execution.end)
+        assert all(one.end == other.start for one, other in pairwise(own))
+        places = [PHASES.index(phase.name) for phase in own]
+        assert places == sorted(set(places))
+        assert all(phase.cycles > 0 for phase in own)
+
+
+def test_bubbles_are_those_of_the_papers():
+    def bubble(schedule):
+        return run_times(timeline(schedule)).bubble
+
+    assert bubble("1f1b") == bubble("gpipe")
+    assert bubble("1f1b").idle_fraction == pytest.approx(3 / 11)
+    assert bubble("1f1b").overhead == pytest.approx(3 / 8)
+    # (N - 1)(f + b - 2w) of G(f + b) beside the ideal: a third of 1F1B's.
+    assert bubble("zero_bubble_h1").overhead == pytest.approx(3 / 8 / 3)
+    assert bubble("zero_bubble_h1").rank_cost_rate == pytest.approx(300 / 2700)
+
+
+def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeline():
+    found = run_times(timeline("1f1b", update=50))
+    assert (found.makespan_cycles, found.weight_update_cycles) == (3300, 50)
+    last = found.pipeline_use[3].cycles
+    assert (last["forward"], last["backward"], last["weight_update"]) == (800, 1600, 0)
+    assert found.run_use[3].cycles["weight_update"] == 50
+    # It waits for the first tensor until 300, updates from 2700 on, and waits for the others from 2750 on.
+    assert (last["receive_wait"], last["sync_wait"]) == (300, 550)
+
+
+def test_every_cycle_of_an_ipu_is_counted_once():
+    for overlap_copies in (True, False):
+        found = run_times(timeline("1f1b", system="m2000", moved=500_000, overlap_copies=overlap_copies))
+        for use in found.run_use:
+            assert sum(use.cycles.values()) == found.execution_cycles
+            assert use.cycles["receive_wait"] > 0
+            assert (use.cycles["blocking_send"] > 0) is not overlap_copies
+            assert (use.cycles["sync"], use.cycles["exchange"]) == (0, 0)
+
+
+def test_halves_of_backward_count_as_arithmetic():
+    found = run_times(timeline("zero_bubble_h1"))
+    assert {use.cycles["input_gradient"] for use in found.pipeline_use} == {800}
+    assert {use.cycles["weight_gradient"] for use in found.pipeline_use} == {800}
+    assert {use.compute_cycles for use in found.pipeline_use} == {2400}
+    assert found.utilisation == pytest.approx(1 - found.bubble.idle_fraction)
+
+
+def test_the_summary_names_the_mode_and_says_that_there_are_no_time_steps():
+    said = run("1f1b").summary.to_dict()
+    assert (said["schedule"], said["sync"], said["time_steps"]) == ("1f1b", "point_to_point", None)
+    said = json.loads(json.dumps(run("1f1b", sync="lock_step").summary.to_dict()))
+    assert said["sync"] == "lock_step"
+    assert said["time_steps"] > 1
+
+
+def test_a_timeline_keeps_its_mode_and_files_without_one_are_of_lock_step(tmp_path):
+    found = timeline("1f1b")
+    found.save(tmp_path / "new.npz")
+    assert Timeline.load(tmp_path / "new.npz") == found
+    assert Timeline.load(tmp_path / "new.npz").info.sync is Sync.POINT_TO_POINT
+    with np.load(tmp_path / "new.npz") as file:
+        arrays = dict(file)
+    for name, sync in (("old", None), ("wrong", "sometimes")):
+        said = json.loads(arrays["info"].tobytes()) | {"sync": sync}
+        info = {key: value for key, value in said.items() if value is not None}
+        np.savez(tmp_path / f"{name}.npz", **arrays | {"info": np.frombuffer(json.dumps(info).encode(), np.uint8)})
+    assert Timeline.load(tmp_path / "old.npz").info.sync is Sync.LOCK_STEP
+    with pytest.raises(TimelineError, match="info has sync sometimes"):
+        Timeline.load(tmp_path / "wrong.npz")
+
+
+def test_selection_orders_are_judged_by_their_sends():
+    reports = {each.order: each for each in run("1f1b", system="m2000", moved=1 << 20).summary.selection_orders}
+    costs = run("1f1b", system="m2000", moved=1 << 20).job.costs.sends
+    used = next(each for each in reports.values() if each.used)
+    assert used.execution_cycles == 8 * sum(send.lead_cycles + send.cycles for send in costs.values())
+    assert used.copy_cycles == max(send.lead_cycles + send.cycles for send in costs.values())
+    assert reports["ZIGZAG"].execution_cycles > used.execution_cycles  # it crosses two links in the middle
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble_h1", "gpipe"])
+def test_memory_over_time_has_the_peaks_of_the_plan(schedule):
+    found = run(schedule, system="m2000", held=1000)
+    for curve, peak in zip(memory_curves(found.timeline, found.memory.footprint), found.memory.peaks, strict=True):
+        assert curve.allocated_bytes.max() == peak.bytes
+        at = moment(found.timeline, peak)
+        assert peak.op is not None
+        (row,) = np.flatnonzero(
+            (found.timeline.kind == KIND_OF_PASS[peak.op.kind])
+            & (found.timeline.stage == peak.op.stage)
+            & (found.timeline.micro_batch == peak.op.micro_batch)
+        )
+        assert found.timeline.start[row] == at
+
+
+@pytest.mark.parametrize(("schedule", "kept"), [("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])
+def test_1f1b_keeps_no_more_micro_batches_than_there_are_ipus_to_the_end(schedule, kept):
+    found = run(schedule, system="m2000", held=1000).summary.memory.stages
+    assert [stage.most_micro_batches_kept for stage in found] == kept

@@ -1,0 +1,238 @@
+"""What trace files and pictures show of point-to-point: sends beside IPUs, arrows to who takes them, waits, halves."""
+
+import io
+import json
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.render.chrome_trace import write_chrome_trace
+from ipusim.render.content import content
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.legend import legend_entries
+from ipusim.render.memory import memory_chart
+from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.tables import ipu_table, summary_table
+from ipusim.render.trace_content import TraceContent
+from ipusim.render.trace_lanes import lanes
+from ipusim.render.window import execution_window, phase_window
+from ipusim.study.report import trace_file
+from ipusim.timeline.kinds import SpanKind
+from tests.point_to_point import run, timeline
+
+#: Passes far shorter than the way of what they make, so that many sends of an IPU overlap.
+CROWDED = {"system": "m2000", "forward": 1000, "backward": 2000, "moved": 200_000}
+RUNS = {
+    "crowded": ("gpipe", CROWDED),
+    "halves": ("zero_bubble_h1", {**CROWDED, "executions": 2}),
+    "blocking": ("1f1b", {**CROWDED, "overlap_copies": False}),
+    "several stages": ("interleaved_1f1b", {**CROWDED, "mapping": (0, 1, 0, 1), "count": 4}),
+    "Graphcore's order": ("grouped", {**CROWDED, "sync": "point_to_point"}),
+}
+
+
+def written(found):
+    """The Perfetto trace of a run, with links that say what they carry."""
+    file = io.BytesIO()
+    system = found.job.system
+    route = lambda source, target: [link.label for link in system.route(source, target)]  # noqa: E731
+    write_perfetto_trace(TraceContent(found.timeline, (), route), file.write)
+    return file.getvalue()
+
+
+@pytest.fixture(params=RUNS)
+def found(request):
+    schedule, changes = RUNS[request.param]
+    return run(schedule, **changes)
+
+
+def most_at_once(start, end):
+    """The most intervals that are open at any time, by going from border to border."""
+    borders = sorted([(at, 1) for at in start] + [(at, -1) for at in end], key=lambda border: (border[0], border[1]))
+    level = most = 0
+    for _, change in borders:
+        level += change
+        most = max(most, level)
+    return most
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 2)), max_size=40))
+def test_lanes_are_as_many_as_overlap_at_most(intervals):
+    start, length, group = np.array(sorted(intervals), dtype=np.int64).reshape(-1, 3).T
+    lane = lanes(start, start + length, group)
+    for each in np.unique(group):
+        own = group == each
+        assert set(lane[own]) == set(range(most_at_once(start[own].tolist(), (start + length)[own].tolist())))
+        for number in np.unique(lane[own]):
+            inside = own & (lane == number)
+            assert ((start + length)[inside][:-1] <= start[inside][1:]).all()
+
+
+def test_no_slice_overlaps_its_neighbour(found, read_perfetto):
+    trace = read_perfetto(written(found))
+    assert not any(each.around for each in trace.slices if each.track[1] != "phases")
+    tracks = Counter(track[1] for track in trace.tracks if track[-1].startswith("sends"))
+    spans = found.timeline
+    for ipu in range(2):
+        own = (spans.kind == SpanKind.SEND) & (spans.ipu == ipu)
+        name = next(track[1] for track in trace.tracks if len(track) > 1 and track[1].startswith(f"IPU {ipu}, "))
+        assert tracks[name] == most_at_once(spans.start[own].tolist(), spans.end[own].tolist())
+    assert len(set(trace.tracks)) == len(trace.tracks), "viewers put tracks of one name together"
+
+
+def test_sends_that_overlap_are_many_in_the_crowded_run(read_perfetto):
+    names = [track[-1] for track in read_perfetto(written(run("gpipe", **CROWDED))).tracks]
+    assert {"sends", "sends 2", "sends 3"} <= set(names)
+
+
+def test_arrows_go_from_a_send_to_the_pass_that_takes_it(found, read_perfetto):
+    trace = read_perfetto(written(found))
+    leaving = {number: each for each in trace.slices for number in each.leaving}
+    arriving = {number: each for each in trace.slices for number in each.arriving}
+    assert leaving.keys() == arriving.keys()
+    shape = found.job.program.shape
+    crossing = sum(one != other for one, other in pairwise(shape.mapping))
+    assert len(leaving) == 2 * crossing * shape.micro_batches * found.job.executions
+    for number, send in leaving.items():
+        word, made = send.name.split(" ")
+        taken = Op.parse(arriving[number].name[:-1])
+        made = Op.parse(made)
+        assert word == "send"
+        assert made.micro_batch == taken.micro_batch
+        assert taken.stage - made.stage == (1 if made.kind is Pass.FORWARD else -1)
+        assert (made.kind is Pass.FORWARD) == (taken.kind is Pass.FORWARD)
+        assert send.end_ns <= arriving[number].start_ns
+        assert send.args["bytes"] == 200_000
+        assert send.args["execution"] == arriving[number].args["execution"]
+        assert "time_step" not in send.args
+
+
+def test_links_say_what_they_carry(found, read_perfetto):
+    carried = defaultdict(Counter)
+    for each in read_perfetto(written(found)).slices:
+        if "IPU-Links" in each.track:
+            names = each.name.split(", ")
+            carried[each.track[-1]].update(names)
+            assert each.args["bytes"] == 200_000 * len(names)
+    system, mapping = found.job.system, found.job.program.shape.mapping
+    for source, (one, other) in enumerate(pairwise(mapping)):
+        for here, there, kinds, stage in ((one, other, "F", source), (other, one, "BI", source + 1)):
+            for link in system.route(here, there) if here != there else ():
+                names = [name for name in carried[link.label] if name.split(" ")[1][0] in kinds]
+                mine = [name for name in names if Op.parse(name.split(" ")[1]).stage == stage]
+                assert len(mine) == found.job.program.shape.micro_batches
+                assert {carried[link.label][name] for name in mine} == {found.job.executions}
+
+
+def test_chrome_traces_hold_the_same(found):
+    file = io.BytesIO()
+    write_chrome_trace(TraceContent(found.timeline), file.write)
+    loaded = json.loads(file.getvalue())
+    assert loaded["otherData"]["sync"] == "point_to_point"
+    events = loaded["traceEvents"]
+    slices = [each for each in events if each["ph"] == "X"]
+    tracks = defaultdict(list)
+    for each in slices:
+        if each["cat"] not in ("execution", "phase"):
+            start = round(each["ts"] * 1000)
+            tracks[each["pid"], each["tid"]].append((start, start + round(each["dur"] * 1000), each["name"]))
+    for track in tracks.values():
+        track.sort()
+        assert all(one[1] <= other[0] for one, other in pairwise(track))
+    starts = {each["id"]: each for each in events if each["ph"] == "s"}
+    ends = {each["id"]: each for each in events if each["ph"] == "f"}
+    assert starts.keys() == ends.keys()
+    for number, start in starts.items():
+        at = round(start["ts"] * 1000)
+        around = [name for low, high, name in tracks[start["pid"], start["tid"]] if low <= at < high]
+        assert [name[:5] for name in around] == ["send "]
+        assert start["ts"] <= ends[number]["ts"]
+
+
+def test_what_costs_nothing_to_send_leaves_from_its_pass(read_perfetto):
+    free = run("1f1b")
+    trace = read_perfetto(written(free))
+    leaving = [each.name for each in trace.slices for _ in each.leaving]
+    assert len(leaving) == 2 * 3 * 8
+    assert {name[0] for name in leaving} == set("FB")
+    assert not [track for track in trace.tracks if "sends" in track[-1]]
+
+
+def test_the_trace_names_the_mode_and_counts_bytes_on_their_way(read_perfetto):
+    trace = read_perfetto(written(run("1f1b", **CROWDED)))
+    assert trace.tracks[0] == ("drawn: 1f1b in point-to-point on m2000",)
+    bands = [each for each in trace.slices if each.category == "execution"]
+    assert bands[0].args["sync"] == "point_to_point"
+    (series,) = [values for track, values in trace.counters.items() if track[-1] == "bytes on their way"]
+    levels = [value for _, value in series]
+    assert levels[-1] == 0
+    spans = run("1f1b", **CROWDED).timeline
+    own = spans.kind == SpanKind.SEND
+    area = sum(value * (after - at) for (at, value), (after, _) in pairwise(series))
+    exact = int(((spans.end - spans.start) * spans.bytes)[own].sum())
+    assert area == pytest.approx(float(Fraction(exact * 10**9, spans.info.clock_hz)), rel=1e-3)
+
+
+def test_a_trace_file_is_made_of_a_run_with_memory():
+    assert trace_file(run("zero_bubble_h1", held=1000))[0] == "trace.pftrace.gz"
+
+
+def words(figure):
+    return [text.get_text() for text in figure.texts] + [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_a_picture_shows_halves_waits_and_sends_with_their_numbers():
+    spans = timeline("zero_bubble_h1", system="m2000", forward=100_000, backward=200_000, moved=1 << 20)
+    shown = content(spans, execution_window(spans), 9.0)
+    names = [entry.text for entry in legend_entries([shown])]
+    assert (
+        names
+        == [
+            "forward",
+            "gradient of the input",
+            "gradients of the weights",
+            "weight update",
+            "wait for a tensor",
+            "sync wait",
+        ][: len(names)]
+    )
+    assert {"gradient of the input", "gradients of the weights", "wait for a tensor"} <= set(names)
+    found = words(execution_trace(spans))
+    assert "drawn: zero_bubble_h1 in point-to-point, 4 IPUs, 4 stages, 8 micro-batches" in found
+    assert Counter(found)["5"] == 4 * 3
+    blocked = timeline("1f1b", system="m2000", forward=100_000, backward=200_000, moved=1 << 20, overlap_copies=False)
+    assert "send" in [entry.text for entry in legend_entries([content(blocked, execution_window(blocked), 9.0)])]
+
+
+@pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update"])
+def test_pictures_zoom_to_phases(phase):
+    found = run("1f1b", system="m2000", held=1000, moved=1000)
+    shown = phase_window(found.timeline, phase)
+    figure = execution_trace(found.timeline, shown.start, shown.end)
+    assert figure.axes[-1].get_xlim() == (shown.start, shown.end)
+    assert phase.replace("-update", " update") in words(figure)
+    assert "1f1b in point-to-point" in words(memory_chart(found.timeline, found.memory, shown))[0]
+
+
+def test_more_passes_than_can_be_seen_become_shares_of_time():
+    spans = timeline("1f1b", count=800)
+    shown = content(spans, execution_window(spans), 8.0)
+    assert shown.shares
+    assert len(shown.boxes) > 20, "bins all over the execution"
+    area = ((shown.boxes.end - shown.boxes.start) * (shown.boxes.top - shown.boxes.bottom))[shown.boxes.look == 0]
+    assert area.sum() == pytest.approx(4 * 800 * 100, rel=1e-6)
+
+
+def test_tables_have_no_columns_of_what_the_mode_has_not():
+    header = ipu_table(run("1f1b").summary).header
+    assert header == ("IPU", "stages", "compute", "host I/O", "host wait", "sync wait", "tensor wait")
+    lock_step = ipu_table(run("1f1b", sync="lock_step").summary).header
+    assert lock_step == ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
+    assert "send" in ipu_table(run("1f1b", **CROWDED, overlap_copies=False).summary).header
+    assert summary_table(run("1f1b").summary).rows[0] == ("schedule", "1f1b in point-to-point")
