@@ -23,9 +23,10 @@ from ipusim.machine.ipu import Around, Ipu
 from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
-from ipusim.machine.rendezvous import ExecutionEnd, circle_of
+from ipusim.machine.rendezvous import ExecutionEnd
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo

@@ -304,10 +304,10 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert frame.loc["sharded", "bubble"] == pytest.approx(0.75)
     assert list(found.runs) == [name for name in frame.index if pd.isna(frame.loc[name, "refusal"])]
     html = found._repr_html_()
-    assert re.search(r">sharded</td><td[^>]*>96,000</td>", html)
+    assert re.search(r">sharded</td><td[^>]*>lock-step</td><td[^>]*>96,000</td>", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()
-    assert repr(found).startswith("<Comparison of grouped, sharded, ")
+    assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
 
 
 def test_a_comparison_names_what_is_refused(tmp_path):
@@ -317,8 +317,8 @@ def test_a_comparison_names_what_is_refused(tmp_path):
     refusal = found.frame()["refusal"]
     assert refusal[0].endswith("The nearest that grouped can lay out: 8 or 16.")
     assert pd.isna(refusal[1])
-    assert f"grouped: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
-    assert repr(found) == "<Comparison of grouped (refused), sharded>"
+    assert f"grouped in lock-step: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
+    assert repr(found) == "<Comparison of grouped in lock-step (refused), sharded in lock-step>"
     assert sorted(path.name for path in found.save(tmp_path / "both").glob("*.*") if path.is_file()) == [
         "comparison.json",
         "comparison.png",
