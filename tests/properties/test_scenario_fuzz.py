@@ -153,6 +153,10 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "timed": {
         "system": {"name": "free"},
         "pipeline": {
+            "schedule": "1f1b",
+            "sync": "point_to_point",
+            "overlap_copies": False,
+            "virtual_stages": 1,
             "stages": [
                 {
                     "name": "s0",
@@ -367,6 +371,7 @@ VALUES: list[Any] = [
     "a/b:c",
     "f.py:broken",
     "f.py:missing",
+    "f.csv",
     "a\nb",
     "\x00",
     "é→",
