@@ -102,17 +102,17 @@ GALLERY = (
     ),
     Picture(
         "gpu_schedules",
-        "The GPU world's schedules in both sync modes, on the same IPU-Links. In lock-step each time-step is as long as "
-        "its longest pass, and a schedule that mixes them waits for backward passes everywhere. Point-to-point, 1F1B "
-        "shows what GPipe hides: most of its sends are waited for.",
+        "The GPU world's schedules in both sync modes, on the same IPU-Links. In lock-step a time-step is as long as "
+        "its longest pass, so that a schedule which mixes passes waits for backward ones everywhere. Point-to-point, "
+        "GPipe hides its sends behind passes, while 1F1B waits for most of them.",
         file="comparison.png",
         schedules=("gpipe", "1f1b", "zero_bubble_h1"),
         syncs=("lock_step", "point_to_point"),
     ),
     Picture(
         "interleaved_1f1b",
-        "Each IPU has two stages (the number before the dot), and a micro-batch goes round all IPUs twice. The ramps are "
-        "little more than half as long as with the same work in one piece; there are twice as many sends.",
+        "Each IPU has two stages (the number before the dot), and a micro-batch goes round all IPUs twice. The ramps "
+        "are little more than half as long as with the same work in one piece; there are twice as many sends.",
     ),
     Picture(
         "zero_bubble",

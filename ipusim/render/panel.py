@@ -98,7 +98,9 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
     )
-    _draw_numbers(axes, content, row_points * _FILLED, cuts)
+    # With time-steps, phases end between boxes.
+    within = cuts[:0] if content.timeline.info.has_time_steps else cuts
+    _draw_numbers(axes, content, row_points * _FILLED, within)
     _draw_lines(axes, cuts, ipus, linewidth=0.8)
     _draw_lines(axes, content.syncs.astype(np.float64), ipus, linewidth=0.5, linestyle=DASHES)
 
@@ -169,8 +171,7 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
 def _draw_numbers(axes: Axes, content: Content, height_points: float, cuts: Floats) -> None:
     """Write the numbers of the micro-batches, and words, into their boxes.
 
-    Without time-steps a phase may end within a box: where a line at one of ``cuts`` would cross what is written
-    there, it stands on a ground of the box's own colour.
+    Where a line at one of ``cuts`` would cross what is written, that stands on a ground of the box's own colour.
     """
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
