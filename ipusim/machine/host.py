@@ -50,9 +50,9 @@ class HostStream:
         full_at_start = track == OUTFEED_TRACK  # the IPU finds an outfeed's places ready, an infeed's not yet
         self._for_ipu: deque[int] = deque([NONE] * depth if full_at_start else [])
         self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)
-        self._until = 0
         self._ipu_waits: simpy.Event | None = None
         self._host_waits: simpy.Event | None = None
+        self._busy_until = 0
         if host_cycles:
             clock.process(self._host())
 
@@ -70,8 +70,8 @@ class HostStream:
 
     @property
     def state(self) -> tuple[int, int, int]:
-        """The places ready for the IPU and for the host, and the cycles that the host needs yet for the one it has."""
-        return len(self._for_ipu), len(self._for_host), max(0, self._until - self._clock.now)
+        """The places that are ready for the IPU, those that are ready for the host, and for how long it is busy."""
+        return len(self._for_ipu), len(self._for_host), max(0, self._busy_until - self._clock.now)
 
     @property
     def ipu_is_waiting(self) -> bool:
@@ -102,7 +102,7 @@ class HostStream:
                 self._for_host.popleft()
                 cause = previous
             start = self._clock.now
-            self._until = start + self._host_cycles
+            self._busy_until = start + self._host_cycles
             yield self._clock.spend(self._host_cycles)
             previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
             self._for_ipu.append(previous)
@@ -143,7 +143,7 @@ class HostPort:
 
     @property
     def state(self) -> tuple[int, int, int]:
-        """The state of its stream."""
+        """That of the stream."""
         return self._stream.state
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:

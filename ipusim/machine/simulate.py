@@ -19,7 +19,7 @@ from ipusim.machine.feeds import infeed_port, outfeed_port
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import Around, Ipu
+from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
@@ -42,8 +42,8 @@ class State(NamedTuple):
     """What stands at the end of an execution between it and the rest of the run.
 
     Attributes:
-        streams: of each replica's infeed and outfeed the places ready for the IPU and for the host, and the cycles
-            that the host needs yet for the one that it works on.
+        streams: of each replica's infeed and outfeed, the places ready for the IPU and for the host, and the cycles
+            that the host still needs for what it works on.
         deliveries: tensors that have come and that nobody has taken, of each replica.
         links: of each tensor on each link direction, the cycles until it begins and the bytes left; None in
             lock-step, where all have arrived.
@@ -129,10 +129,10 @@ class Machine:
 
     @property
     def state(self) -> State:
-        """What stands between now and the rest of the run, but for the arithmetic; equal states go on equally.
+        """What stands between now and the rest of the run, but for the arithmetic.
 
-        But for an execution that gives results to the host by its number (the outfeed's mode LAST), and for replicas
-        that do not wait for each other, whose IPUs are elsewhere.
+        Equal states go on equally, but for an execution that gives results to the host by its number (the outfeed's
+        mode LAST), and for replicas that do not wait for each other, whose IPUs are elsewhere.
         """
         return State(
             streams=tuple(port.state if port else None for pair in self._ports for port in pair),
@@ -161,7 +161,7 @@ class Machine:
                 place=place,
                 replica=replica,
                 agenda=agenda[place],
-                around=Around(
+                connections=Connections(
                     interconnect=self._meetings[replica % len(self._meetings)] if self._meetings else None,
                     delivery=delivery,
                     end=self._ends[replica % len(self._ends)],

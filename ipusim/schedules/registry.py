@@ -95,7 +95,9 @@ def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
         right, got = mapping_text(written), mapping_text(shape)
         raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {got}")
     if shape.micro_batches != written.micro_batches:
-        raise CountError(f"expected {written.micro_batches} micro-batches, as {name} has, got {shape.micro_batches}")
+        raise CountError(
+            f"expected as many micro-batches as {name} has, {written.micro_batches}, got {shape.micro_batches}"
+        )
 
 
 def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:

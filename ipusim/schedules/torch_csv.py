@@ -26,7 +26,8 @@ from ipusim.schedules.registry import Schedule
 #: A file with more is no schedule that a simulated run of a pod could hold.
 _MOST_BYTES: Final = 64 << 20
 _PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
-_OTHER: Final = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+#: Sends, receives, and what sharded weights need, as in a file of format="compute_comms": 1RECV_F0, 0UNSHARD.
+_OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
 _KINDS: Final = {kind.letter: kind for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)}
 _LETTERS: Final = {kind: letter for letter, kind in _KINDS.items()}

@@ -116,7 +116,7 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
         (("1f1b", "--format", "cvs"), "--format: expected grid, instructions or csv, got 'cvs'; did you mean csv?"),
         (("grouped", "--recompute", "--format", "csv"), "which torch has, got R0.0: leave out recomputation"),
         (("mine.csv",), "'mine.csv', row 2, column 1: expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"),
-        (("good.csv", "--count", "3"), "expected 2 micro-batches, as good.csv has, got 3\n"),
+        (("good.csv", "--count", "3"), "expected as many micro-batches as good.csv has, 2, got 3\n"),
         (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as good.csv has them, got 0, 1, 2"),
         (("good.csv", "--mapping", "1,0"), "expected stages on IPUs 0, 1, as good.csv has them, got 1, 0"),
         (("good.csv", "--inference"), "The pipelining schedule 'good.csv' does not support inference."),

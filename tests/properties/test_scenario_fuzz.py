@@ -155,6 +155,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "timed": {
         "system": {"name": "free"},
         "pipeline": {
+            "sync": "point_to_point",
+            "overlap_copies": False,
+            "virtual_stages": 1,
             "stages": [
                 {
                     "name": "s0",
@@ -380,6 +383,7 @@ VALUES: list[Any] = [
     "a/b:c",
     "f.py:broken",
     "f.py:missing",
+    "f.csv",
     "a\nb",
     "\x00",
     "é→",

@@ -113,7 +113,8 @@ class PipelineSpec(Node, title="pipeline"):
         default=None,
         min_length=1,
         max_length=MAX_STAGES,
-        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU",
+        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU, or as "
+        "virtual_stages or the schedule's file says",
     )
     virtual_stages: int | None = Field(
         default=None,

@@ -107,7 +107,7 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
     assert halves.supports == plain
     shape = PlanShape(mapping=(0, 1), micro_batches=1)
     assert [whole.plan(shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
-    with pytest.raises(CountError, match=r"^expected 1 micro-batches, as mine\.csv has, got 2$"):
+    with pytest.raises(CountError, match=r"^expected as many micro-batches as mine\.csv has, 1, got 2$"):
         whole.plan(PlanShape(mapping=(0, 1), micro_batches=2))
     with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1,"):
         whole.plan(PlanShape(mapping=(1, 0), micro_batches=1))
@@ -135,6 +135,8 @@ FOLLOW = ': copies and collectives follow from the passes here; leave it out, as
             f", row 2, column 2: {EXPECTED} '(1F0;1B1)OVERLAP_F_B': an IPU runs one pass at a time; give 1F0 and 1B1 "
             "a cell each, in their order",
         ),
+        ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
+        ("0F0,0WAIT_REDUCE_GRAD", f", row 1, column 2: {EXPECTED} '0WAIT_REDUCE_GRAD'{FOLLOW}"),
         (
             "()NEW",
             f", row 1, column 1: {EXPECTED} '()NEW': an IPU runs one pass at a time; give its passes a cell each, in "

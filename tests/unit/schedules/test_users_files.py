@@ -190,7 +190,7 @@ def test_a_csv_says_places_and_count(load, tmp_path):
         (
             ["pipeline.gradient_accumulation_count=8"],
             "pipeline.gradient_accumulation_count",
-            "expected 1 micro-batches, as v.csv has, got 8",
+            "expected as many micro-batches as v.csv has, 1, got 8",
         ),
         (
             ["pipeline.device_mapping=[0, 1, 2, 3]"],
