@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ from ipusim.pipeline.instructions import PASSES, Code, text_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
-from tests.orders import random_mapping, random_passes, walk
+from tests.orders import needs_of, random_mapping, random_passes, read, walk
 
 CASES = 60
 STUCK = {"dependency", "deadlock", "sending"}
@@ -53,6 +54,31 @@ def test_a_random_order_keeps_all_rules_in_both_modes(seed):
     for plan in both(Order.of("drawn", shape, passes)):
         assert [str(each) for each in violations(plan)] == []
         check(plan)
+
+
+@pytest.mark.parametrize("seed", range(0, CASES, 2))
+def test_time_steps_are_as_early_as_a_longest_path_allows(seed):
+    """Later than what a pass needs and than the last pass of its stage's program, no earlier than what its IPU ran before."""
+    _, shape, passes = drawn(seed)
+    needs = needs_of(shape, (word for words in passes.values() for word in words))
+    graph = nx.DiGraph()
+    for words in passes.values():
+        programs = {}
+        for before, word in zip([None, *words], words, strict=False):
+            one = read(word)
+            graph.add_node(one)
+            behind = [(other, 1) for other in [*needs[one], programs.get(one[:2])] if other is not None]
+            for other, steps in [*([(read(before), 0)] if before else []), *behind]:
+                graph.add_edge(other, one, steps=max(steps, graph.get_edge_data(other, one, {"steps": 0})["steps"]))
+            programs[one[:2]] = one
+    right = {}
+    for node in nx.topological_sort(graph):
+        right[node] = max(
+            (right[other] + each["steps"] for other, _, each in graph.in_edges(node, data=True)), default=0
+        )
+    plan = lower(Order.of("drawn", shape, passes), Sync.LOCK_STEP)
+    assert {read(str(op)): time_step for time_step, _, op in plan.ops()} == right
+    assert plan.emitted == max(right.values()) + 1
 
 
 def asked_of(rng, shape):
