@@ -58,7 +58,7 @@ def test_a_random_order_keeps_all_rules_in_both_modes(seed):
 
 @pytest.mark.parametrize("seed", range(0, CASES, 2))
 def test_time_steps_are_as_early_as_a_longest_path_allows(seed):
-    """Later than what a pass needs and than the last pass of its stage's program, no earlier than what its IPU ran before."""
+    """Later than a pass's needs and the last pass of its stage's program, no earlier than what its IPU ran before."""
     _, shape, passes = drawn(seed)
     needs = needs_of(shape, (word for words in passes.values() for word in words))
     graph = nx.DiGraph()
