@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
 #: What is sent: by replica, stage, and stage that it goes to.
 Sends = dict[tuple[int, int, int], Send]
+#: Passes behind which nothing is copied.
+_HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
 
 class StageCopy(NamedTuple):
@@ -104,7 +106,8 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
     made: list[tuple[int, ...]] = [()] * plan.emitted
-    for place in np.unique(plan.time_step * shape.steps + step_of[plan.kind, plan.stage]).tolist():
+    handing = ~np.isin(plan.kind, _HANDING_ON_NOTHING)
+    for place in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
         time_step, step = divmod(place, shape.steps)
         if step in edges:
             made[time_step] = (*made[time_step], step)

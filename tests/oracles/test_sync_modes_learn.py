@@ -38,7 +38,7 @@ from tests.oracles.test_training_equals_unsplit import (
     dataset,
     network,
 )
-from tests.orders import passes_of, random_mapping, random_order
+from tests.orders import passes_of, random_mapping, random_order, read
 from tests.price_and_run import price_and_run
 
 MODES = list(Sync)
@@ -61,12 +61,8 @@ def trained(order, sync, splits, *, reduction="SUM", optimizer=None, overlap=Tru
     plan = lower(order, sync)
     check(plan)
     price_and_run(plan, program, build_system(system, mapping=shape.mapping), executor=executor)
-    # Results come in the order in which the last stage makes them.
-    last = [
-        int(word.split(".")[1])
-        for word in passes_of(order)[shape.mapping[-1]]
-        if word[0] == "F" and int(word[1:].split(".")[0]) == shape.stages - 1
-    ]
+    made = map(read, passes_of(order)[shape.mapping[-1]])
+    last = [micro for letter, stage, micro in made if (letter, stage) == ("F", shape.stages - 1)]
     losses = np.empty((EXECUTIONS, COUNT))
     losses[:, last] = np.reshape([float(loss) for (loss,) in executor.results], (EXECUTIONS, COUNT))
     return losses.ravel().tolist(), executor.weights(), initial, feed
@@ -169,33 +165,49 @@ def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
             np.testing.assert_array_equal(apart[1][name], array, err_msg=name)
 
 
-#: Schedules that a scenario of any mapping may have beside its own, in both modes.
-SCENARIO_MODES = [*product(("grouped", "gpipe", "sequential"), MODES)]
+#: Skip connections, a value that waits on its IPU for a later stage, and gradients that are means as they go.
+SCENARIOS = {name: RUNS[name] for name in ("skips", "a value that waits on its IPU", "running mean")}
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if "concurrent" not in name and "sums" not in name])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_scenarios_learn_the_same_in_every_mode(name, load):
-    """Skip connections, values that wait on their IPU, recomputation, attention and dropout, held out samples."""
-    text, changes = RUNS[name]
-    if "concurrent" in text:
-        pytest.skip("concurrent stages are in lock-step only")
+    text, changes = SCENARIOS[name]
     reference = None
-    for schedule, sync in SCENARIO_MODES:
-        if name == "transformer, recomputed" and schedule != "grouped":
-            continue
-        asked = [f"pipeline.schedule={schedule}", f"pipeline.sync={sync}"]
-        if schedule != "grouped":
-            asked.append("pipeline.recomputation_mode=Auto")
-        try:
-            job = load(text, *changes, *asked)
-        except Exception as error:
-            print(name, schedule, sync, error)
-            continue
+    for schedule, sync in product(("grouped", "sequential", "gpipe"), MODES):
+        job = load(text, *changes, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}", "precision=float64")
+        assert job.plan.sync is sync
         learning = execute(job).learning
         found = [each.loss for each in learning.losses], learning.weights
-        if reference is None:
-            reference = found
-            continue
-        np.testing.assert_allclose(sorted(found[0]), sorted(reference[0]), rtol=1e-6)
+        reference = reference or found
+        np.testing.assert_allclose(found[0], reference[0], rtol=1e-12)
         for key, array in reference[1].items():
-            np.testing.assert_allclose(found[1][key], array, rtol=1e-4, atol=1e-6, err_msg=key)
+            np.testing.assert_allclose(found[1][key], array, rtol=1e-12, atol=1e-14, err_msg=key)
+
+
+EVALUATED = """
+system: {name: m2000}
+data: {type: synthetic, shape: [4], classes: 3, samples: 60, hold_out: 15}
+model:
+  layers:
+    - {name: a, type: dense, units: 8, activation: tanh}
+    - {name: drop, type: dropout, rate: 0.3}
+    - {name: b, type: dense, units: 6, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [b, c], micro_batch_size: 3, gradient_accumulation_count: 6, repeat_count: 2}
+optimizer: {type: sgd, learning_rate: 0.1}
+precision: float64
+steps: 3
+evaluate: {every: 1}
+"""
+
+
+def test_what_is_evaluated_is_the_same_in_every_mode(load):
+    found = {}
+    for schedule, sync in product(("grouped", "1f1b", "zero_bubble_h1", "gpipe", "sequential"), MODES):
+        learning = execute(load(EVALUATED, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")).learning
+        found[schedule, sync] = np.array([(each.loss, each.accuracy) for _, each in learning.evaluations])
+    first = next(iter(found.values()))
+    assert first.shape == (3, 2)
+    for each in found.values():
+        np.testing.assert_allclose(each, first, rtol=1e-12)
