@@ -23,6 +23,7 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
 from tests.orders import needs_of, random_mapping, random_passes, read, walk
+from tests.orders import text as text_of_pass
 
 CASES = 60
 STUCK = {"dependency", "deadlock", "sending"}
@@ -208,3 +209,45 @@ def over(shape, passes, depths):
             if shape.training and kept[stage] > depths[stage] + 1:
                 return True
     return False
+
+
+def damaged(rng, shape, passes):
+    """The passes with up to two of them left out, there twice, another one, or on another IPU."""
+    found = {ipu: list(words) for ipu, words in passes.items()}
+    for _ in range(rng.randint(0, 2)):
+        ipu = rng.choice([ipu for ipu, words in found.items() if words])
+        at = rng.randrange(len(found[ipu]))
+        match rng.choice(("without", "twice", "other", "elsewhere", "early")):
+            case "without":
+                del found[ipu][at]
+            case "twice":
+                found[ipu].insert(rng.randrange(len(found[ipu])), found[ipu][at])
+            case "other":
+                other = rng.choice("FBRIW"), rng.randrange(shape.stages), rng.randint(0, shape.micro_batches)
+                found[ipu][at] = text_of_pass(other)
+            case "elsewhere":
+                found.setdefault(rng.choice((0, 1, 9)), []).append(found[ipu].pop(at))
+            case "early":
+                found[ipu].insert(0, found[ipu].pop(at))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_whatever_is_wrong_with_an_order_is_told_in_both_modes(seed):
+    rng, shape, passes = drawn(2000 + seed)
+    for _ in range(6):
+        wrong = damaged(rng, shape, passes)
+        words = [word for own in wrong.values() for word in own]
+        whole = sorted(map(read, words)) == sorted(needs_of(shape, words))
+        placed = all(shape.mapping[read(word)[1]] == ipu for ipu, own in wrong.items() for word in own)
+        order = Order.of("drawn", shape, wrong)
+        right = whole and placed and not walk(shape, wrong)
+        for plan in both(order):
+            found = violations(plan)
+            assert bool(found) != right, (plan.sync, wrong, [str(each) for each in found])
+            rules = {each.rule for each in found}
+            assert ("placement" in rules) == (not placed)
+            assert ("once" in rules) == (not whole), (plan.sync, wrong, [str(each) for each in found])
+            if found:
+                with pytest.raises(PlanError):
+                    check(plan)
