@@ -100,5 +100,5 @@ def test_help_names_the_schedules_that_are_compared():
     assert "default: Graphcore's own: grouped, interleaved, sequential and sharded" in text
     assert "gpipe all forward passes" not in text
     listed = " ".join(ipusim("schedule").stdout.split())
-    assert "1f1b a forward and a backward in turn; in point-to-point or lock-step" in listed
-    assert "grouped all backward, then all forward; in lock-step or point-to-point" in listed
+    assert "1f1b a forward and a backward in turn sync: point_to_point, lock_step" in listed
+    assert "grouped all backward, then all forward sync: lock_step, point_to_point" in listed
