@@ -25,7 +25,7 @@ from ipusim.pipeline.program import OutfeedElements, PlanShape
 from tests.orders import needs_of, random_mapping, random_passes, read, walk
 from tests.orders import text as text_of_pass
 
-CASES = 60
+CASES = 40
 STUCK = {"dependency", "deadlock", "sending"}
 
 
