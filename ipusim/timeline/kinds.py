@@ -80,7 +80,7 @@ class SpanKind(IntEnum):
         19,
         Row(
             doc="The half of a stage's backward pass that gives the gradient of its input.",
-            name=f"{Pass.INPUT_GRADIENT.letter}←",
+            name=f"{Pass.INPUT_GRADIENT.letter}⟵",
             category="pass",
             colour="thread_state_iowait",
             look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
