@@ -129,7 +129,11 @@ class Machine:
 
     @property
     def state(self) -> State:
-        """What stands between now and the rest of the run, but for the arithmetic."""
+        """What stands between now and the rest of the run, but for the arithmetic.
+
+        Equal states go on equally, but for an execution that gives results to the host by its number (the outfeed's
+        mode LAST), and for replicas that do not wait for each other, whose IPUs are elsewhere.
+        """
         return State(
             streams=tuple(port.state if port else None for pair in self._ports for port in pair),
             deliveries=tuple(delivery.state for delivery in self._deliveries),

@@ -10,6 +10,7 @@ from typing import Final
 
 from ipusim.errors import CountError, OptionError
 from ipusim.near_names import did_you_mean
+from ipusim.pipeline.check import check
 from ipusim.pipeline.grid import format_grid, parse_mapping
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
@@ -43,7 +44,8 @@ def plan_for(
 
     Raises ProgramError for a schedule, mapping or number of stages that do not
     fit, CountError, with the nearest legal counts, for the count, and OptionError for
-    a mapping that is none and for more than a grid can show.
+    a mapping that is none and for more than a grid can show; for a schedule of one's own also FileError and ModelError
+    where a file holds none, and PlanError for an Order that breaks a rule.
     """
     found = schedule_of(schedule, Path())
     mode = _sync(sync)
@@ -59,12 +61,14 @@ def plan_for(
             f"got {show(count)} x {shape.steps}",
         )
     try:
-        return found.plan(replace(shape, micro_batches=count), mode)
+        plan = found.plan(replace(shape, micro_batches=count), mode)
     except CountError as error:
         if found.written is not None:
             raise
         legal = " or ".join(map(str, nearest_counts(count, overlap)))
         raise CountError(f"{error} Nearest legal counts: {legal}.") from None
+    check(plan)
+    return plan
 
 
 def as_text(plan: Plan, form: str) -> str:

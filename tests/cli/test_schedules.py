@@ -120,6 +120,9 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
         (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as good.csv has them, got 0, 1, 2"),
         (("good.csv", "--mapping", "1,0"), "expected stages on IPUs 0, 1, as good.csv has them, got 1, 0"),
         (("good.csv", "--inference"), "The pipelining schedule 'good.csv' does not support inference."),
+        (("late.csv",), "IPU 0: B0.0 runs before the pass of its stage that it needs"),
+        (("late.csv", "--sync", "lock_step"), "<-- ERROR HERE: B0.0 needs"),
+        (("circle.csv",), "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1 waits at 'receive 0->1.1' for IPU 0"),
         (("none.csv",), "'none.csv': cannot read"),
         (("none.py:one",), "'none.py:one': cannot read"),
     ],
@@ -127,6 +130,8 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
 def test_mistakes_are_one_message(tmp_path, words, text):
     (tmp_path / "mine.csv").write_text("0F0,0B0\n1RECV_F0,1F0,1B0\n")
     (tmp_path / "good.csv").write_text(torch_schedules.text_of(torch_schedules.one_forward_one_backward(2, 2)))
+    (tmp_path / "circle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
+    (tmp_path / "late.csv").write_text("0B0,0F0\n,1F0,1B0\n")
     done = ipusim("schedule", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert text in done.stderr
