@@ -80,7 +80,7 @@ class SpanKind(IntEnum):
         19,
         Row(
             doc="The half of a stage's backward pass that gives the gradient of its input.",
-            name=f"{Pass.INPUT_GRADIENT.letter}←",
+            name=f"{Pass.INPUT_GRADIENT.letter}⟵",
             category="pass",
             colour="thread_state_iowait",
             look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
@@ -263,7 +263,7 @@ class SpanKind(IntEnum):
             name="wait for tensor",
             category="wait",
             colour="white",
-            look=Look("wait for a tensor", "#f9f9f9", "#c4c4c4", "//", narrowest=4.0),
+            look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
             use=Use("receive_wait", "tensor wait", 5, always=(Sync.POINT_TO_POINT,)),
             part=Part.WAIT,
         ),

@@ -310,6 +310,25 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
 
 
+def test_a_comparison_in_both_sync_modes():
+    found = ipusim.compare(TIMED, ["1f1b", "grouped"], ["point_to_point", "lock_step"])
+    assert list(found.runs) == [
+        f"{schedule} in {mode}" for schedule in ("1f1b", "grouped") for mode in ("point-to-point", "lock-step")
+    ]
+    assert found.runs["1f1b in point-to-point"].summary.makespan_cycles == 33_000
+    assert found.frame()["sync"].tolist() == ["point_to_point", "lock_step"] * 2
+    own = ipusim.compare(TIMED, ["1f1b", "grouped"])
+    assert own.frame()["sync"].tolist() == ["point_to_point", "lock_step"]
+    assert list(own.runs) == ["1f1b", "grouped"]
+    spans = own.runs["1f1b"].spans()
+    assert spans["time_step"].isna().all()
+    assert "wait for a tensor" not in set(spans["kind"])
+    assert {"receive wait", "forward", "backward"} <= set(spans["kind"])
+    assert refused(ProgramError, ipusim.compare, TIMED, "1f1b", "both") == (
+        "expected a sync mode out of lock_step, point_to_point, got 'both'"
+    )
+
+
 def test_a_comparison_names_what_is_refused(tmp_path):
     odd = TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}
     found = ipusim.compare(odd, ["grouped", "sharded"])
