@@ -24,7 +24,7 @@ from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
@@ -105,7 +105,7 @@ class Machine:
         self.states: list[State] = []
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         self._meetings = self._interconnects()
-        self._links = None if plan.sync is Sync.LOCK_STEP else self._point_to_point_links()
+        self._links = None if plan.sync.meets else self._point_to_point_links()
         self._ends = self._execution_ends()
         self._reduction = self._gradient_sum()
         self._gatherings = self._all_gathers()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ipusim.errors import PlanError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Rule, Violation
 from ipusim.pipeline.waits import endings, feeds, meetings, waits
 
@@ -39,7 +39,7 @@ def violations(plan: Plan) -> list[Violation]:
     hold (memory); nothing outside the emitted time-steps (range).
     """
     rows = _Rows(plan)
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         found = [*_once(rows), *_placement(rows), *waits(plan), *_memory(rows)]
     else:
         ordered = [*_dependencies(rows), *_repeats(rows)]
@@ -56,7 +56,7 @@ def check(plan: Plan) -> None:
     for violation in found:
         if violation.time_step is not None:
             notes.setdefault(violation.time_step, f"ERROR HERE: {violation.text}")
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         more = [f"... and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
         raise PlanError("\n".join(["the plan breaks rules:", *map(str, found[:_MOST_SHOWN]), *more]))
     grid = format_grid(plan, notes).splitlines()
@@ -109,7 +109,7 @@ class _Rows:
 
     def where(self, row: int) -> tuple[int | None, int]:
         """Return the time-step, where there are any, and the IPU of an operation."""
-        stepless = self.plan.sync is Sync.POINT_TO_POINT
+        stepless = not self.plan.sync.meets
         return None if stepless else int(self.plan.time_step[row]), int(self.plan.ipu[row])
 
 
@@ -132,7 +132,7 @@ def _once(rows: _Rows) -> list[Violation]:
     times = np.bincount(rows.key[rows.known], minlength=rows.size)
     stranger = ~rows.known | ~expected[rows.key]
     outside = (plan.time_step < 0) | (plan.time_step >= plan.emitted)
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         outside[:] = False
     again = np.zeros(len(plan.table), bool)
     for place in np.flatnonzero(expected & (times > 1)).tolist():

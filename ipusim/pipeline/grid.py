@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.time_steps import earliest
 
@@ -17,7 +17,7 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
     In point-to-point there are no time-steps: rows are then as if every pass took one and copies none.
     """
     shape = plan.shape
-    if plan.sync is Sync.LOCK_STEP:
+    if plan.sync.meets:
         steps = f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}"
     else:
         steps = f"{plan.sync.words}, rows as if every pass took one time-step and copies none"
@@ -43,7 +43,7 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
 
 def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
     """Return the operations of each row and IPU."""
-    if plan.sync is Sync.LOCK_STEP:
+    if plan.sync.meets:
         return plan.cells()
     steps = earliest(plan.order, one_at_a_time=True).tolist()
     passes = zip(steps, plan.order.passes.tolist(), strict=True)

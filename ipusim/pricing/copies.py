@@ -11,7 +11,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
@@ -64,7 +64,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
 
     They meet all together, or each replica by itself where the program says so.
     """
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         return CopyCosts((), (), ())
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
@@ -80,7 +80,7 @@ def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
     It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
     machine). ``links`` numbers the link directions; those that are new get the next numbers.
     """
-    if plan.sync is Sync.LOCK_STEP:
+    if plan.sync.meets:
         return {}
     found: Sends = {}
     for edge in plan.edges():
