@@ -98,3 +98,7 @@ def test_a_mode_that_is_none(four, tmp_path):
 def test_help_names_the_schedules_that_are_compared():
     text = " ".join(ipusim("compare", "--help").stdout.split())
     assert "default: Graphcore's own: grouped, interleaved, sequential and sharded" in text
+    assert "gpipe all forward passes" not in text
+    listed = " ".join(ipusim("schedule").stdout.split())
+    assert "1f1b a forward and a backward in turn sync: point_to_point, lock_step" in listed
+    assert "grouped all backward, then all forward sync: lock_step, point_to_point" in listed

@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
@@ -83,6 +84,29 @@ def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
             assert found == 3 * count * cycles + (ipus - 1) * cycles
             whole = free("1f1b", mapping, count, (cycles, 2 * cycles))
             assert (found - 3 * count * cycles) * 3 == whole - 3 * count * cycles
+
+
+def most_kept(schedule, mapping, count, until):
+    """The most micro-batches of all its stages that each IPU has run forward, and not ``until`` its last pass."""
+    found = []
+    for words in passes_of(find(schedule).order(PlanShape(mapping=mapping, micro_batches=count))).values():
+        kept = np.cumsum([(word[0] == "F") - (word[0] == until) for word in words])
+        assert kept[-1] == 0
+        found.append(int(kept.max()))
+    return found
+
+
+@pytest.mark.parametrize("ipus", range(2, 9))
+def test_ipus_keep_what_the_papers_say(ipus):
+    """All under GPipe; under 1F1B as many as there are IPUs to the end; under H1 nowhere more than 1F1B's first."""
+    mapping, count = tuple(range(ipus)), 3 * ipus
+    assert most_kept("gpipe", mapping, count, "B") == [count] * ipus
+    assert most_kept("1f1b", mapping, count, "B") == [ipus - rank for rank in range(ipus)]
+    assert most_kept("zero_bubble_h1", mapping, count, "W") == [ipus] * ipus
+    # Narayanan et al. 2021, section 2.2.2: of v chunks 2 (N - rank - 1) + (v - 1) N + 1 forward passes go ahead.
+    for chunks in (2, 3):
+        right = [2 * (ipus - rank - 1) + (chunks - 1) * ipus + 1 for rank in range(ipus)]
+        assert most_kept("interleaved_1f1b", mapping * chunks, count, "B") == right
 
 
 def test_inference_and_copies_that_block_on_the_free_system():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -21,9 +22,10 @@ from ipusim.pipeline.instructions import PASSES, Code, text_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
-from tests.orders import random_mapping, random_passes, walk
+from tests.orders import needs_of, random_mapping, random_passes, read, walk
+from tests.orders import text as text_of_pass
 
-CASES = 60
+CASES = 40
 STUCK = {"dependency", "deadlock", "sending"}
 
 
@@ -53,6 +55,31 @@ def test_a_random_order_keeps_all_rules_in_both_modes(seed):
     for plan in both(Order.of("drawn", shape, passes)):
         assert [str(each) for each in violations(plan)] == []
         check(plan)
+
+
+@pytest.mark.parametrize("seed", range(0, CASES, 2))
+def test_time_steps_are_as_early_as_a_longest_path_allows(seed):
+    """Later than a pass's needs and the last pass of its stage's program, no earlier than what its IPU ran before."""
+    _, shape, passes = drawn(seed)
+    needs = needs_of(shape, (word for words in passes.values() for word in words))
+    graph = nx.DiGraph()
+    for words in passes.values():
+        programs = {}
+        for before, word in zip([None, *words], words, strict=False):
+            one = read(word)
+            graph.add_node(one)
+            behind = [(other, 1) for other in [*needs[one], programs.get(one[:2])] if other is not None]
+            for other, steps in [*([(read(before), 0)] if before else []), *behind]:
+                graph.add_edge(other, one, steps=max(steps, graph.get_edge_data(other, one, {"steps": 0})["steps"]))
+            programs[one[:2]] = one
+    right = {}
+    for node in nx.topological_sort(graph):
+        right[node] = max(
+            (right[other] + each["steps"] for other, _, each in graph.in_edges(node, data=True)), default=0
+        )
+    plan = lower(Order.of("drawn", shape, passes), Sync.LOCK_STEP)
+    assert {read(str(op)): time_step for time_step, _, op in plan.ops()} == right
+    assert plan.emitted == max(right.values()) + 1
 
 
 def asked_of(rng, shape):
@@ -182,3 +209,45 @@ def over(shape, passes, depths):
             if shape.training and kept[stage] > depths[stage] + 1:
                 return True
     return False
+
+
+def damaged(rng, shape, passes):
+    """The passes with up to two of them left out, there twice, another one, or on another IPU."""
+    found = {ipu: list(words) for ipu, words in passes.items()}
+    for _ in range(rng.randint(0, 2)):
+        ipu = rng.choice([ipu for ipu, words in found.items() if words])
+        at = rng.randrange(len(found[ipu]))
+        match rng.choice(("without", "twice", "other", "elsewhere", "early")):
+            case "without":
+                del found[ipu][at]
+            case "twice":
+                found[ipu].insert(rng.randrange(len(found[ipu])), found[ipu][at])
+            case "other":
+                other = rng.choice("FBRIW"), rng.randrange(shape.stages), rng.randint(0, shape.micro_batches)
+                found[ipu][at] = text_of_pass(other)
+            case "elsewhere":
+                found.setdefault(rng.choice((0, 1, 9)), []).append(found[ipu].pop(at))
+            case "early":
+                found[ipu].insert(0, found[ipu].pop(at))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_whatever_is_wrong_with_an_order_is_told_in_both_modes(seed):
+    rng, shape, passes = drawn(2000 + seed)
+    for _ in range(6):
+        wrong = damaged(rng, shape, passes)
+        words = [word for own in wrong.values() for word in own]
+        whole = sorted(map(read, words)) == sorted(needs_of(shape, words))
+        placed = all(shape.mapping[read(word)[1]] == ipu for ipu, own in wrong.items() for word in own)
+        order = Order.of("drawn", shape, wrong)
+        right = whole and placed and not walk(shape, wrong)
+        for plan in both(order):
+            found = violations(plan)
+            assert bool(found) != right, (plan.sync, wrong, [str(each) for each in found])
+            rules = {each.rule for each in found}
+            assert ("placement" in rules) == (not placed)
+            assert ("once" in rules) == (not whole), (plan.sync, wrong, [str(each) for each in found])
+            if found:
+                with pytest.raises(PlanError):
+                    check(plan)
