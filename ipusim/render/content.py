@@ -65,6 +65,8 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
+        if not timeline.info.has_time_steps:
+            steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
         boxes = share_boxes(boxes, len(timeline.info.ipus), edges, least)
     else:
@@ -100,3 +102,15 @@ def _turns(timeline: Timeline) -> Integers:
     behind &= timeline.start[own] > last[timeline.execution[own]]
     turns: Integers = timeline.start[own[forward | behind]]
     return turns
+
+
+def _without_gaps(steps: Integers, window: Window, widest: int) -> Integers:
+    """Return ``steps`` with further ones wherever two of them, or a bound of the window, are farther apart than that.
+
+    Where the busiest stage waits, bins would otherwise mix what others do at different times.
+    """
+    bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
+    more = np.maximum(np.diff(bounds) - 1, 0) // widest
+    nth = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
+    filled: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
+    return filled

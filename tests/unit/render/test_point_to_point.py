@@ -245,6 +245,18 @@ def test_more_passes_than_can_be_seen_become_shares_of_time():
     assert area.sum() == pytest.approx(4 * 800 * 100, rel=1e-6)
 
 
+def test_no_bin_shows_an_ipu_at_work_long_before_it_is():
+    """Where the busiest stage waits, its turns are far apart."""
+    spans = timeline("1f1b", mapping=tuple(range(64)), count=200)
+    shown = content(spans, execution_window(spans), 8.0)
+    assert shown.shares
+    for kind in (SpanKind.FORWARD, SpanKind.BACKWARD):
+        for ipu in (0, 20, 63):
+            drawn = shown.boxes.start[(shown.boxes.look == LOOK_OF_KIND[kind]) & (shown.boxes.ipu == ipu)].min()
+            first = spans.start[(spans.kind == kind) & (spans.ipu == ipu)].min()
+            assert first - spans.makespan_cycles / 100 < drawn <= first
+
+
 def test_bins_of_gpipe_lie_in_both_of_its_halves():
     spans = timeline("gpipe", count=800)
     shown = content(spans, execution_window(spans), 8.0)
