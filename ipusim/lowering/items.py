@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, Table
 
-#: Columns of items: where they belong, and the columns of an instruction but for its IPU, which is the first.
+#: Rows of items, an item a column: where they belong, and of an instruction all but its IPU, which is the first.
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]
 #: Values of ``around`` reach from its negative to it.
@@ -42,19 +42,22 @@ def items(
     micro_batch: npt.NDArray[np.int64] | int = NONE,
     number: npt.NDArray[np.int64] | int = NONE,
 ) -> Items:
-    """Return instructions at their places, shape (instructions, 9), the columns of COLUMNS."""
-    return np.stack(np.broadcast_arrays(*place, code, stage, micro_batch, number), axis=1).astype(np.int64)
+    """Return instructions at their places, shape (9, instructions), the columns of COLUMNS."""
+    found = np.empty((len(COLUMNS), len(place.ipu)), np.int64)
+    for row, column in zip(found, (*place, code, stage, micro_batch, number), strict=True):
+        row[:] = column
+    return found
 
 
 def in_order(parts: Iterable[Items]) -> Items:
     """Return all items in the order of their places; those of one place stay as they came."""
-    table = np.concatenate(list(parts))
-    key = table[:, 0]
-    for column, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_AROUND)):
-        key = key * (int(table[:, column].max(initial=0)) - least + 1) + table[:, column] - least
-    return table[np.argsort(key, kind="stable")]
+    table = np.concatenate(list(parts), axis=1)
+    key = table[0]
+    for row, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_AROUND)):
+        key = key * (int(table[row].max(initial=0)) - least + 1) + table[row] - least
+    return np.take(table, np.argsort(key, kind="stable"), axis=1)
 
 
 def instructions(table: Items) -> Table:
     """Return items as rows of instructions."""
-    return np.ascontiguousarray(table[:, [0, 5, 6, 7, 8]])
+    return np.asfortranarray(table[[0, 5, 6, 7, 8]].T)

@@ -86,7 +86,7 @@ def _beside(taken: Table, given: Table, code: Code, period: int) -> Iterator[Ite
 
 def _with_meetings(table: Items, emitted: int) -> Table:
     """Return the instructions with as many meetings between them as their time-steps are apart."""
-    ipu, step = table[:, 0], np.clip(table[:, 1], 0, emitted)
+    ipu, step = table[0], np.clip(table[1], 0, emitted)
     begins = np.r_[True, np.diff(ipu) != 0]
     apart = step - np.where(begins, 0, np.r_[0, step[:-1]])
     rows = np.flatnonzero(apart)

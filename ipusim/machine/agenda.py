@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.machine.delivery import tensor_numbers
 from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
@@ -21,7 +22,7 @@ class Agenda(NamedTuple):
     Attributes:
         what, cycles: of each, the recorder's description of its span, and its duration; -1 and 0 where it has none
             that is known before it runs.
-        code, stage, micro_batch, number: the instruction.
+        code, stage, micro_batch, number: the instruction; ``number`` of sends and receives is that of their tensor.
     """
 
     what: list[int]
@@ -53,11 +54,15 @@ def agendas(plan: Plan, costs: Costs, recorder: Recorder, replica: int, first_ip
     if sends.any():
         size[sends] = _sizes(plan, costs, replica)[stage[sends], number[sends]]
     described = passes | sends
+    taken = code == Code.RECEIVE
+    tensor = number.copy()
+    for own, source, target in ((sends, stage, number), (taken, number, stage)):
+        tensor[own] = tensor_numbers(source[own], target[own], micro_batch[own], plan.shape.micro_batches)
     none = np.full(len(table), NONE)
     rows = np.stack([kind, ipu + first_ipu, stage, micro_batch, none, size, np.full(len(table), replica)], axis=1)
     what = none.copy()
     what[described] = np.arange(described.sum()) + recorder.describe_rows(rows[described].astype(np.int64))
-    columns = (what, cycles, code, stage, micro_batch, number)
+    columns = (what, cycles, code, stage, micro_batch, tensor)
     ends = np.flatnonzero(np.diff(ipu)) + 1
     parts = [np.split(column, ends) for column in columns]
     return {

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
 from ipusim.machine.clock import Clock
 from ipusim.machine.executor import Executor
-from ipusim.machine.links import Links
+from ipusim.machine.links import Links, Tensor
 from ipusim.machine.rendezvous import Wait
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 from ipusim.pricing.costs import Send
 from ipusim.timeline.recorder import Recorder
-from ipusim.timeline.timeline import NONE
 
-#: A tensor on its way: from which stage to which, and of which micro-batch.
-Key = tuple[int, int, int]
+Numbers = npt.NDArray[np.int64]
 #: What is sent within an IPU, or carries no bytes.
 _NO_WAY = Send()
 
 
+def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count: int) -> Numbers:
+    """Return a number for each tensor that a stage makes for its neighbour, or the last stage for itself.
+
+    ``count`` is that of the micro-batches of an execution.
+    """
+    return (2 * source + (target < source)) * count + micro_batch
+
+
 class Delivery:
-    """What is on its way, or has come, within one replica."""
+    """What is on its way, or has come, within one replica; tensors go by their numbers."""
 
     def __init__(
         self,
@@ -39,88 +47,99 @@ class Delivery:
         self._clock = clock
         self._record = recorder.record
         self._links = links
-        self._sends = sends
+        self._count = shape.micro_batches
         self._deliver = executor.deliver
         self._shape = shape
         self._first = first_ipu
-        #: The spans that have brought what nobody has waited for, and what is waited for.
-        self._here: dict[Key, int] = {}
-        self._waiting: dict[Key, simpy.Event] = {}
+        #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
+        #: them, and those that are on their way.
+        self._here: dict[int, int] = {}
+        self._waiting: dict[int, simpy.Event] = {}
+        self._on_way: dict[int, Tensor | None] = {}
         #: What is on its way while its sender waits for its delivery.
-        self._blocking: set[Key] = set()
-        self._passes = {
-            (source, target): (
+        self._blocking: set[int] = set()
+        #: Of each way: where the tensor is made and in which step, whether it stays there, and what sending it costs.
+        self._ways = [
+            (
                 shape.mapping[source],
-                shape.step_of(Pass.FORWARD if target >= source else Pass.BACKWARD, source),
+                shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 shape.mapping[source] == shape.mapping[target],
+                sends.get((source, target), _NO_WAY),
             )
             for source in range(shape.stages)
-            for target in (source - 1, source, source + 1)
-            if 0 <= target < shape.stages
-        }
+            for back in (False, True)
+            for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
+        ]
 
-    def send(self, key: Key, what: int, step: int, cause: int, done: simpy.Event | None = None) -> None:
+    def send(self, tensor: int, what: int, step: int, cause: int, now: int, done: simpy.Event | None = None) -> None:
         """Hand a tensor to the links, ``cause`` being the pass that made it and ``what`` the description of its way.
 
-        ``done`` happens with its delivery; its value is the span that is behind it.
+        It is the cycle ``now``. ``done`` happens with its delivery; its value is the span that is behind it.
         """
-        send = self._sends.get(key[:2], _NO_WAY)
-        start = self._clock.now
-
-        def arrive() -> None:
-            now = self._clock.now
-            span = self._record(what, step, start, now, cause) if now > start else cause
-            self._arrive(key, span)
+        way = tensor // self._count
+        send = self._ways[way][3]
+        if not (send.lead_cycles or send.links):
+            self._arrive(tensor, way, cause)
             if done is not None:
-                self._blocking.remove(key)
+                done.succeed(cause)
+            return
+        if done is not None:
+            self._blocking.add(tensor)
+
+        def arrive(then: int) -> None:
+            span = self._record(what, step, now, then, cause) if then > now else cause
+            del self._on_way[tensor]
+            self._arrive(tensor, way, span)
+            if done is not None:
+                self._blocking.remove(tensor)
                 done.succeed(span)
 
-        if done is not None:
-            self._blocking.add(key)
-        if send.lead_cycles or send.links:
-            self._links.carry(send, step, cause, arrive)
-        else:
-            arrive()
+        self._on_way[tensor] = self._links.carry(send, step, cause, now, arrive)
 
-    def _arrive(self, key: Key, span: int) -> None:
-        ipu, made_in, stays = self._passes[key[:2]]
-        self._deliver(ipu, made_in, key[2])
-        waiting = self._waiting.pop(key, None)
-        if waiting is not None:
-            waiting.succeed(span)
-        elif not stays:
-            self._here[key] = span
+    def _arrive(self, tensor: int, way: int, span: int) -> None:
+        ipu, made_in, stays, _ = self._ways[way]
+        self._deliver(ipu, made_in, tensor % self._count)
+        if not stays:
+            self._here[tensor] = span
+            if tensor in self._waiting:
+                self._waiting.pop(tensor).succeed()
 
-    def take(self, key: Key) -> bool:
-        """Take a tensor; False where it has not come."""
-        return self._here.pop(key, NONE) != NONE
+    def take(self, tensor: int) -> int | None:
+        """Take a tensor and return the span that has brought it; None where it has not come."""
+        return self._here.pop(tensor, None)
 
-    def expect(self, key: Key) -> simpy.Event:
-        """Return the event of a tensor's coming, whose value is the span that brings it."""
-        event = self._waiting[key] = self._clock.event()
+    def expect(self, tensor: int) -> simpy.Event:
+        """Return an event after which a tensor may have come; before it has not.
+
+        That of its end on the links will do while it has them to itself, as sharing them makes it later only.
+        """
+        coming = self._on_way.get(tensor)
+        if coming is not None and coming.alone and coming.foreseen is not None:
+            return coming.foreseen
+        event = self._waiting[tensor] = self._clock.event()
         return event
 
     @property
-    def state(self) -> tuple[Key, ...]:
+    def state(self) -> tuple[int, ...]:
         """What has come and not been taken."""
         return tuple(sorted(self._here))
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""
-        for key in self._blocking:
-            if self._ipu_of(key[0]) == ipu:
-                return Wait(f"the delivery of what {_made(key)} has made to IPU {self._ipu_of(key[1])}")
-        for key in self._waiting:
-            if self._ipu_of(key[1]) == ipu:
-                sender = self._ipu_of(key[0])
-                return Wait(f"what {_made(key)} makes on IPU {sender}", (sender,))
+        for tensor in self._blocking:
+            source, target, made = self._told(tensor)
+            if source == ipu:
+                return Wait(f"the delivery of what {made} has made to IPU {target}")
+        for tensor in self._waiting:
+            source, target, made = self._told(tensor)
+            if target == ipu:
+                return Wait(f"what {made} makes on IPU {source}", (source,))
         return None
 
-    def _ipu_of(self, stage: int) -> int:
-        return self._shape.mapping[stage] + self._first
-
-
-def _made(key: Key) -> Op:
-    """Return the pass that makes a tensor; a backward pass in halves goes by its whole."""
-    source, target, micro_batch = key
-    return Op(Pass.FORWARD if target > source else Pass.BACKWARD, source, micro_batch)
+    def _told(self, tensor: int) -> tuple[int, int, Op]:
+        """Return the logical IPUs that a tensor comes from and goes to, and the pass that makes it."""
+        way, micro_batch = divmod(tensor, self._count)
+        source, back = divmod(way, 2)
+        mapping, kind = self._shape.mapping, Pass.BACKWARD if back else Pass.FORWARD
+        target = source - 1 if back else source + 1
+        return self._first + mapping[source], self._first + mapping[target], Op(kind, source, micro_batch)

@@ -64,6 +64,11 @@ class Connections:
         return tuple(each for each in (*all_of, self.delivery, self.end) if each is not None)
 
 
+def _nothing(*_: object) -> Any:
+    """Stand for what an IPU does not meet in its sync mode."""
+    raise AssertionError("an instruction of another sync mode")
+
+
 class Ipu:
     """The process of one IPU, and where it stands.
 
@@ -106,16 +111,20 @@ class Ipu:
         # Where results leave behind a meeting, they belong to the time-step before it.
         self._behind = 0 if connections.interconnect is None else 1
 
-    def run(self, executions: int) -> Process:  # noqa: PLR0912, PLR0915 - one dispatch, on the hot path
+    def run(self, executions: int) -> Process:  # noqa: PLR0912 - one dispatch, on the hot path
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         clock, number, place, record, agenda = self._clock, self.number, self.place, self._record, self._agenda
         spend, run, receive_wait = clock.spend, self._connections.executor.run, self._receive_wait
-        arrive = None if self._connections.interconnect is None else self._connections.interconnect.arrive
-        delivery, steps = self._connections.delivery, self._steps
+        interconnect, delivery = self._connections.interconnect, self._connections.delivery
+        arrive = _nothing if interconnect is None else interconnect.arrive
+        take, expect, hand_over = (
+            (_nothing,) * 3 if delivery is None else (delivery.take, delivery.expect, delivery.send)
+        )
+        steps = self._steps
         do, do_now = self._do(), self._do_now()
         meet, receive, end = map(int, (Code.MEET, Code.RECEIVE, Code.END))
-        sends = blocking_send, _ = int(Code.BLOCKING_SEND), int(Code.SEND)
+        send, blocking_send = map(int, (Code.SEND, Code.BLOCKING_SEND))
         cause, now = NONE, clock.now
         for execution in range(executions):
             self._execution = execution
@@ -129,29 +138,25 @@ class Ipu:
                     yield spend(cycles)
                     cause = record(what, step, start, now, cause)
                 elif code == meet:
-                    assert arrive is not None
                     cause = yield arrive(number, cause, other)
                     step += other
                     now = clock.now
                 elif code == receive:
-                    assert delivery is not None
-                    key = other, stage, micro_batch
-                    if not delivery.take(key):
-                        start, before = now, cause
-                        cause = yield delivery.expect(key)
-                        now = clock.now
+                    if (span := take(other)) is None:
+                        while span is None:
+                            yield expect(other)
+                            span = take(other)
+                        start, now = now, clock.now
                         if now > start:
-                            record(receive_wait, step, start, now, before)
-                elif code in sends:
-                    assert delivery is not None
-                    key = stage, other, micro_batch
-                    if code == blocking_send:
-                        done = clock.event()
-                        delivery.send(key, what, step, cause, done)
-                        cause = yield done
-                        now = clock.now
-                    else:
-                        delivery.send(key, what, step, cause)
+                            record(receive_wait, step, start, now, cause)
+                        cause = span
+                elif code == send:
+                    hand_over(other, what, step, cause, now)
+                elif code == blocking_send:
+                    done = clock.event()
+                    hand_over(other, what, step, cause, now, done)
+                    cause = yield done
+                    now = clock.now
                 elif code == end:
                     cause = yield self._connections.end.arrive(number, cause)
                     now = clock.now

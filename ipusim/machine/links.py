@@ -13,7 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Final
+
+import simpy
 
 from ipusim.machine.clock import Clock
 from ipusim.pricing.costs import Send
@@ -21,31 +24,35 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
+#: What is called with the cycle in which a tensor has come.
+Then = Callable[[int], None]
 _NONE_LEFT: Final = Fraction(0)
 
 
-class _Tensor:
+class Tensor:
     """A tensor that has been handed over and has not come.
 
     Attributes:
         send: its links and its size.
         step, cause: of the spans of its links.
-        then: called when it has come.
+        then: called with the cycle in which it has come.
         begin, end: when its first byte leaves, and when its last one comes if nothing changes.
         alone: whether it has all of its links to itself from begin to end.
         left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
-        changes: how often its end has changed, by which an event that was foreseen before is known to be void.
+        foreseen: the event of its end; one that was foreseen before is void.
     """
 
-    __slots__ = ("alone", "begin", "cause", "changes", "end", "left", "rate", "send", "since", "step", "then")
+    __slots__ = ("alone", "begin", "cause", "end", "foreseen", "left", "rate", "send", "since", "step", "then")
 
-    def __init__(self, send: Send, step: int, cause: int, then: Callable[[], None], begin: int) -> None:
+    foreseen: simpy.Event | None
+
+    def __init__(self, send: Send, step: int, cause: int, then: Then, begin: int) -> None:
+        """Take it to have its links to itself, until something is found on them."""
         self.send, self.step, self.cause, self.then = send, step, cause, then
         self.begin = self.since = begin
         self.end = begin + send.cycles
         self.alone = True
         self.left = self.rate = _NONE_LEFT
-        self.changes = 0
 
 
 class Links:
@@ -58,19 +65,21 @@ class Links:
         self._record = recorder.record
         self._rates = tuple(rates)
         #: Of each link what has been handed over for it, and what moves on it with others beside it.
-        self._on: list[list[_Tensor]] = [[] for _ in rates]
-        self._moving: list[list[_Tensor]] = [[] for _ in rates]
+        self._on: list[list[Tensor]] = [[] for _ in rates]
+        self._moving: list[list[Tensor]] = [[] for _ in rates]
         #: Of each link with something moving: since when, and the step, cause and bytes of its span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: dict[tuple[int, int], int] = {}
 
-    def carry(self, send: Send, step: int, cause: int, then: Callable[[], None]) -> None:
-        """Carry a tensor along its route, and call ``then`` when it is there."""
+    def carry(self, send: Send, step: int, cause: int, now: int, then: Then) -> Tensor | None:
+        """Carry a tensor along its route, and call ``then`` with the cycle in which it is there; it is ``now``.
+
+        Returns what is on its way; None where there are no links on it.
+        """
         if not send.links:
-            self._clock.call(send.lead_cycles, lambda _: then())
-            return
-        now = self._clock.now
-        tensor = _Tensor(send, step, cause, then, now + send.lead_cycles)
+            self._clock.call(send.lead_cycles, lambda _: then(self._clock.now))
+            return None
+        tensor = Tensor(send, step, cause, then, now + send.lead_cycles)
         begin, end = tensor.begin, tensor.end
         on = self._on
         for link in send.links:
@@ -81,12 +90,13 @@ class Links:
             on[link].append(tensor)
         if tensor.alone:
             self._foresee(tensor, end - now)
-            return
+            return tensor
         self._watch(tensor)
         for link in send.links:
             for other in tuple(on[link]):
                 if other.alone and other.end > now:
                     self._watch(other)
+        return tensor
 
     @property
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
@@ -94,7 +104,7 @@ class Links:
         now = self._clock.now
         return tuple(tuple((max(0, each.begin - now), self._left(each, now)) for each in on) for on in self._on)
 
-    def _left(self, tensor: _Tensor, now: int) -> Fraction:
+    def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""
         if now <= tensor.begin:
             return Fraction(tensor.send.bytes)
@@ -103,23 +113,16 @@ class Links:
             return max(Fraction(0), tensor.send.bytes - rate * (now - tensor.begin))
         return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
 
-    def _foresee(self, tensor: _Tensor, cycles: int) -> None:
+    def _foresee(self, tensor: Tensor, cycles: int) -> None:
         """Let a tensor come in so many cycles, unless that changes."""
-        tensor.changes += 1
-        changes = tensor.changes
+        tensor.foreseen = self._clock.call(cycles, partial(self._end, tensor))
 
-        def end(_: object) -> None:
-            if tensor.changes == changes:
-                self._end(tensor)
-
-        self._clock.call(cycles, end)
-
-    def _watch(self, tensor: _Tensor) -> None:
+    def _watch(self, tensor: Tensor) -> None:
         """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
         now = self._clock.now
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
-            tensor.changes += 1
+            tensor.foreseen = None
             self._clock.call(tensor.begin - now, lambda _: self._begin(tensor))
             return
         left = self._left(tensor, now)
@@ -128,12 +131,12 @@ class Links:
         tensor.rate = min(self._rates[link] for link in tensor.send.links)
         self._enter(tensor)
 
-    def _begin(self, tensor: _Tensor) -> None:
+    def _begin(self, tensor: Tensor) -> None:
         tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
         self._enter(tensor)
         self._share(tensor)
 
-    def _enter(self, tensor: _Tensor) -> None:
+    def _enter(self, tensor: Tensor) -> None:
         for link in tensor.send.links:
             since, step, cause, size = self._busy[link]
             if not self._moving[link]:
@@ -141,7 +144,9 @@ class Links:
             self._busy[link] = since, step, cause, size + tensor.send.bytes
             self._moving[link].append(tensor)
 
-    def _end(self, tensor: _Tensor) -> None:
+    def _end(self, tensor: Tensor, event: simpy.Event) -> None:
+        if event is not tensor.foreseen:
+            return
         send, now = tensor.send, self._clock.now
         for link in send.links:
             self._on[link].remove(tensor)
@@ -151,9 +156,9 @@ class Links:
                 self._record(what, tensor.step, tensor.begin, now, tensor.cause)
         else:
             self._leave(tensor)
-        tensor.then()
+        tensor.then(now)
 
-    def _leave(self, tensor: _Tensor) -> None:
+    def _leave(self, tensor: Tensor) -> None:
         """Take a tensor off its links, and let those beside it move on faster."""
         now = self._clock.now
         for link in tensor.send.links:
@@ -172,7 +177,7 @@ class Links:
             self._what[link, size] = self._recorder.describe(described)
         return self._what[link, size]
 
-    def _share(self, tensor: _Tensor) -> None:
+    def _share(self, tensor: Tensor) -> None:
         """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
         now = self._clock.now
         together = self._together(tensor)
@@ -183,7 +188,7 @@ class Links:
             each.rate = rate
             self._foresee(each, math.ceil(each.left / rate))
 
-    def _together(self, tensor: _Tensor) -> list[_Tensor]:
+    def _together(self, tensor: Tensor) -> list[Tensor]:
         found = {tensor: None}
         queue = [tensor]
         for each in queue:
@@ -194,11 +199,11 @@ class Links:
                         queue.append(other)
         return queue
 
-    def _fair(self, tensors: Sequence[_Tensor]) -> dict[_Tensor, Fraction]:
+    def _fair(self, tensors: Sequence[Tensor]) -> dict[Tensor, Fraction]:
         """Return the max-min fair rates: the links that give least to each are filled first."""
         waiting = dict.fromkeys(tensors)
         free = {link: self._rates[link] for each in tensors for link in each.send.links}
-        rates: dict[_Tensor, Fraction] = {}
+        rates: dict[Tensor, Fraction] = {}
         while waiting:
             users = {link: sum(each in waiting for each in self._moving[link]) for link in free}
             least = min(free[link] / count for link, count in users.items() if count)

@@ -50,7 +50,7 @@ class State(NamedTuple):
     """
 
     streams: tuple[tuple[int, int, int] | None, ...]
-    deliveries: tuple[tuple[tuple[int, int, int], ...], ...]
+    deliveries: tuple[tuple[int, ...], ...]
     links: tuple[tuple[tuple[int, Fraction], ...], ...] | None
 
 
@@ -118,7 +118,7 @@ class Machine:
         """Let time pass until all executions are done; raises DeadlockError where they never are."""
         self._progress = progress or self._progress
         running = [self._clock.process(ipu.run(self._executions)) for ipu in self.ipus]
-        if self._clock.run(running):
+        if self._clock.run_all(running):
             return
         waiting = {ipu.number: ipu.waits_for() for ipu, each in zip(self.ipus, running, strict=True) if each.is_alive}
         lines = [f"  IPU {number} waits for {wait.text}" for number, wait in waiting.items()]

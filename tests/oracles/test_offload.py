@@ -253,7 +253,7 @@ def ends(spec, clock_hz, wanted):
         yield memory.transfer(size)
         found[number] = clock.now
 
-    assert clock.run([clock.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
+    assert clock.run_all([clock.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
     return [found[number] for number in range(len(wanted))]
 
 

@@ -57,11 +57,11 @@ def carried(rates, *sends):
         done = clock.event()
         cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
         send = Send(size, lead, tuple(route), int(cycles))
-        links.carry(send, 0, NONE, done.succeed)
+        links.carry(send, 0, NONE, clock.now, done.succeed)
         yield done
         found[number] = clock.now
 
-    assert clock.run([clock.process(one(number, *send)) for number, send in enumerate(sends)])
+    assert clock.run_all([clock.process(one(number, *send)) for number, send in enumerate(sends)])
     assert all(not each for each in links.state)
     return [found[number] for number in range(len(sends))], recorder.links
 
