@@ -9,7 +9,7 @@ import numpy.typing as npt
 import simpy
 
 from ipusim.machine.clock import Clock
-from ipusim.machine.executor import Executor
+from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.links import Links, Tensor
 from ipusim.machine.rendezvous import Wait
 from ipusim.pipeline.ops import Op, Pass
@@ -48,7 +48,7 @@ class Delivery:
         self._record = recorder.record
         self._links = links
         self._count = shape.micro_batches
-        self._deliver = executor.deliver
+        self._deliver = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._first = first_ipu
         #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
@@ -98,7 +98,8 @@ class Delivery:
 
     def _arrive(self, tensor: int, way: int, span: int) -> None:
         ipu, made_in, stays, _ = self._ways[way]
-        self._deliver(ipu, made_in, tensor % self._count)
+        if self._deliver is not None:
+            self._deliver(ipu, made_in, tensor % self._count)
         if not stays:
             self._here[tensor] = span
             if tensor in self._waiting:

@@ -12,7 +12,7 @@ from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import Agenda
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.delivery import Delivery
-from ipusim.machine.executor import Executor
+from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
@@ -111,11 +111,12 @@ class Ipu:
         # Where results leave behind a meeting, they belong to the time-step before it.
         self._behind = 0 if connections.interconnect is None else 1
 
-    def run(self, executions: int) -> Process:  # noqa: PLR0912 - one dispatch, on the hot path
+    def run(self, executions: int) -> Process:  # noqa: PLR0912, PLR0915 - one dispatch, on the hot path
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         clock, number, place, record, agenda = self._clock, self.number, self.place, self._record, self._agenda
-        spend, run, receive_wait = clock.spend, self._connections.executor.run, self._receive_wait
+        spend, receive_wait, executor = clock.spend, self._receive_wait, self._connections.executor
+        run = None if isinstance(executor, NullExecutor) else executor.run
         interconnect, delivery = self._connections.interconnect, self._connections.delivery
         arrive = _nothing if interconnect is None else interconnect.arrive
         take, expect, hand_over = (
@@ -134,7 +135,8 @@ class Ipu:
                 if code < PASSES:
                     start = now
                     now += cycles
-                    run(place, code, stage, micro_batch)
+                    if run is not None:
+                        run(place, code, stage, micro_batch)
                     yield spend(cycles)
                     cause = record(what, step, start, now, cause)
                 elif code == meet:

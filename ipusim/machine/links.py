@@ -69,7 +69,7 @@ class Links:
         self._moving: list[list[Tensor]] = [[] for _ in rates]
         #: Of each link with something moving: since when, and the step, cause and bytes of its span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
-        self._what: dict[tuple[int, int], int] = {}
+        self._what: list[dict[int, int]] = [{} for _ in rates]
 
     def carry(self, send: Send, step: int, cause: int, now: int, then: Then) -> Tensor | None:
         """Carry a tensor along its route, and call ``then`` with the cycle in which it is there; it is ``now``.
@@ -83,11 +83,11 @@ class Links:
         begin, end = tensor.begin, tensor.end
         on = self._on
         for link in send.links:
-            for other in on[link]:
+            here = on[link]
+            for other in here:
                 if not other.alone or (other.end > begin and end > other.begin):
                     tensor.alone = False
-        for link in send.links:
-            on[link].append(tensor)
+            here.append(tensor)
         if tensor.alone:
             self._foresee(tensor, end - now)
             return tensor
@@ -147,14 +147,13 @@ class Links:
     def _end(self, tensor: Tensor, event: simpy.Event) -> None:
         if event is not tensor.foreseen:
             return
-        send, now = tensor.send, self._clock.now
+        send, now, alone = tensor.send, self._clock.now, tensor.alone
         for link in send.links:
             self._on[link].remove(tensor)
-        if tensor.alone:
-            for link in send.links:
-                what = self._what.get((link, send.bytes)) or self._carried(link, send.bytes)
+            if alone:
+                what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
                 self._record(what, tensor.step, tensor.begin, now, tensor.cause)
-        else:
+        if not alone:
             self._leave(tensor)
         tensor.then(now)
 
@@ -172,10 +171,10 @@ class Links:
 
     def _carried(self, link: int, size: int) -> int:
         """Return the description of a link that carries so many bytes."""
-        if (link, size) not in self._what:
-            described = Description(SpanKind.LINK, link=link, bytes=size, replica=NONE)
-            self._what[link, size] = self._recorder.describe(described)
-        return self._what[link, size]
+        known = self._what[link]
+        if size not in known:
+            known[size] = self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=size, replica=NONE))
+        return known[size]
 
     def _share(self, tensor: Tensor) -> None:
         """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
