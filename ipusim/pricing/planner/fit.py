@@ -62,6 +62,27 @@ def at_edge(rates: PlannerRates) -> list[str]:
     return [rate.attribute for rate, at in zip(PLANNER_RATES, share, strict=True) if not 0.01 < at < 0.99]
 
 
+def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates = DEFAULT_PLANNER_RATES) -> list[float]:
+    """Return for each rate which share of the cycles follows it, on average over the products.
+
+    That is also how many per cent a product gets slower or faster for one per cent of the rate.
+    """
+    work = _stacked(_plans(measured, ipu, rates))
+    step = 1e-4
+    logs = _logs(rates)
+    low, high = (
+        np.array([np.log(_smooth_cycles(work, ipu, np.exp(logs + sign * step * unit))) for unit in np.eye(len(logs))])
+        for sign in (-1, 1)
+    )
+    shares: list[float] = np.abs((high - low).mean(axis=1) / (2 * step)).tolist()
+    return shares
+
+
+def _stacked(plans: Sequence[ProductPlan]) -> SplitWork:
+    """Return the work of several plans side by side."""
+    return SplitWork(*np.array([plan.work for plan in plans]).T)
+
+
 def _plans(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates) -> list[ProductPlan]:
     return [plan_product(each.product, ipu, rates) for each in measured]
 
@@ -77,7 +98,7 @@ def _rates_for(
     """Return the rates that explain the measurements best if the plans stay as they are."""
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
 
-    work = SplitWork(*np.array([plan.work for plan in plans]).T)
+    work = _stacked(plans)
     wanted = np.log([each.cycles for each in measured])
     low, high = _ranges()
 
