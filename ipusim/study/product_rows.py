@@ -11,7 +11,7 @@ from typing import Final
 
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_up_to
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import nearest
 from ipusim.pricing.planner.product import Product
 
 #: The package's own rows.
@@ -55,7 +55,7 @@ class ProductRow:
         """The product; its partial sums have the type of its elements.
 
         Which type those of the package's rows had is not published. With partial sums in single precision
-        the rows in half precision are 7.5 % off on average, and a rate lies at the edge of its range.
+        the best fit is 6.9 % off on average over the rows in half precision, instead of 4.0 %.
         """
         size = _BYTES[self.dtype]
         return Product(m=self.m, k=self.k, n=self.n, itemsize=size, partials_itemsize=size)
@@ -103,11 +103,11 @@ def _columns(header: list[str]) -> tuple[dict[str, int], list[str]]:
     place = {wanted[name]: at for at, name in reversed(list(enumerate(names))) if name in wanted}
     problems = [f"column {name!r} is there twice" for name in wanted if names.count(name) > 1]
     others = [name for name in names if name not in wanted]
-    problems += [
-        f"expected a column {name!r}, one of {', '.join(_COLUMNS)}{did_you_mean(name, others).replace('did you mean', 'is it')}"
-        for name in _COLUMNS
-        if name not in place
-    ]
+    for name in _COLUMNS:
+        if name not in place:
+            near = nearest(name, others)
+            found = f", got {near!r}" if near else ""
+            problems.append(f"expected a column {name!r} beside {', '.join(_COLUMNS)}{found}")
     return place, problems
 
 

@@ -19,9 +19,10 @@ from ipusim.render.products import ShapePoint, product_chart
 from ipusim.render.tables import Table
 from ipusim.study.product_rows import ProductRow
 
-#: The chip of the package's rows, which their source does not name. On a GC200 what tiles must receive takes longer
-#: than all that is left of the time measured beside multiplying at peak, and a fit is 15 % off with every rate but
-#: one at the edge of its range; on a Bow the same rates explain all rows.
+#: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
+#: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
+#: at nominal rate, pairs sharing, and 43,600 are left), and the best fit is 18 % off with every rate at the edge of
+#: its range. On a Bow the same model explains all rows with none there.
 MEASURED_ON: Final = BOW
 #: Every file that a validation may write.
 VALIDATION_FILES: Final = ("products.csv", "products.png")

@@ -40,7 +40,7 @@ PLANNER_RATES: Final = (
     _row(
         "amp_ceiling",
         "of peak",
-        "0.9393",
+        "0.9264",
         ("0.01", "1"),
         ("0.80", "0.95"),
         "what rows that stream past reach of the matrix unit's multiply-accumulates",
@@ -49,7 +49,7 @@ PLANNER_RATES: Final = (
     _row(
         "exchange_efficiency",
         "of nominal",
-        "1.075",
+        "1.088",
         ("0.01", "10"),
         ("0.7", "1.3"),
         "what a tile receives of the exchange's nominal bytes in a cycle; twice that where a pair of tiles shares",
@@ -58,7 +58,7 @@ PLANNER_RATES: Final = (
     _row(
         "compute_set_cycles",
         "cycles",
-        "609.5",
+        "629.1",
         ("0", "1000000"),
         ("300", "2000"),
         "sync, start and code of each compute set of a product",
@@ -67,7 +67,7 @@ PLANNER_RATES: Final = (
     _row(
         "weight_load_bytes_per_cycle",
         "bytes/cycle/tile",
-        "7.403",
+        "13.76",
         ("0.1", "64"),
         ("4", "32"),
         "weights into the matrix unit, before each pass of rows",
@@ -76,7 +76,7 @@ PLANNER_RATES: Final = (
     _row(
         "partials_slowdown",
         "cycles",
-        "2.587",
+        "1.758",
         ("0.1", "100"),
         ("1", "5"),
         "cycles that a tile takes for 8 bytes of partial sums which it adds or converts",

@@ -88,7 +88,7 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
     weight_bytes = split.groups * inputs * outputs * size
     sums_bytes = split.groups * split.rows * outputs * partial
     passes = split.groups * split.output_blocks * split.input_blocks
-    worker_rows = np.maximum(-(-split.rows // unit.workers), unit.fill_rows)
+    worker_rows = -(-split.rows // unit.workers)
     zeroing = split.groups * split.output_blocks * unit.workers * unit.row_cycles * worker_rows * unit.zeroing
     reduces = split.input_parts > 1
     adds = reduces | (partial != size)
