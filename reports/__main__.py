@@ -43,14 +43,15 @@ ROOT = Path(__file__).parent.parent
 RESIDUALS = """\
 ## Where it is off
 
-- *n* = 64 on 1024 x 1024, 7 to 9 % too fast in both types: about 20 tiles sum up each output there. PopLibs chooses a
-  split by its own estimate, which knows no cost of launches, so it may run another than the fastest one.
-- *n* from 1024 to 2048 on 4096 x 4096, 4 to 7 % too slow: the product runs in steps as memory binds, and each step receives
-  its rows anew. If rows stay in place between steps, that is less.
-- Neighbours differ by sign (1024 x 1024 at *n* = 512 and 256): the values come off a picture, 2 to 3 % each.
+- *n* = 64 on 1024 x 1024, 7 to 9 % too fast in both types: about 20 tiles sum up each output there. PopLibs chooses
+  a split by its own estimate, which knows no cost of launches, so it may run another than the fastest one.
+- *n* from 1024 to 4096 on 4096 x 4096, 4 to 7 % too slow: the product runs in steps, as memory binds, and each step
+  receives its rows anew. If rows stay in place between steps, that is less.
+- Neighbours differ by sign (fp32, 1024 x 1024 at *n* of 512 and 128): values come off a picture, 2 to 3 % each.
 
 The plan that PopLibs logs for one of these products, or a profile with its compute sets and exchanges, would settle
-the first two. Which chip it was is concluded from the fit alone: on a GC200 no rates within their ranges explain the rows.
+the first two. Which chip it was is concluded from the fit alone: on a GC200 no rates within their ranges explain the
+rows.
 
 """
 

@@ -22,6 +22,8 @@ class Product:
         groups: products side by side.
         itemsize: bytes of an element: 2 or 4.
         partials_itemsize: bytes of a partial sum: 2, or 4; no less than an element has.
+        own_inputs: inputs of a row that no other row streams as well, at most k; 0 for all of them. Rows of a
+            convolution share most: what one tap sees, its neighbour sees a row later.
 
     Raises QuantityError for sizes below 1 and for types that the matrix unit does not have.
     """
@@ -32,10 +34,11 @@ class Product:
     groups: int = 1
     itemsize: int = 2
     partials_itemsize: int = 4
+    own_inputs: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what is no product."""
-        for each in fields(self):
+        for each in fields(self)[:-1]:
             if getattr(self, each.name) < 1:
                 raise QuantityError(f"product: expected {each.name} of at least 1, got {getattr(self, each.name)}")
         if self.itemsize not in (2, 4):
@@ -43,6 +46,8 @@ class Product:
         if self.partials_itemsize not in (2, 4) or self.partials_itemsize < self.itemsize:
             expected = "2 or 4" if self.itemsize == 2 else "4"
             raise QuantityError(f"product: expected partial sums of {expected} bytes, got {self.partials_itemsize}")
+        if not 0 <= self.own_inputs <= self.k:
+            raise QuantityError(f"product: expected own_inputs from 0 to k, {self.k}, got {self.own_inputs}")
 
     @property
     def macs(self) -> int:

@@ -84,7 +84,7 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
     size, partial = product.itemsize, product.partials_itemsize
     inputs = split.input_blocks * unit.inputs
     outputs = split.output_blocks * unit.outputs
-    row_bytes = split.groups * split.rows * inputs * size
+    row_bytes = split.groups * split.rows * inputs * size * ((product.own_inputs or product.k) / product.k)
     weight_bytes = split.groups * inputs * outputs * size
     sums_bytes = split.groups * split.rows * outputs * partial
     passes = split.groups * split.output_blocks * split.input_blocks

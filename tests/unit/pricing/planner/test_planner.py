@@ -36,7 +36,7 @@ def cycles(product, ipu=GC200, rates=DEFAULT_PLANNER_RATES, memory=0.6):
     return plan_product(product, ipu, rates, memory).cycles
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products(), st.sampled_from(GENERATIONS))
 def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_received(product, ipu):
     plan = plan_product(product, ipu, PEAK)
@@ -50,7 +50,7 @@ def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_
     assert {term.name: term.cycles for term in plan.terms}["exchange"] >= math.floor(least)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products())
 def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_there_are(product):
     plan = plan_product(product, GC200)
@@ -67,7 +67,7 @@ def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_the
     assert plan.fits == (plan.temporary_bytes <= 0.6 * GC200.sram_bytes_per_tile)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products(), st.sampled_from(["m", "k", "n", "groups"]), st.integers(1, 500))
 def test_more_to_do_never_takes_less(product, dimension, more):
     larger = replace(product, **{dimension: getattr(product, dimension) + more})
@@ -75,7 +75,7 @@ def test_more_to_do_never_takes_less(product, dimension, more):
         assert cycles(product) <= cycles(larger)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products(), st.integers(1, 1471))
 def test_more_tiles_and_more_memory_are_never_slower(product, tiles):
     fewer = replace(GC200, tiles=tiles)
