@@ -6,25 +6,19 @@ Every import that costs time stands inside the command that needs it, so that
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ipusim import __version__
 from ipusim.errors import IpusimError, OptionError, OutputError
 from ipusim.streams import prepare_streams
+from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
 if TYPE_CHECKING:
-    from ipusim.machine.simulate import Progress
-    from ipusim.render.tables import Table
     from ipusim.runs.run import Run
 
 app = typer.Typer(
@@ -35,11 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-#: Seconds of a run after which a terminal gets a progress bar.
-_PATIENCE_S: Final = 1.0
-#: Columns of a table that goes to a file or a pipe.
-_PIPE_WIDTH: Final = 140
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
 Overrides = Annotated[
@@ -96,10 +85,10 @@ def run(
     folder = out or Path("reports") / job.name
     check_picture(job.executions, start, end, phase, execution)
     check_trace_format(trace_format)
-    _keep_watch()
-    with _interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
-        with _progress(job.name, heed) as progress:
-            result = execute(job, progress)
+    keep_watch()
+    with interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
+        with progress(job.name, heed) as told:
+            result = execute(job, told)
         missing = ""
         try:
             window = picture_window(result.timeline, start, end, phase, execution)
@@ -123,22 +112,22 @@ def _print_run(result: Run) -> None:
     job = result.job
     if job.request.description:
         typer.echo(job.request.description)
-    _print_table(summary_table(result.summary))
+    print_table(summary_table(result.summary))
     if (options := tables.option_table(job.program, job.system)).rows:
-        _print_table(options)
-    _print_table(ipu_table(result.summary))
+        print_table(options)
+    print_table(ipu_table(result.summary))
     if result.describes_memory:
-        _print_table(tables.memory_table(result.memory, result.timeline))
-        _print_table(tables.holder_table(result.memory))
+        print_table(tables.memory_table(result.memory, result.timeline))
+        print_table(tables.holder_table(result.memory))
         typer.echo(f"{result.memory.verdict()}\n")
     else:
         typer.echo("Memory: the scenario does not say what its stages hold.\n")
     if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
-        _print_table(learned)
+        print_table(learned)
     orders = result.summary.selection_orders
     if orders[0].routes:
-        _print_table(tables.order_table(orders))
-        _print_table(tables.route_table(orders))
+        print_table(tables.order_table(orders))
+        print_table(tables.route_table(orders))
     typer.echo(tables.order_words(result.job.system, orders))
     for note in result.summary.notes:
         typer.echo(note)
@@ -182,11 +171,11 @@ def compare(
     modes = _listed(syncs)
     request = load_request(scenario, overrides or ())
     folder = out or Path("reports") / request.name
-    _keep_watch()
-    with _interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
+    keep_watch()
+    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
         try:
-            with _progress("comparing", heed) as progress:
-                rows = compare_schedules(request, names, modes, progress)
+            with progress("comparing", heed) as told:
+                rows = compare_schedules(request, names, modes, told)
         except RequestError:
             # Of every schedule: a mistake of the file itself shows where it stands, else what the first one refuses.
             load_job(scenario, overrides or ())
@@ -198,9 +187,9 @@ def compare(
         results.write(files)
     summaries = [row.result.summary for row in rows if row.result is not None]
     refused = [(row.schedule, row.sync) for row in rows if row.result is None]
-    _print_table(comparison_table(summaries, refused, [row.name for row in rows if not row.fits]))
+    print_table(comparison_table(summaries, refused, [row.name for row in rows if not row.fits]))
     if (memory := tables.schedule_memory_table(rows)).rows:
-        _print_table(memory)
+        print_table(memory)
     for line in tables.comparison_words(rows):
         typer.echo(line)
     typer.echo(f"{folder}: {', '.join(files)}")
@@ -229,7 +218,7 @@ def trace(
 def schedule(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SCHEDULE]", help="its name; without one, all are listed", show_default=False),
+        typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed", show_default=False),
     ] = None,
     stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
     count: Annotated[
@@ -240,17 +229,18 @@ def schedule(
     ] = None,
     inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
+    sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
+    ] = "grid",
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
-    from ipusim.pipeline.grid import format_grid
-    from ipusim.schedules import registry
-    from ipusim.study.shape import plan_for
+    from ipusim.study.shape import as_text, listing, plan_for
 
     if name is None:
-        for each in map(registry.find, registry.names()):
-            typer.echo(f"{each.name:12} {each.summary}")
+        typer.echo("\n".join(listing()))
         return
-    typer.echo(format_grid(plan_for(name, stages, count, mapping, inference, recompute)), nl=False)
+    typer.echo(as_text(plan_for(name, stages, count, mapping, inference, recompute, sync), form), nl=False)
 
 
 @app.command()
@@ -268,7 +258,7 @@ def devices(
 
     if figures:
         for table in machine_tables(find_machine(system)):
-            _print_table(table)
+            print_table(table)
         return
     typer.echo(device_listing(system))
 
@@ -316,9 +306,9 @@ def validate(
     chip = MEASURED_ON if ipu is None else find_ipu(ipu)
     rows = read_rows(products or MEASURED)
     validated = validate_products(rows, chip, fitted=products is None)
-    _print_table(product_table(validated))
-    _print_table(error_table(validated))
-    _print_table(planner_rate_table(rows, chip))
+    print_table(product_table(validated))
+    print_table(error_table(validated))
+    print_table(planner_rate_table(rows, chip))
     for line in words(rows, chip, fitted=products is None):
         typer.echo(line)
     if out is not None:
@@ -357,90 +347,7 @@ def check(
     )
     if costs:
         for table in cost_tables(job.costs, job.plan, program, job.system):
-            _print_table(table)
-
-
-def _print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it needs where there is none."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from ipusim.render.tables import fitted
-
-    # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(width=_PIPE_WIDTH if piped else None)
-    for part in fitted(table, console.width):
-        shown = part.table
-        drawn = RichTable(
-            title=shown.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header)
-        )
-        for column, (name, width) in enumerate(zip(shown.header, part.widths, strict=True)):
-            justify: Literal["left", "right"] = "right" if shown.has_numbers(column) else "left"
-            drawn.add_column(name, justify=justify, overflow="fold", width=width)
-        for row in shown.rows:
-            drawn.add_row(*map(Text, row))
-        console.print(drawn)
-
-
-def _keep_watch() -> None:
-    """Look for garbage from here on, in a process that put it off until long work begins; what there is, stays."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """Clear up on an interrupt, and only then end as an interrupted process does; elsewhere it ends at once.
-
-    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one.
-    """
-    interrupted = False
-
-    def heed() -> None:
-        if interrupted:
-            raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
-        yield heed
-        return
-
-    def interrupt(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield heed
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
-    """Give a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: heed()
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    began = time.monotonic()
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None, visible=False)
-
-        def show(done: int, total: int) -> None:
-            heed()
-            if time.monotonic() - began > _PATIENCE_S:
-                bar.update(task, completed=done, total=total, visible=True)
-
-        yield show
+            print_table(table)
 
 
 def _listed(names: str) -> list[str]:

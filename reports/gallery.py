@@ -40,6 +40,7 @@ class Picture:
         changes: values that are changed for the picture.
         file: which file of the run it is.
         schedules: those compared in it, if it is a comparison.
+        syncs: the sync modes that they are compared in; none for their own.
     """
 
     scenario: str
@@ -47,19 +48,21 @@ class Picture:
     changes: tuple[str, ...] = ()
     file: str = "trace.png"
     schedules: tuple[str, ...] = ()
+    syncs: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """The command that makes the picture."""
         words = [f"ipusim {'compare' if self.schedules else 'run'} scenarios/{self.scenario}.yaml"]
         words += [f"--schedules {','.join(self.schedules)}"] if self.schedules else []
+        words += [f"--syncs {','.join(self.syncs)}"] if self.syncs else []
         return " ".join([*words, *(f"--set {change}" for change in self.changes)])
 
     def draw(self) -> bytes:
         """Run the scenario and return the picture as PNG."""
         path = SCENARIOS / f"{self.scenario}.yaml"
         if self.schedules:
-            return comparison_files(compare(load_request(path, self.changes), self.schedules))[self.file]
+            return comparison_files(compare(load_request(path, self.changes), self.schedules, self.syncs))[self.file]
         result = execute(load_job(path, self.changes))
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
@@ -96,6 +99,26 @@ GALLERY = (
         "The schedules of the tutorial's figures on one time axis; [their numbers](schedules.md).",
         file="comparison.png",
         schedules=SCHEDULES,
+    ),
+    Picture(
+        "gpu_schedules",
+        "The GPU world's schedules in both sync modes, on the same IPU-Links. In lock-step a time-step is as long as "
+        "its longest pass, so that a schedule which mixes passes waits for backward ones everywhere. Point-to-point, "
+        "GPipe hides its sends behind passes, while 1F1B waits for most of them.",
+        file="comparison.png",
+        schedules=("gpipe", "1f1b", "zero_bubble_h1"),
+        syncs=("lock_step", "point_to_point"),
+    ),
+    Picture(
+        "interleaved_1f1b",
+        "Each IPU has two stages (the number before the dot), and a micro-batch goes round all IPUs twice. The ramps "
+        "are little more than half as long as with the same work in one piece; there are twice as many sends.",
+    ),
+    Picture(
+        "zero_bubble",
+        "The backward pass in halves: the gradient of the input goes back at once, those of the weights are computed "
+        "where an IPU would wait. All IPUs end at nearly the same time.",
+        ("steps=1", "numerics=off"),
     ),
     Picture(
         "selection_orders",

@@ -117,7 +117,8 @@ def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - on
     if "examples" in node:  # a quantity; how it is written is said once, above the sections
         return re.sub(r"\d{5,}", lambda digits: f"{int(digits.group()):,}", expected.split(", as a number")[0])
     if "x-names" in node:
-        return one_of(f"`{name}`" for name in node["x-names"])
+        words = [node["x-words"]] if "x-words" in node else []
+        return one_of([*(f"`{name}`" for name in node["x-names"]), *words])
     if choices:
         return one_of(dict.fromkeys(takes(choice, found) for choice in choices))
     if node.get("type") == "array":

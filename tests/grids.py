@@ -77,11 +77,11 @@ def parse_grid(text: str) -> Plan:
 
 
 def with_table(plan: Plan, table: npt.NDArray[np.int64]) -> Plan:
-    """Return a Plan with the same header and other operations."""
+    """Return a Plan in lock-step with the same header and other operations."""
     order = Order(
         plan.schedule,
         plan.shape,
-        offsets=plan.offsets,
+        offsets=plan.offsets or (0,),
         emitted=plan.emitted,
         fifo_depths=plan.fifo_depths,
         copy_rule=plan.copy_rule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,31 +54,36 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
 def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica: int) -> MemoryCurve:
     ipu = replica * timeline.info.shards + each.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
-    rows = np.flatnonzero((timeline.ipu == ipu) & np.isin(timeline.kind, PASSES))
+    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     alive, fifos = live.from_zero(), held.from_zero()
     update = update_bytes(footprint, each.ipu)
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
-        start, end = _updates(timeline, ipu)
-        position = np.repeat(np.searchsorted(time, start, side="right"), 2)
+        execution, start, end = _updates(timeline, ipu)
+        behind = np.searchsorted(timeline.execution[rows], execution, side="right")
+        position = np.repeat(1 + 2 * behind, 2)
         time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
         alive = np.insert(alive, position, np.tile([update, 0], len(start)))
         fifos = np.insert(fifos, position, 0)
     return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos)
 
 
-def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column]:
-    """Return when each weight update of ``ipu`` starts to load, and when it has stored all."""
+def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Column:
+    """Return those of ``rows`` that are of ``kinds``: of all rows it would take as long for each IPU."""
+    return rows[np.isin(timeline.kind[rows], kinds)]
+
+
+def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
+    """Return the execution of each weight update of ``ipu``, when it starts to load, and when it has stored all."""
     moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.REMOTE_STORE)
-    rows = np.flatnonzero(
-        (timeline.ipu == ipu) & np.isin(timeline.kind, moves) & (timeline.time_step == timeline.info.time_steps)
-    )
-    _, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
+    rows = np.flatnonzero((timeline.ipu == ipu) & (timeline.time_step == timeline.info.time_steps))
+    rows = _of_kinds(timeline, rows, moves)
+    execution, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
     end = np.zeros(len(first), dtype=np.int64)
     np.maximum.at(end, position, timeline.end[rows])
-    return timeline.start[rows][first], end
+    return execution, timeline.start[rows][first], end
 
 
 def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
@@ -85,7 +91,8 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
 
     With recomputation they end when the pass runs again.
     """
-    rows = np.flatnonzero((timeline.stage == stage) & np.isin(timeline.kind, PASSES) & (timeline.replica == 0))
+    rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
+    rows = _of_kinds(timeline, rows, PASSES)
     return int(stage_levels(footprint.stages[stage], PASS_OF_KIND[timeline.kind[rows]]).kept.during.max(initial=0))
 
 
@@ -93,7 +100,7 @@ def moment(timeline: Timeline, peak: Peak) -> int:
     """Return the cycle in which the pass of ``peak``, or the weight update, starts in the first execution."""
     op = peak.op
     if op is None:
-        return int(_updates(timeline, peak.ipu)[0][0])
+        return int(_updates(timeline, peak.ipu)[1][0])
     same = (
         (timeline.replica == 0)
         & (timeline.kind == KIND_OF_PASS[op.kind])

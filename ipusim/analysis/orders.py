@@ -7,7 +7,7 @@ from typing import Any
 
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.copies import copy_costs, send_costs, stage_copies
 from ipusim.pricing.costs import Costs
@@ -119,7 +119,7 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
 
 def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Costs | None) -> tuple[int, int]:
     """Return the longest copy and all of an execution, in cycles, out of ``costs`` if these are known."""
-    if plan.sync is Sync.LOCK_STEP:
+    if plan.sync.meets:
         copies = costs.copies if costs else copy_costs(plan, program, system)
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})

@@ -36,7 +36,7 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
     try:
         return assemble(_request(asked, traced, feed, chosen, configured=config is not None))
     except RequestMemoryError as error:
-        check_memory(error.job.memory, error.job.system)
+        check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
     except RequestError as error:
         first = error.problems[0]

@@ -13,11 +13,11 @@ import numpy as np
 
 from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.lowering.items import Items, Place, in_order, instructions, items
-from ipusim.lowering.time_steps import earliest
 from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.time_steps import earliest
 
 
 class _Rank(IntEnum):

@@ -32,7 +32,7 @@ def complete(plan: Plan, program: PipelineProgram, replicas: int) -> Plan:
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:
     """Refuse what a sync mode has not; raises UnsupportedProgramError."""
-    if sync is Sync.LOCK_STEP:
+    if sync.meets:
         return
     asked = {
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,

@@ -25,7 +25,8 @@ class Stream(NamedTuple):
 def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
     """Return what each (pass, stage) loads and stores; nothing where nothing is offloaded.
 
-    Accumulators come for the addition of a micro-batch's gradients and go back after it.
+    Accumulators come for the addition of a micro-batch's gradients and go back after it: in the backward pass, or
+    in its second half.
     Activations come before each pass that uses them and go after each that makes them; a
     replica's part of the weights comes before every pass. What stays between the halves of a
     backward pass stays on the IPU.

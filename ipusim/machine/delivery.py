@@ -46,6 +46,8 @@ class Delivery:
         #: The spans that have brought what nobody has waited for, and what is waited for.
         self._here: dict[Key, int] = {}
         self._waiting: dict[Key, simpy.Event] = {}
+        #: What is on its way while its sender waits for its delivery.
+        self._blocking: set[Key] = set()
         self._passes = {
             (source, target): (
                 shape.mapping[source],
@@ -70,8 +72,11 @@ class Delivery:
             span = self._record(what, step, start, now, cause) if now > start else cause
             self._arrive(key, span)
             if done is not None:
+                self._blocking.remove(key)
                 done.succeed(span)
 
+        if done is not None:
+            self._blocking.add(key)
         if send.lead_cycles or send.links:
             self._links.carry(send, step, cause, arrive)
         else:
@@ -102,10 +107,20 @@ class Delivery:
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""
-        for source, target, micro_batch in self._waiting:
-            if self._shape.mapping[target] + self._first == ipu:
-                sender = self._shape.mapping[source] + self._first
-                kind = Pass.FORWARD if target > source else Pass.BACKWARD
-                made = Op(kind, source, micro_batch)
-                return Wait(f"what {made} makes on IPU {sender}", (sender,))
+        for key in self._blocking:
+            if self._ipu_of(key[0]) == ipu:
+                return Wait(f"the delivery of what {_made(key)} has made to IPU {self._ipu_of(key[1])}")
+        for key in self._waiting:
+            if self._ipu_of(key[1]) == ipu:
+                sender = self._ipu_of(key[0])
+                return Wait(f"what {_made(key)} makes on IPU {sender}", (sender,))
         return None
+
+    def _ipu_of(self, stage: int) -> int:
+        return self._shape.mapping[stage] + self._first
+
+
+def _made(key: Key) -> Op:
+    """Return the pass that makes a tensor; a backward pass in halves goes by its whole."""
+    source, target, micro_batch = key
+    return Op(Pass.FORWARD if target > source else Pass.BACKWARD, source, micro_batch)

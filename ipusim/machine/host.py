@@ -52,6 +52,7 @@ class HostStream:
         self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)
         self._ipu_waits: simpy.Event | None = None
         self._host_waits: simpy.Event | None = None
+        self._busy_until = 0
         if host_cycles:
             clock.process(self._host())
 
@@ -68,9 +69,9 @@ class HostStream:
         return self._ipu_waits
 
     @property
-    def state(self) -> tuple[int, int]:
-        """The places that are ready for the IPU, and those that are ready for the host."""
-        return len(self._for_ipu), len(self._for_host)
+    def state(self) -> tuple[int, int, int]:
+        """The places that are ready for the IPU, those that are ready for the host, and for how long it is busy."""
+        return len(self._for_ipu), len(self._for_host), max(0, self._busy_until - self._clock.now)
 
     @property
     def ipu_is_waiting(self) -> bool:
@@ -101,6 +102,7 @@ class HostStream:
                 self._for_host.popleft()
                 cause = previous
             start = self._clock.now
+            self._busy_until = start + self._host_cycles
             yield self._clock.spend(self._host_cycles)
             previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
             self._for_ipu.append(previous)
@@ -140,8 +142,8 @@ class HostPort:
         return Wait(self._what) if ipu == self._ipu and self._stream.ipu_is_waiting else None
 
     @property
-    def state(self) -> tuple[int, int]:
-        """The places that are ready for the IPU, and those that are ready for the host."""
+    def state(self) -> tuple[int, int, int]:
+        """That of the stream."""
         return self._stream.state
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:

@@ -31,7 +31,7 @@ Spans = Generator[simpy.Event, Any, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class Connections:
     """What an IPU meets; None for what there is not.
 
     Attributes:
@@ -81,7 +81,7 @@ class Ipu:
         place: int,
         replica: int,
         agenda: Agenda,
-        around: Around,
+        connections: Connections,
         time_steps: int,
         update_cycles: int | None,
     ) -> None:
@@ -94,7 +94,7 @@ class Ipu:
         self._replica = replica
         self._clock = clock
         self._agenda = agenda
-        self._around = around
+        self._connections = connections
         self._steps = time_steps + 1
         self._update_cycles = update_cycles
         self._record = recorder.record
@@ -104,15 +104,15 @@ class Ipu:
         self._receive_wait = recorder.describe(Description(SpanKind.RECEIVE_WAIT, number, replica=replica))
         self._update_span = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
         # Where results leave behind a meeting, they belong to the time-step before it.
-        self._behind = 0 if around.interconnect is None else 1
+        self._behind = 0 if connections.interconnect is None else 1
 
     def run(self, executions: int) -> Process:  # noqa: PLR0912, PLR0915 - one dispatch, on the hot path
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         clock, number, place, record, agenda = self._clock, self.number, self.place, self._record, self._agenda
-        spend, run, receive_wait = clock.spend, self._around.executor.run, self._receive_wait
-        arrive = None if self._around.interconnect is None else self._around.interconnect.arrive
-        delivery, steps = self._around.delivery, self._steps
+        spend, run, receive_wait = clock.spend, self._connections.executor.run, self._receive_wait
+        arrive = None if self._connections.interconnect is None else self._connections.interconnect.arrive
+        delivery, steps = self._connections.delivery, self._steps
         do, do_now = self._do(), self._do_now()
         meet, receive, end = map(int, (Code.MEET, Code.RECEIVE, Code.END))
         sends = blocking_send, _ = int(Code.BLOCKING_SEND), int(Code.SEND)
@@ -153,7 +153,7 @@ class Ipu:
                     else:
                         delivery.send(key, what, step, cause)
                 elif code == end:
-                    cause = yield self._around.end.arrive(number, cause)
+                    cause = yield self._connections.end.arrive(number, cause)
                     now = clock.now
                 elif code in do_now:
                     cause = do_now[code](stage, micro_batch, other, step, cause)
@@ -164,7 +164,7 @@ class Ipu:
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""
-        found = (each.waits_for(self.number) for each in self._around.rendezvous)
+        found = (each.waits_for(self.number) for each in self._connections.rendezvous)
         return next((wait for wait in found if wait is not None), Wait("an event of its own"))
 
     def _do_now(self) -> dict[int, Callable[..., int]]:
@@ -190,29 +190,29 @@ class Ipu:
         }
 
     def _take_infeed(self, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        if self._around.infeed is not None:
-            cause = yield from self._around.infeed.transfer(micro_batch, step, cause)
-        self._around.executor.infeed(self.place, micro_batch)
+        if self._connections.infeed is not None:
+            cause = yield from self._connections.infeed.transfer(micro_batch, step, cause)
+        self._connections.executor.infeed(self.place, micro_batch)
         return cause
 
     def _give_outfeed(self, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
         if (self._execution + 1) % period:
             return cause
-        self._around.executor.outfeed(micro_batch)
-        if self._around.outfeed is not None:
-            cause = yield from self._around.outfeed.transfer(micro_batch, step - self._behind, cause)
+        self._connections.executor.outfeed(micro_batch)
+        if self._connections.outfeed is not None:
+            cause = yield from self._connections.outfeed.transfer(micro_batch, step - self._behind, cause)
         return cause
 
     def _add_results(self, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
-        self._around.executor.outfeed(micro_batch)
+        self._connections.executor.outfeed(micro_batch)
         return cause
 
     def _give_total(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        self._around.executor.outfeed_total()
-        if self._around.outfeed is not None:
+        self._connections.executor.outfeed_total()
+        if self._connections.outfeed is not None:
             # Without a weight update the sum goes out in the last time-step.
             step -= self._update_cycles is None
-            cause = yield from self._around.outfeed.transfer(NONE, step, cause)
+            cause = yield from self._connections.outfeed.transfer(NONE, step, cause)
         return cause
 
     def _begin_io(self, period: int, taken: int, given: int, step: int, cause: int) -> int:
@@ -244,37 +244,37 @@ class Ipu:
         return last
 
     def _stream(self, stage: int, kind: int) -> Stream:
-        assert self._around.remote is not None
-        remote = self._around.remote
+        assert self._connections.remote is not None
+        remote = self._connections.remote
         return remote.update if stage == NONE else remote.passes[kind, stage]
 
     def _load(self, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        assert self._around.remote is not None
-        return (yield from self._around.remote.load(self._stream(stage, kind), step, cause))
+        assert self._connections.remote is not None
+        return (yield from self._connections.remote.load(self._stream(stage, kind), step, cause))
 
     def _store(self, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        assert self._around.remote is not None
-        return (yield from self._around.remote.store(self._stream(stage, kind), step, cause))
+        assert self._connections.remote is not None
+        return (yield from self._connections.remote.store(self._stream(stage, kind), step, cause))
 
     def _gather(self, stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         """Wait until the replicas have put together what a pass of ``stage``, or the weight update, needs."""
-        assert self._around.gathering is not None
-        spans = yield self._around.gathering.gather(self.number, None if stage == NONE else stage, step, cause)
+        assert self._connections.gathering is not None
+        spans = yield self._connections.gathering.gather(self.number, None if stage == NONE else stage, step, cause)
         span: int = spans[self.number]
         return span
 
     def _let_go(self, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
-        self._around.let_go(self._replica, self.place, None if stage == NONE else stage)
+        self._connections.let_go(self._replica, self.place, None if stage == NONE else stage)
         return cause
 
     def _all_reduce(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
-        assert self._around.reduction is not None
-        span: int = yield self._around.reduction.arrive(self.number, cause)
+        assert self._connections.reduction is not None
+        span: int = yield self._connections.reduction.arrive(self.number, cause)
         return span
 
     def _update(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         assert self._update_cycles is not None
         start = self._clock.now
-        self._around.executor.update(self.place)
+        self._connections.executor.update(self.place)
         yield self._clock.spend(self._update_cycles)
         return self._record(self._update_span, step, start, start + self._update_cycles, cause)

@@ -24,17 +24,6 @@ class Wait(NamedTuple):
     ipus: tuple[int, ...] = ()
 
 
-def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return IPUs each of which waits for the next, and the last for the first; empty where there are none."""
-    import networkx as nx  # noqa: PLC0415 - slow to import, and needed by those alone who fail
-
-    graph = nx.DiGraph([(ipu, other) for ipu, others in waits.items() for other in others if other in waits])
-    try:
-        return tuple(source for source, _ in nx.find_cycle(graph))
-    except nx.NetworkXNoCycle:
-        return ()
-
-
 class Rendezvous(Protocol):
     """Where a process may wait for others; it can say for what, and for whom."""
 

@@ -19,13 +19,14 @@ from ipusim.machine.feeds import infeed_port, outfeed_port
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.ipu import Around, Ipu
+from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
-from ipusim.machine.rendezvous import ExecutionEnd, circle_of
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.machine.rendezvous import ExecutionEnd
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
@@ -41,13 +42,14 @@ class State(NamedTuple):
     """What stands at the end of an execution between it and the rest of the run.
 
     Attributes:
-        streams: places ready for the IPU and for the host, of each replica's infeed and outfeed.
+        streams: of each replica's infeed and outfeed, the places ready for the IPU and for the host, and the cycles
+            that the host still needs for what it works on.
         deliveries: tensors that have come and that nobody has taken, of each replica.
         links: of each tensor on each link direction, the cycles until it begins and the bytes left; None in
             lock-step, where all have arrived.
     """
 
-    streams: tuple[tuple[int, int] | None, ...]
+    streams: tuple[tuple[int, int, int] | None, ...]
     deliveries: tuple[tuple[tuple[int, int, int], ...], ...]
     links: tuple[tuple[tuple[int, Fraction], ...], ...] | None
 
@@ -103,7 +105,7 @@ class Machine:
         self.states: list[State] = []
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         self._meetings = self._interconnects()
-        self._links = None if plan.sync is Sync.LOCK_STEP else self._point_to_point_links()
+        self._links = None if plan.sync.meets else self._point_to_point_links()
         self._ends = self._execution_ends()
         self._reduction = self._gradient_sum()
         self._gatherings = self._all_gathers()
@@ -127,7 +129,11 @@ class Machine:
 
     @property
     def state(self) -> State:
-        """What stands between now and the rest of the run, but for the arithmetic; equal states go on equally."""
+        """What stands between now and the rest of the run, but for the arithmetic.
+
+        Equal states go on equally, but for an execution that gives results to the host by its number (the outfeed's
+        mode LAST), and for replicas that do not wait for each other, whose IPUs are elsewhere.
+        """
         return State(
             streams=tuple(port.state if port else None for pair in self._ports for port in pair),
             deliveries=tuple(delivery.state for delivery in self._deliveries),
@@ -155,7 +161,7 @@ class Machine:
                 place=place,
                 replica=replica,
                 agenda=agenda[place],
-                around=Around(
+                connections=Connections(
                     interconnect=self._meetings[replica % len(self._meetings)] if self._meetings else None,
                     delivery=delivery,
                     end=self._ends[replica % len(self._ends)],

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ipusim.errors import PlanError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Rule, Violation
-from ipusim.pipeline.waits import meetings, waits
+from ipusim.pipeline.waits import endings, feeds, meetings, waits
 
 #: Rows of the grid that a message shows around the first violation.
 _CONTEXT_ROWS: Final = 60
@@ -39,9 +39,12 @@ def violations(plan: Plan) -> list[Violation]:
     hold (memory); nothing outside the emitted time-steps (range).
     """
     rows = _Rows(plan)
-    if plan.sync is Sync.POINT_TO_POINT:
-        return [*_once(rows), *_placement(rows), *waits(plan), *_memory(rows)]
-    return [*_once(rows), *_placement(rows), *_dependencies(rows), *_repeats(rows), *_memory(rows), *meetings(plan)]
+    if not plan.sync.meets:
+        found = [*_once(rows), *_placement(rows), *waits(plan), *_memory(rows)]
+    else:
+        ordered = [*_dependencies(rows), *_repeats(rows)]
+        found = [*_once(rows), *_placement(rows), *ordered, *_memory(rows), *meetings(plan)]
+    return found or [*endings(plan), *feeds(plan)]
 
 
 def check(plan: Plan) -> None:
@@ -53,7 +56,7 @@ def check(plan: Plan) -> None:
     for violation in found:
         if violation.time_step is not None:
             notes.setdefault(violation.time_step, f"ERROR HERE: {violation.text}")
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         more = [f"... and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
         raise PlanError("\n".join(["the plan breaks rules:", *map(str, found[:_MOST_SHOWN]), *more]))
     grid = format_grid(plan, notes).splitlines()
@@ -102,7 +105,12 @@ class _Rows:
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a rule broken by the operation of ``row``, which ``text`` goes on to speak of."""
-        return Violation(rule, int(self.plan.time_step[row]), int(self.plan.ipu[row]), f"{self.op(row)} {text}")
+        return Violation(rule, *self.where(row), f"{self.op(row)} {text}")
+
+    def where(self, row: int) -> tuple[int | None, int]:
+        """Return the time-step, where there are any, and the IPU of an operation."""
+        stepless = not self.plan.sync.meets
+        return None if stepless else int(self.plan.time_step[row]), int(self.plan.ipu[row])
 
 
 def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
@@ -124,7 +132,7 @@ def _once(rows: _Rows) -> list[Violation]:
     times = np.bincount(rows.key[rows.known], minlength=rows.size)
     stranger = ~rows.known | ~expected[rows.key]
     outside = (plan.time_step < 0) | (plan.time_step >= plan.emitted)
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         outside[:] = False
     again = np.zeros(len(plan.table), bool)
     for place in np.flatnonzero(expected & (times > 1)).tolist():
@@ -214,8 +222,10 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    # A forward pass keeps, a backward pass or its first half lets go of a micro-batch.
-    change = np.array([1, -1, 0, -1, 0])[plan.kind]
+    # A forward pass keeps, a backward pass or its first half lets go of a micro-batch; where activations are
+    # computed again, what is kept is the input, and the recomputation lets go of it.
+    again = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
+    change = np.where(again, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     over: list[tuple[int, int]] = []
     for chosen in _groups(there, plan.stage):
         held = np.cumsum(change[chosen])
@@ -224,10 +234,10 @@ def _memory(rows: _Rows) -> list[Violation]:
         over += zip(chosen[wrong].tolist(), held[wrong].tolist(), strict=True)
     found = []
     for row, kept in sorted(over):
-        op, where = rows.op(row), (int(plan.time_step[row]), int(plan.ipu[row]))
+        op = rows.op(row)
         bound = plan.fifo_depths[op.stage] + 1
         text = f"with {op}, stage {op.stage} holds {kept} micro-batches; its FIFO allows {bound}"
-        found.append(Violation("memory", *where, text))
+        found.append(Violation("memory", *rows.where(row), text))
     return found
 
 

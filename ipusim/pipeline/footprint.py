@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.holders import RESIDENT, Holder
 from ipusim.pipeline.order import CopyRule
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 
 
@@ -216,7 +216,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
         yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-    merged = plan.copy_rule is CopyRule.MERGED or plan.sync is Sync.POINT_TO_POINT
+    merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
     # Under batch serialization a buffer has an element for each turn of the loops, unless it lies elsewhere.
     elements = 1 if program.offload.activations else shape.serialization
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0

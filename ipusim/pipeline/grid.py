@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.time_steps import earliest
 
 
 def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
@@ -11,8 +13,14 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
 
     Time-steps without any work are left out; the header says how many the
     compiler emits. ``notes`` adds a remark behind the row of a time-step.
+
+    In point-to-point there are no time-steps: rows are then as if every pass took one and copies none.
     """
     shape = plan.shape
+    if plan.sync.meets:
+        steps = f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}"
+    else:
+        steps = f"{plan.sync.words}, rows as if every pass took one time-step and copies none"
     lines = [
         f"{plan.schedule} {'training' if shape.training else 'inference'}"
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
@@ -20,11 +28,10 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{' with overlapped I/O' if shape.overlapped_io else ''}, "
         f"stages on IPUs {mapping_text(shape)}, count {shape.micro_batches}"
         f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
-        f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}, "
-        f"FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
+        f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
     ]
-    cells = {place: " ".join(map(str, ops)) for place, ops in plan.cells().items()}
+    cells = {place: " ".join(map(str, ops)) for place, ops in _cells(plan).items()}
     columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # a plan in error may use IPUs that hold no stage
     widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in columns]
     for time_step in sorted({time_step for time_step, _ in cells}):
@@ -32,6 +39,15 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         note = f"  <-- {notes[time_step]}" if notes and time_step in notes else ""
         lines.append(f"{time_step:>3}  {' | '.join(row)}".rstrip() + note)
     return "\n".join(lines) + "\n"
+
+
+def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
+    """Return the operations of each row and IPU."""
+    if plan.sync.meets:
+        return plan.cells()
+    steps = earliest(plan.order, one_at_a_time=True).tolist()
+    passes = zip(steps, plan.order.passes.tolist(), strict=True)
+    return {(step, ipu): [Op(Pass(kind), *of)] for step, (ipu, kind, *of) in passes}
 
 
 def mapping_text(shape: PlanShape) -> str:

@@ -78,8 +78,8 @@ class Order:
         """
         columns = COLUMNS if emitted is None else TIMED_COLUMNS
         table = np.asarray(table)
-        _check_table(table, columns)
-        _check_header(shape, offsets, emitted, fifo_depths, copy_rule)
+        _check_table(table, columns, shape.stages)
+        _check_header(shape, len(table), offsets, emitted, fifo_depths, copy_rule)
         table = table.astype(np.int64, copy=False).reshape(-1, len(columns))
         place = table[:, 0]
         if emitted is not None:
@@ -152,7 +152,7 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
     return tuple(depths)
 
 
-def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...]) -> None:
+def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int) -> None:
     """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
     if table.size and (table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu"):
         raise PlanError(
@@ -163,10 +163,14 @@ def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...]) -> None:
     kinds = table[:, -3] if table.size else table
     if table.size and not (0 <= kinds.min() <= kinds.max() < len(Pass)):
         raise PlanError(f"table: expected passes from 0 to {len(Pass) - 1}, got {kinds.min()} to {kinds.max()}")
+    stage = table[:, -2] if table.size else table
+    if table.size and not (0 <= stage.min() <= stage.max() < stages):
+        raise PlanError(f"table: expected stages from 0 to {stages - 1}, got {stage.min()} to {stage.max()}")
 
 
 def _check_header(
     shape: PlanShape,
+    rows: int,
     offsets: tuple[int, ...],
     emitted: int | None,
     fifo_depths: tuple[int, ...] | None,
@@ -180,10 +184,11 @@ def _check_header(
         if not whole or len(numbers) < least or min(numbers, default=0) < 0:
             raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
     # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
-    most = shape.passes + shape.steps + 2
+    passes = max(shape.passes, rows)
+    most = passes + shape.steps + 2
     if emitted is not None and (not _is_whole(emitted) or not 0 <= emitted <= most):
         raise PlanError(
-            f"emitted: expected at most {most} time-steps, one for each of {shape.passes} passes and "
+            f"emitted: expected at most {most} time-steps, one for each of {passes} passes and "
             f"{shape.steps + 2} empty ones, got {emitted!r}"
         )
 

@@ -20,12 +20,25 @@ Column = npt.NDArray[np.int64]
 
 
 class Sync(StrEnum):
-    """How IPUs wait for each other."""
+    """How IPUs wait for each other.
+
+    Attributes:
+        meets: whether all meet after each time-step, and copy everything at once; else each tensor goes by itself.
+    """
+
+    meets: bool
+
+    def __new__(cls, name: str, meets: bool = False) -> Sync:
+        """Return a member that is ``name``."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meets = meets
+        return member
 
     #: All meet after each time-step, in one merged copy, as Poplar's programs do.
-    LOCK_STEP = "lock_step"
+    LOCK_STEP = "lock_step", True
     #: An IPU goes on as soon as what it needs has come.
-    POINT_TO_POINT = "point_to_point"
+    POINT_TO_POINT = "point_to_point", False
 
     @property
     def words(self) -> str:
@@ -136,7 +149,7 @@ class Plan:
         """The overlap length V; without offsets the most passes in a time-step, or the most micro-batches in flight."""
         if self.offsets:
             return len(self.offsets)
-        if self.sync is Sync.POINT_TO_POINT:
+        if not self.sync.meets:
             return max(self.fifo_depths, default=0) + 1
         slots = self.kind != Pass.RECOMPUTE
         return int(np.bincount(self.time_step[slots]).max(initial=1))

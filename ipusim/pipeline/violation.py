@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "meeting", "sending", "deadlock"]
+Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "meeting", "sending", "feed", "deadlock"]
 
 
 @dataclass(frozen=True)
@@ -20,5 +20,5 @@ class Violation:
     def __str__(self) -> str:
         """Return place and text on one line."""
         if self.time_step is None:
-            return self.text
+            return self.text if self.ipu is None else f"IPU {self.ipu}: {self.text}"
         return f"time-step {self.time_step}, IPU {self.ipu}: {self.text}"

@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.pipeline.instructions import PASSES, Code, text_of
+from ipusim.pipeline.instructions import NONE, PASSES, Code, text_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.violation import Violation
+from ipusim.pipeline.standstill import MEETINGS, standstill
+from ipusim.pipeline.violation import Rule, Violation
 
 Rows = npt.NDArray[np.intp]
 _SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
@@ -37,14 +38,56 @@ def meetings(plan: Plan) -> list[Violation]:
         inside = (said >= 0) & (said < plan.emitted)
         if len(said) != len(ran) or (said != ran)[inside].any():
             found.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
-    return found
+    return [*found, *standstill(plan)] if found else []
 
 
 def waits(plan: Plan) -> list[Violation]:
     """Return what is waited for and never sent, what is sent and never made, and circles of IPUs that wait."""
     graph = _Graph(plan)
     found = [*graph.unsent(), *graph.unordered()]
-    return found or graph.circles()
+    return found or (standstill(plan) if graph.circles() else [])
+
+
+def endings(plan: Plan) -> list[Violation]:
+    """Return the deadlock of IPUs that do not all come to the same meetings in the same order; mostly none."""
+    ipu, code, *_, number = plan.instructions.T
+    times = np.where(code == Code.MEET, number, 0)
+    first = np.searchsorted(ipu, plan.ipus)
+    met = np.cumsum(times)
+    met -= (met - times)[first][np.searchsorted(plan.ipus, ipu)]
+    rows = np.flatnonzero(np.isin(code, [each for each in MEETINGS if each != Code.MEET]))
+    each = [[(int(code[row]), int(met[row])) for row in rows[ipu[rows] == one]] for one in plan.ipus]
+    return standstill(plan) if any(other != each[0] for other in each) else []
+
+
+def feeds(plan: Plan) -> list[Violation]:
+    """Return forward passes without an element of the infeed, and results that are handed out before they are made.
+
+    An element that is taken a second time, or a result, is one for which the host would never come.
+    """
+    graph, found = _Graph(plan), []
+    last = plan.shape.stages - 1
+    rows = np.arange(len(graph.ipu))
+    beside = graph.code == Code.BEGIN_IO
+    taken = rows[(graph.code == Code.INFEED) | (beside & (graph.micro != NONE))]
+    given = rows[np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))]
+    of = np.where(beside, graph.number, graph.micro)
+    for stage, moved, number, before in ((0, taken, graph.micro, True), (last, given, of, False)):
+        passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
+        ran = dict(zip(graph.micro[passes].tolist(), passes.tolist(), strict=True))
+        seen = set()
+        for row, micro_batch in zip(moved.tolist(), number[moved].tolist(), strict=True):
+            at = ran.get(micro_batch)
+            right = at is not None and graph.ipu[at] == graph.ipu[row] and (row < at) == before
+            if not right or micro_batch in seen:
+                text = "comes too late for its pass" if before else "comes before its pass"
+                again = "is there a second time"
+                found.append(graph.violation("feed", row, f"'{graph.text(row)}' {again if right else text}"))
+            seen.add(micro_batch)
+        if before:
+            unfed = [row for micro_batch, row in ran.items() if micro_batch not in seen]
+            found += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
+    return found
 
 
 class _Graph:
@@ -54,9 +97,10 @@ class _Graph:
         self.plan, shape = plan, plan.shape
         self.ipu, self.code, self.stage, self.micro, self.number = plan.instructions.T
         self.mapping = np.asarray(shape.mapping)
-        self.send = np.flatnonzero(np.isin(self.code, _SENDS))
-        self.receive = np.flatnonzero(self.code == Code.RECEIVE)
-        self.passes = np.flatnonzero(self.code < PASSES)
+        known = (self.micro >= 0) & (self.micro < shape.micro_batches)
+        self.send = np.flatnonzero(np.isin(self.code, _SENDS) & known)
+        self.receive = np.flatnonzero((self.code == Code.RECEIVE) & known)
+        self.passes = np.flatnonzero((self.code < PASSES) & known)
         self.size = shape.stages * shape.micro_batches
 
     def _key(self, rows: Rows, back: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -97,11 +141,13 @@ class _Graph:
         back = self.code[rows] != Pass.FORWARD
         return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))
 
-    def _text(self, row: int) -> str:
+    def text(self, row: int) -> str:
+        """Return an instruction in words."""
         return text_of(*self.plan.instructions[row, 1:].tolist())
 
-    def _violation(self, rule: str, row: int, text: str) -> Violation:
-        return Violation(rule, None, None, f"IPU {self.ipu[row]}: {text}")  # type: ignore[arg-type]
+    def violation(self, rule: Rule, row: int, text: str) -> Violation:
+        """Return a rule broken by the instruction of ``row``."""
+        return Violation(rule, None, int(self.ipu[row]), text)
 
     def unsent(self) -> list[Violation]:
         """Return sends of what is not made, receives of what nobody sends, and passes whose tensor has not come."""
@@ -111,12 +157,12 @@ class _Graph:
         maker = made[keys]
         wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
         found += [
-            self._violation("sending", row, f"'{self._text(row)}' comes before the pass that makes what it sends")
+            self.violation("sending", row, f"'{self.text(row)}' comes before the pass that makes what it sends")
             for row in self.send[wrong].tolist()
         ]
         keys = self._received()
         found += [
-            self._violation("sending", row, f"'{self._text(row)}' waits for what nobody sends")
+            self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
             for row in self.receive[sent[keys] < 0].tolist()
         ]
         rows, keys = self._wanted()
@@ -126,8 +172,8 @@ class _Graph:
         came = np.where(away, here[keys], sent[keys])
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
-            text = f"{self._text(row)} runs before what stage {key} makes for it has come"
-            found.append(self._violation("dependency", row, text))
+            text = f"{self.text(row)} runs before what stage {key} makes for it has come"
+            found.append(self.violation("dependency", row, text))
         return found
 
     def unordered(self) -> list[Violation]:
@@ -153,51 +199,19 @@ class _Graph:
             runs = own[kind]
             for place in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
                 row = int(runs[place])
-                text = f"{self._text(row)} runs before the pass of its stage that it needs"
-                found.append(self._violation("dependency", row, text))
+                text = f"{self.text(row)} runs before the pass of its stage that it needs"
+                found.append(self.violation("dependency", row, text))
         return found
 
-    def circles(self) -> list[Violation]:
-        """Return the IPUs of which each waits for the next, in a circle, and all behind them; none where all run."""
-        stuck = self._stuck()
-        if not len(stuck):
-            return []
-        heads = {int(self.ipu[row]): int(row) for row in reversed(stuck.tolist())}
-        waiting = {ipu: row for ipu, row in heads.items() if self.code[row] == Code.RECEIVE}
-        next_of = {ipu: int(self.mapping[self.number[row]]) for ipu, row in waiting.items()}
-        path = [next(iter(sorted(waiting)))]
-        while path[-1] not in path[:-1]:
-            path.append(next_of[path[-1]])
-        circle = path[path.index(path[-1]) :]
-        texts = [f"IPU {ipu} waits at '{self._text(waiting[ipu])}'" for ipu in circle[:-1]]
-        others = [f"IPU {ipu} at '{self._text(waiting[ipu])}'" for ipu in sorted(waiting) if ipu not in circle]
-        behind = f"; behind them wait {', '.join(others)}" if others else ""
-        told = " for ".join([*texts, f"IPU {circle[0]}"])
-        return [Violation("deadlock", None, None, f"a deadlock: {told}{behind}")]
-
-    def _stuck(self) -> Rows:
-        """Return the instructions that never run: those on a circle, and all that must be behind one."""
+    def circles(self) -> bool:
+        """Whether instructions follow on themselves, along IPUs and from sends to their receives."""
         from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import, and this alone needs it
         from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
         count = len(self.ipu)
         along = np.flatnonzero(np.diff(self.ipu) == 0)
-        sent = self._sent()
-        keys = self._received()
-        source = np.concatenate([along, sent[keys]])
+        source = np.concatenate([along, self._sent()[self._received()]])
         target = np.concatenate([along + 1, self.receive])
         graph = coo_array((np.ones(len(source), bool), (source, target)), shape=(count, count)).tocsr()
-        parts, label = connected_components(graph, directed=True, connection="strong")
-        stuck = np.bincount(label, minlength=parts)[label] > 1
-        if not stuck.any():
-            return np.flatnonzero(stuck)
-        behind = stuck.copy()
-        while True:  # what follows on what is stuck, along IPUs and over sends, is stuck as well
-            more = behind.copy()
-            more[target[behind[source]]] = True
-            first = {int(self.ipu[row]): row for row in np.flatnonzero(more)[::-1].tolist()}
-            for ipu, row in first.items():
-                more[row:] |= self.ipu[row:] == ipu
-            if (more == behind).all():
-                return np.flatnonzero(behind)
-            behind = more
+        parts, _ = connected_components(graph, directed=True, connection="strong")
+        return bool(parts < count) or bool((source == target).any())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
 #: What is sent: by replica, stage, and stage that it goes to.
 Sends = dict[tuple[int, int, int], Send]
+#: Passes behind which nothing is copied.
+_HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
 
 class StageCopy(NamedTuple):
@@ -62,7 +64,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
 
     They meet all together, or each replica by itself where the program says so.
     """
-    if plan.sync is Sync.POINT_TO_POINT:
+    if not plan.sync.meets:
         return CopyCosts((), (), ())
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
@@ -78,7 +80,7 @@ def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
     It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
     machine). ``links`` numbers the link directions; those that are new get the next numbers.
     """
-    if plan.sync is Sync.LOCK_STEP:
+    if plan.sync.meets:
         return {}
     found: Sends = {}
     for edge in plan.edges():
@@ -104,7 +106,8 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
     made: list[tuple[int, ...]] = [()] * plan.emitted
-    for place in np.unique(plan.time_step * shape.steps + step_of[plan.kind, plan.stage]).tolist():
+    handing = ~np.isin(plan.kind, _HANDING_ON_NOTHING)
+    for place in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
         time_step, step = divmod(place, shape.steps)
         if step in edges:
             made[time_step] = (*made[time_step], step)

@@ -58,6 +58,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
     return (
         *_passes(plan, program, system),
         *_copies(costs, program, system),
+        *_sends(costs, program, system),
         *_host(costs, program, system),
         *_streams(costs, program, system),
         *_collectives(costs, system),
@@ -162,6 +163,22 @@ def _copy(of: str, step: StepCopy, costs: Costs, program: PipelineProgram, devic
     if step.links:
         busiest = max(step.links, key=lambda share: share.cycles)
         yield _once(of, laws.COPY_LINK, busiest.cycles, _link(costs.links[busiest.link], busiest.bytes, device))
+
+
+def _sends(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield the terms of each tensor that is sent by itself, with its links to itself."""
+    names = [profile.name for profile in program.stages]
+    for (replica, source, target), send in costs.sends.items():
+        of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
+        here, there = (replica * system.shards + program.shape.mapping[stage] for stage in (source, target))
+        cost = system.merged_copy({(here, there): send.bytes})
+        yield from _meeting(of, 0, cost.overhead_cycles, system)
+        if cost.latency_cycles:
+            latency = sum((way.latency_ns(system.rates) for way in system.route(here, there)), Fraction(0))
+            yield _once(of, laws.COPY_LATENCY, cost.latency_cycles, _time(latency, system))
+        if send.cycles:
+            busiest = max(cost.links, key=lambda load: load.cycles)
+            yield _once(of, laws.COPY_LINK, send.cycles, _link(busiest.direction, send.bytes, system))
 
 
 def _meeting(of: str, sync_cycles: int, overhead_cycles: int, device: System) -> Iterator[Term]:

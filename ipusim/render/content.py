@@ -13,10 +13,11 @@ from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, span_bo
 from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
 
-#: Every span has its own box up to this many boxes, and while time-steps are on average this wide, in pixels.
+#: Every span has its own box up to this many boxes, and while time-steps, or turns of the busiest stage, are on
+#: average this wide, in pixels.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
 #: Boxes are drawn at least this wide, in pixels: the first of these at which none has to be stacked, or else the last.
@@ -59,14 +60,13 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
-    if timeline.info.has_time_steps:
-        steps = time_steps(timeline).start
-        inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
-    else:
-        steps, inside = np.empty(0, dtype=np.int64), _most_passes(boxes)
+    steps = time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
+    inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
+        if not timeline.info.has_time_steps:
+            steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
         boxes = share_boxes(boxes, len(timeline.info.ipus), edges, least)
     else:
@@ -86,6 +86,31 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     return Content(timeline, window, points, boxes, shares, syncs, found)
 
 
-def _most_passes(boxes: Boxes) -> int:
-    """Return the most passes that any row shows."""
-    return int(np.bincount(boxes.ipu[boxes.micro_batch >= 0]).max(initial=0))
+def _turns(timeline: Timeline) -> Integers:
+    """Return when the busiest stage begins each forward pass, and behind the last one each backward pass.
+
+    In point-to-point they stand for time-steps: where the pipeline runs evenly, every IPU does the same between two.
+    """
+    passes = timeline.rows(*PASSES)
+    cycles = timeline.end[passes] - timeline.start[passes]
+    busiest = np.bincount(timeline.stage[passes], cycles, len(timeline.info.stages)).argmax()
+    own = passes[(timeline.stage[passes] == busiest) & (timeline.replica[passes] <= 0)]
+    forward = timeline.kind[own] == SpanKind.FORWARD
+    last = np.zeros(timeline.info.executions, dtype=np.int64)
+    np.maximum.at(last, timeline.execution[own][forward], timeline.start[own][forward])
+    behind = np.isin(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
+    behind &= timeline.start[own] > last[timeline.execution[own]]
+    turns: Integers = timeline.start[own[forward | behind]]
+    return turns
+
+
+def _without_gaps(steps: Integers, window: Window, widest: int) -> Integers:
+    """Return ``steps`` with further ones wherever two of them, or a bound of the window, are farther apart than that.
+
+    Where the busiest stage waits, bins would otherwise mix what others do at different times.
+    """
+    bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
+    more = np.maximum(np.diff(bounds) - 1, 0) // widest
+    nth = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
+    filled: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
+    return filled

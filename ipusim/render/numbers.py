@@ -23,7 +23,7 @@ _BESIDE: Final = {False: 2.4, True: 0.9}
 #: Points of a box's height that an upright number leaves free.
 _ABOVE: Final = 2.0
 #: Height of a digit in its font's size.
-_DIGIT: Final = 0.73
+DIGIT: Final = 0.73
 #: Numbers of one look above which fewer are written: nobody reads them, and each takes as long to draw as many boxes.
 _MOST_NUMBERS: Final = 1_500
 #: Where not all numbers of a row can be written, those that one of these divides are, and the first and the last.
@@ -111,7 +111,7 @@ def _of_row(
             continue
         lengths = np.array([text_width(shape, size) for shape in shapes])
         if upright:
-            fits = (_DIGIT * size + _BESIDE[True] <= widths) & (lengths + _ABOVE <= heights)
+            fits = (DIGIT * size + _BESIDE[True] <= widths) & (lengths + _ABOVE <= heights)
         else:
             fits = (lengths + _BESIDE[False] <= widths) & (size <= heights)
         if (fits | cut)[chosen].all() and fits.any():

@@ -14,7 +14,7 @@ from matplotlib.path import Path
 from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import cut, text_width
-from ipusim.render.numbers import numbers, several_stages_to_an_ipu, words
+from ipusim.render.numbers import DIGIT, numbers, several_stages_to_an_ipu, words
 from ipusim.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
 from ipusim.timeline.kinds import LOOKS
 from ipusim.timeline.timeline import Timeline
@@ -94,10 +94,14 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     axes.spines["bottom"].set_color(LINE)
     _name_rows(axes, content, row_points)
     _draw_boxes(axes, content, snap=row_points >= _LOWEST_SNAPPED)
-    _draw_numbers(axes, content, row_points * _FILLED)
     window = content.window
-    cuts = sorted({phase.end for phase in content.phases if window.start < phase.end < window.end})
-    _draw_lines(axes, np.array(cuts, dtype=np.float64), ipus, linewidth=0.8)
+    cuts = np.array(
+        sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
+    )
+    # With time-steps, phases end between boxes.
+    within = cuts[:0] if content.timeline.info.has_time_steps else cuts
+    _draw_numbers(axes, content, row_points * _FILLED, within)
+    _draw_lines(axes, cuts, ipus, linewidth=0.8)
     _draw_lines(axes, content.syncs.astype(np.float64), ipus, linewidth=0.5, linestyle=DASHES)
 
 
@@ -164,15 +168,21 @@ def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: 
     axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line))
 
 
-def _draw_numbers(axes: Axes, content: Content, height_points: float) -> None:
-    """Write the numbers of the micro-batches, and words, into their boxes."""
+def _draw_numbers(axes: Axes, content: Content, height_points: float, cuts: Floats) -> None:
+    """Write the numbers of the micro-batches, and words, into their boxes.
+
+    Where a line at one of ``cuts`` would cross what is written, that stands on a ground of the box's own colour.
+    """
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
     height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
     for number in chain(numbers(content, height_points), words(content, height_points)):
         look = LOOKS[boxes.look[number.box]]
-        # On a hatch, letters stand on a ground of the box's own colour.
-        ground = {"facecolor": look.face, "edgecolor": "none", "pad": 1.0} if look.word and look.hatch else None
+        wide = DIGIT * number.size if number.upright else text_width(number.text, number.size)
+        crossed = (np.abs(cuts - middle[number.box]) * content.points < wide / 2 + 1).any()
+        # On a hatch, letters stand on such a ground too.
+        on_ground = crossed or (look.word and look.hatch)
+        ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.2 if crossed else 1.0} if on_ground else None
         axes.text(
             middle[number.box],
             height[number.box],

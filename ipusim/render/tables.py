@@ -134,11 +134,10 @@ def _replicas(summary: RunTimes) -> str:
 
 def ipu_table(summary: RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
-    columns = [
-        use
-        for use in sorted(USES, key=lambda use: use.place)
-        if use.column and (summary.sync in use.always or any(each.cycles[use.name] for each in summary.pipeline_use))
-    ]
+    mode = "meets" if summary.sync.meets else "alone"
+    shown = [use for use in sorted(USES, key=lambda use: use.place) if use.column]
+    used = {use.name for use in shown if any(each.cycles[use.name] for each in summary.pipeline_use)}
+    columns = [use for use in shown if mode in use.always or use.name in used]
 
     def part(cycles: int) -> str:
         return _percent(ratio(cycles, summary.makespan_cycles))

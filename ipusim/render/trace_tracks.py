@@ -106,9 +106,10 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         found.ipu[each] = position
         if each in with_io_tiles:
             found.io_tiles[each] = found.add("I/O tiles", position)
-        for number in range(int(lane[sender == each].max(initial=NONE)) + 1):
-            track = found.add(f"sends {number + 1}" if number else "sends", position)
-            found.send[(sender == each) & (lane == number)] = track
+        own = sender == each
+        found.send[own] = len(found.all) + lane[own]
+        for number in range(int(lane[own].max(initial=NONE)) + 1):
+            found.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
             if ipu == each:
                 found.add_counter(name, unit, ipu, position)

@@ -13,6 +13,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
+from ipusim.schedules.registry import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,7 @@ class Job:
         program: the pipeline.
         plan: the order of its operations, which keeps every rule.
         costs: what everything of it takes on the device.
+        schedule: what laid the order out.
         memory: what the IPUs hold, against what they have.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
@@ -39,6 +41,7 @@ class Job:
     program: PipelineProgram
     plan: Plan
     costs: Costs
+    schedule: Schedule
     memory: Fit
     steps: int
     notes: tuple[str, ...] = ()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ipusim.errors import PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.near_names import did_you_mean
+from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
@@ -38,6 +40,7 @@ class Schedule:
         supports: what of a program it can lay out; the rest is refused.
         syncs: how IPUs may wait for each other under it, its default first.
         shallower: the name of one whose FIFOs are half as deep; empty where there is none.
+        written: the one shape that it can lay out, where its Order is written down in a file; else None.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Schedule:
     supports: frozenset[Feature] = PLAIN
     syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
     shallower: str = ""
+    written: PlanShape | None = None
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
@@ -55,8 +59,14 @@ class Schedule:
         return recomputation_modes(self.supports)
 
     def check(self, shape: PlanShape, sync: Sync | None = None) -> Sync:
-        """Return the sync mode in effect; raises UnsupportedProgramError for what it, or the mode, does not support."""
+        """Return the sync mode in effect; raises UnsupportedProgramError for what it, or the mode, does not support.
+
+        An Order that is written down is refused for another mapping in the same way, and for another count by a
+        CountError.
+        """
         check_supported(self.name, self.supports, shape)
+        if self.written is not None:
+            _check_written(self.name, self.written, shape)
         sync = self.syncs[0] if sync is None else sync
         if sync not in self.syncs:
             known = " or ".join(each.value for each in self.syncs)
@@ -78,6 +88,16 @@ class Schedule:
             if got != right:
                 raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
         return lower(made, mode)
+
+
+def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
+    if shape.mapping != written.mapping:
+        right, got = mapping_text(written), mapping_text(shape)
+        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {got}")
+    if shape.micro_batches != written.micro_batches:
+        raise CountError(
+            f"expected as many micro-batches as {name} has, {written.micro_batches}, got {shape.micro_batches}"
+        )
 
 
 def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:
@@ -177,13 +197,23 @@ def register(schedule: Schedule) -> None:
     Raises ProgramError for a name that is taken or that nobody could say, or for features or sync modes that
     there are not; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
+    check(schedule)
+    if schedule.name in _SCHEDULES:
+        raise ProgramError(f"a schedule named {schedule.name!r} exists already")
+    _SCHEDULES[schedule.name] = schedule
+
+
+def check(schedule: Schedule) -> None:
+    """Refuse a Schedule of one's own that cannot lay anything out.
+
+    Raises ProgramError for a name that nobody could say, and for features or sync modes that there are not;
+    ProgramTypeError where ``order`` or ``multiple`` cannot be called.
+    """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
         raise ProgramError(
             "name: expected a name of at most 64 lower-case letters, digits, _ and -, the first one a letter, "
             f"got {schedule.name!r}"
         )
-    if schedule.name in _SCHEDULES:
-        raise ProgramError(f"a schedule named {schedule.name!r} exists already")
     for argument in ("order", "multiple"):
         if not callable(getattr(schedule, argument)):
             raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
@@ -192,12 +222,22 @@ def register(schedule: Schedule) -> None:
         if not isinstance(given, tuple | frozenset | set) or not set(given) <= set(vocabulary) or not given:
             known = ", ".join(each.name for each in vocabulary)
             raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {given!r}")
-    _SCHEDULES[schedule.name] = schedule
 
 
-def serialized() -> str:
-    """Return the name of the schedule that a program with batch serialization has by default."""
-    return next(name for name, each in _SCHEDULES.items() if Feature.BATCH_SERIALIZATION in each.supports)
+@contextmanager
+def kept() -> Iterator[None]:
+    """Take out again, behind the block, what is registered in it."""
+    before = dict(_SCHEDULES)
+    try:
+        yield
+    finally:
+        _SCHEDULES.clear()
+        _SCHEDULES.update(before)
+
+
+def serialized() -> Schedule:
+    """Return the schedule that a program with batch serialization has by default."""
+    return next(each for each in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in each.supports)
 
 
 def names() -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
-from ipusim.schedules.registry import find, names
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import Schedule, names
 
 #: Graphcore's own schedules, and its sharding: those that are compared where none are named.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
@@ -62,17 +63,19 @@ def compare(
 ) -> tuple[Row, ...]:
     """Run ``request`` once under each of ``schedules``, on the same data, weights and device.
 
-    That is in each of the sync modes ``syncs``; without any in that of the request, or else in the schedule's own.
-    Raises ProgramError for a schedule or a sync mode that does not exist, and RequestError or RequestMemoryError for
-    a request that none of them can run.
+    They go by their names, or by files of one's own, as in a request. That is in each of the sync modes ``syncs``;
+    without any in that of the request, or else in the schedule's own.
+
+    Raises ProgramError for a schedule or a sync mode that does not exist, FileError or ModelError for a file that
+    holds no schedule, and RequestError or RequestMemoryError for a request that none of them can run.
     """
     rows: list[Row] = []
     refused: list[RequestError] = []
-    chosen = list(dict.fromkeys(find(schedule).name for schedule in schedules))
+    chosen = dict(_called(schedule, request) for schedule in schedules)
     if not chosen:
         raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
-    for name, sync in product(chosen, _modes(request, syncs)):
-        mode = find(name).syncs[0] if sync is None else sync
+    for (name, schedule), sync in product(chosen.items(), _modes(request, syncs)):
+        mode = schedule.syncs[0] if sync is None else sync
         try:
             changes = {"pipeline.schedule": name} | ({"pipeline.sync": sync.value} if sync else {})
             job = assemble(request.replace(changes))
@@ -89,6 +92,12 @@ def compare(
         assemble(request)  # a mistake of the request itself shows as it stands there
         raise refused[0]
     return tuple(rows)
+
+
+def _called(text: str, request: Request) -> tuple[str, Schedule]:
+    """Return what a request calls a schedule, its name as it is registered or its file, and the schedule."""
+    found = schedule_of(text, request.folder)
+    return (found.name if found.name == text.lower() else text), found
 
 
 def _modes(request: Request, syncs: Sequence[str]) -> tuple[Sync | None, ...]:

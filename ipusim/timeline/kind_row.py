@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from ipusim.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Sync
 
 
 class Track(Enum):
@@ -41,14 +41,15 @@ class Use:
         name: in ``summary.json``, with ``_cycles`` behind it.
         column: in the table of IPUs; empty without a column of its own.
         place: of that column, from the left; those of one place stand in the order of their kinds' numbers.
-        always: the sync modes in which the column is there where no IPU has any such cycles.
+        always: whether the column is there where no IPU has any such cycles: in sync modes in which IPUs meet after
+            each time-step ("meets"), in the others ("alone"), in all of them, or in none.
         computes: whether that is a stage's own arithmetic.
     """
 
     name: str
     column: str = ""
     place: int = 9
-    always: tuple[Sync, ...] = ()
+    always: tuple[Literal["meets", "alone"], ...] = ()
     computes: bool = False
 
 

@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from ipusim.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kind_row import Part, Row, Track, Use
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
-_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=tuple(Sync))
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"))
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6)
 _REMOTE: Final = Use("remote", "Streaming Memory", 8)
 
@@ -80,7 +79,7 @@ class SpanKind(IntEnum):
         19,
         Row(
             doc="The half of a stage's backward pass that gives the gradient of its input.",
-            name=f"{Pass.INPUT_GRADIENT.letter}←",
+            name=f"{Pass.INPUT_GRADIENT.letter}⟵",
             category="pass",
             colour="thread_state_iowait",
             look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
@@ -217,7 +216,7 @@ class SpanKind(IntEnum):
             category="copy",
             colour="thread_state_running",
             look=Look("exchange", "#00674b", "#ffffff"),
-            use=Use("exchange", "exchange", 1, always=(Sync.LOCK_STEP,)),
+            use=Use("exchange", "exchange", 1, always=("meets",)),
         ),
     )
     SYNC = (
@@ -228,7 +227,7 @@ class SpanKind(IntEnum):
             category="sync",
             colour="grey",
             look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-            use=Use("sync", "sync", 2, always=(Sync.LOCK_STEP,)),
+            use=Use("sync", "sync", 2, always=("meets",)),
         ),
     )
     HOST_WAIT = (
@@ -239,7 +238,7 @@ class SpanKind(IntEnum):
             category="wait",
             colour="terrible",
             look=_HOST_WAIT,
-            use=Use("host_wait", "host wait", 4, always=tuple(Sync)),
+            use=Use("host_wait", "host wait", 4, always=("meets", "alone")),
             part=Part.WAIT,
         ),
     )
@@ -263,8 +262,8 @@ class SpanKind(IntEnum):
             name="wait for tensor",
             category="wait",
             colour="white",
-            look=Look("wait for a tensor", "#f9f9f9", "#c4c4c4", "//", narrowest=4.0),
-            use=Use("receive_wait", "tensor wait", 5, always=(Sync.POINT_TO_POINT,)),
+            look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
+            use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
             part=Part.WAIT,
         ),
     )
@@ -299,7 +298,7 @@ class SpanKind(IntEnum):
             category="wait",
             colour="white",
             look=Look("sync wait", "#ededed", "#000000"),
-            use=Use("sync_wait", "sync wait", 5, always=(Sync.LOCK_STEP,)),
+            use=Use("sync_wait", "sync wait", 5, always=("meets",)),
             part=Part.WAIT,
         ),
     )

@@ -114,7 +114,7 @@ class TimelineInfo:
     @property
     def has_time_steps(self) -> bool:
         """Whether IPUs meet after time-steps."""
-        return self.sync is Sync.LOCK_STEP
+        return self.sync.meets
 
     @property
     def position_of(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import pytest
 
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import find
+from ipusim.schedules.registry import find, names
 from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
@@ -265,17 +265,20 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert next(line for line in lines if line.split()[:1] == ["grouped"]).endswith("out of memory")
-    assert "grouped IPU 0 1.047 GiB F0.6 119.5% 175 MiB" in [" ".join(line.split()) for line in lines]
-    assert "interleaved IPU 0 784 MiB F0.3 87.4% -" in [" ".join(line.split()) for line in lines]
-    assert "grouped: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB." in done.stdout
-    assert "The fastest that fits its IPUs is interleaved." in lines
+    assert "grouped lock-step IPU 0 1.047 GiB F0.6 119.5% 175 MiB" in [" ".join(line.split()) for line in lines]
+    assert "interleaved lock-step IPU 0 784 MiB F0.3 87.4% -" in [" ".join(line.split()) for line in lines]
+    assert (
+        "grouped in lock-step: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB."
+        in done.stdout
+    )
+    assert "The fastest that fits its IPUs is interleaved in lock-step." in lines
     rows = {row["schedule"]: row for row in json.loads((tmp_path / "report" / "comparison.json").read_text())}
     assert [rows[name]["memory"]["fits"] for name in rows] == [False, True, True, True]
     # FIFOs of 6 x 96 MiB, of optimizer and gradients 192 and 96, parameters 96, live 96 + 4, feeds and copies 4 x 3.
     assert rows["grouped"]["memory"]["peak_bytes"] == (576 + 192 + 96 + 96 + 100 + 12) << 20
     assert rows["grouped"]["memory"]["excess_bytes"] == 175 << 20
     refused = ipusim("compare", MEMORY, "--set", "memory=error", "--out", tmp_path / "error")
-    assert "grouped: refused: Out of memory on IPU 0: 1.047 GiB" in refused.stdout
+    assert "grouped in lock-step: refused: Out of memory on IPU 0: 1.047 GiB" in refused.stdout
     again = {row["schedule"]: row for row in json.loads((tmp_path / "error" / "comparison.json").read_text())}
     assert again["grouped"]["summary"] is None
     assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
@@ -342,7 +345,12 @@ def test_help_shows_defaults_and_the_version():
     assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
     assert ipusim("--version").stdout.startswith("ipusim 0.")
     listed = ipusim("schedule").stdout.splitlines()
-    assert [line.split()[0] for line in listed] == ["grouped", "interleaved", "sequential", "sharded", "single"]
+    assert [line.split()[0] for line in listed[::3]] == list(names())
+    at = 3 * names().index("zero_bubble_h1")
+    assert [line.strip() for line in listed[at + 1 : at + 3]] == [
+        "sync: point_to_point, lock_step",
+        "supports: training, several stages on one IPU, several IPUs",
+    ]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -109,6 +109,22 @@ def test_the_schedule_of_ones_own_runs(run_block):
     assert done.stdout.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
+def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
+    (block,) = [block for block in blocks(README, "python") if "register(" in block]
+    (workspace / "mine.py").write_text(block.partition("register(S")[0])
+    (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
+    (command,) = re.findall(r"`ipusim (schedule .*?)` prints one", README)
+    (workspace / "file.csv").write_text(ipusim(*shlex.split(command)).stdout)
+    plans = []
+    for name in re.findall(r"`schedule: (\S+)`", README):
+        assert ipusim("check", "four.yaml", "--set", f"pipeline.schedule={name}", cwd=workspace).returncode == 0
+        plans.append(load_job(workspace / "four.yaml", [f"pipeline.schedule={name}"]).plan)
+    assert [(plan.schedule, plan.fifo_depths) for plan in plans] == [
+        ("mine", (7, 7, 7, 7)),
+        ("file.csv", (3, 2, 1, 0)),
+    ]
+
+
 def test_setup_commands_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     first, second = blocks(README, "bash")
@@ -122,7 +138,7 @@ def test_setup_commands_name_extras_that_exist():
 def test_type_checkers_find_the_annotations_of_an_installed_package():
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     for pattern in packaged["ipusim"]:
-        assert (ROOT / "ipusim" / pattern).exists()
+        assert list((ROOT / "ipusim").glob(pattern)), pattern
     assert "py.typed" in packaged["ipusim"]
 
 

@@ -28,6 +28,7 @@ SHORTER = {
     "tutorial_step4_configurable_stages": ("steps=1",),
     "tutorial_step3_pipelining": ("steps=1",),  # in full below
     "digits_training": ("steps=1",),
+    "zero_bubble": ("steps=1",),  # in full below
     "data_parallel_4x4": ("steps=1",),
     "transformer_eight_ipus": ("steps=1", "pipeline.repeat_count=1"),
     "bert_large_pod16": ("pipeline.gradient_accumulation_count=20",),
@@ -125,6 +126,59 @@ def test_grouped_beats_interleaved_beats_sequential(system):
             stages * (forward + backward) + (2 * count - 2) * max(forward, backward),
             stages * count * (forward + backward),
         ]
+
+
+BOTH = ["lock_step", "point_to_point"]
+
+
+def test_the_gpu_worlds_schedules_in_both_sync_modes():
+    path, names = SCENARIOS / "gpu_schedules.yaml", ["gpipe", "1f1b", "zero_bubble_h1"]
+    free = compare(load_request(path, ["system.name=free"]), names, ["point_to_point"])
+    count, ipus, forward, backward = 8, 4, 100_000, 200_000
+    published = (count + ipus - 1) * (forward + backward)
+    assert [row.result.summary.makespan_cycles for row in free] == [
+        published,
+        published,
+        published - (ipus - 1) * (forward + backward) * 2 // 3,  # a third of 1F1B's bubble
+    ]
+    real = {
+        (row.schedule, row.sync.value): row.result.summary.makespan_cycles
+        for row in compare(load_request(path), names, BOTH)
+    }
+    for name in names:
+        assert real[name, "point_to_point"] < real[name, "lock_step"]
+    assert real["zero_bubble_h1", "point_to_point"] < real["gpipe", "point_to_point"] < real["1f1b", "point_to_point"]
+
+
+def test_two_stages_an_ipu_make_the_ramps_shorter():
+    two, one = (
+        run("interleaved_1f1b", *changes).summary
+        for changes in ((), ("pipeline.device_mapping=[0,0,1,1,2,2,3,3]", "pipeline.schedule=1f1b"))
+    )
+    assert two.makespan_cycles < one.makespan_cycles
+    for name in ("ramp-up", "ramp-down"):
+        of_two, of_one = (next(phase.cycles for phase in each.phases if phase.name == name) for each in (two, one))
+        assert 0.5 * of_one < of_two < 0.6 * of_one
+    count, ipus, work, stages = 8, 4, 2 * 150_000, 2
+    free = run("interleaved_1f1b", "system.name=free").summary.makespan_cycles
+    assert free == count * work + (ipus - 1) * work // stages
+
+
+def test_zero_bubble_learns_what_1f1b_learns_and_is_sooner_done():
+    found = run("zero_bubble")
+    assert found.learning.evaluations[-1][1].accuracy >= 0.9
+    few = ("steps=2", "precision=float64")
+    runs = [
+        run("zero_bubble", *few, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")
+        for schedule in ("zero_bubble_h1", "1f1b")
+        for sync in BOTH
+    ]
+    for other in runs[1:]:
+        np.testing.assert_allclose(
+            [loss.loss for loss in other.learning.losses], [loss.loss for loss in runs[0].learning.losses], rtol=1e-12
+        )
+    bubbles = {(each.summary.schedule, each.summary.sync.value): each.summary.bubble.overhead for each in runs}
+    assert bubbles["zero_bubble_h1", "point_to_point"] < bubbles["1f1b", "point_to_point"] / 2
 
 
 def copy_cycles(order, sizes, clock_hz):

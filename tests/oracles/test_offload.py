@@ -106,6 +106,26 @@ def test_accumulators_come_and_go_with_every_backward_pass(load):
     assert result.summary.pipeline_use[0].cycles["remote"] == 8 * moving
 
 
+def test_accumulators_come_and_go_with_second_halves(load):
+    """Where a backward pass runs in halves, the second one alone adds to the accumulators."""
+    text = TIMED.replace("backward: 200", "backward: 200, backward_input: 120, backward_weights: 80")
+    timeline = execute(
+        load(
+            text,
+            "pipeline.schedule=zero_bubble_h1",
+            "pipeline.offload_gradient_accumulation_buffers=true",
+            "pipeline.offload_weight_update_variables=false",
+        )
+    ).timeline
+    for ipu in (0, 1):
+        seconds = spans(timeline, SpanKind.WEIGHT_GRADIENT, ipu)
+        loads, stores = spans(timeline, SpanKind.REMOTE_LOAD, ipu), spans(timeline, SpanKind.REMOTE_STORE, ipu)
+        assert len(seconds) == 4
+        assert [end for _, end, _ in loads[:4]] == [start for start, *_ in seconds]
+        assert [start for start, *_ in stores] == [end for _, end, _ in seconds]
+        assert len(loads) == 5  # the weight update reads them too
+
+
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
 def test_nothing_is_learnt_otherwise(load, schedule):
     changes = f"pipeline.schedule={schedule}", "pipeline.offload_gradient_accumulation_buffers=true"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -11,17 +12,23 @@ from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
+from tests.orders import passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
 #: A schedule that runs the halves of backward passes apart.
 HALVED = "zero_bubble_h1"
+#: Random legal Orders, some of whose backward passes run in halves.
+DRAWN = "drawn"
+FREE = ("gpipe", "1f1b", "interleaved_1f1b", HALVED)
 SIZES = (
     "output_bytes",
     "gradient_bytes",
@@ -44,23 +51,26 @@ SIZES = (
 @st.composite
 def programs(draw):
     stages = draw(st.integers(2, 4))
-    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", HALVED]))
-    training = schedule == HALVED or draw(st.booleans())
+    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE, DRAWN, DRAWN]))
+    training = schedule in FREE[1:] or draw(st.booleans())
     mapping = tuple(draw(st.permutations(range(stages))))
     serialization = draw(st.integers(2, 3)) if schedule == "sequential" and draw(st.booleans()) else 1
     if schedule == "single" or serialization > 1:
         mapping = (0,) * stages
-    elif schedule in ("grouped", "sequential") and draw(st.booleans()):
+    elif schedule == "interleaved_1f1b" and stages == 4:
+        mapping = (1, 0) * 2
+    elif schedule in ("grouped", "sequential", "gpipe", DRAWN) and draw(st.booleans()):
         mapping = tuple(draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages)))
     # The stages between the ends run at the same time, where they are on an IPU each.
     inner = mapping[1:-1]
     together = len(inner) > 1 and len(set(inner)) == len(inner)
-    together = together and schedule not in ("interleaved", HALVED) and draw(st.booleans())
+    together = together and schedule not in ("interleaved", *FREE) and draw(st.booleans())
     sizes = (1, len(inner), 1) if together else ()
     places = len(sizes) or stages
-    overlap = {"grouped": 2 * places if training else places, "interleaved": places}.get(schedule, 1)
+    rounds = {"grouped": 2 * places if training else places, "interleaved": places, DRAWN: 2}
+    overlap = rounds.get(schedule, len(set(mapping)) if schedule == "interleaved_1f1b" else 1)
     again = draw(st.sampled_from(["not", "before", "inside"])) if training else "not"
-    if again == "before" and schedule not in ("grouped", "interleaved"):
+    if again == "before" and schedule not in ("grouped", "interleaved", DRAWN):
         again = "inside"
     if again == "inside" and schedule in ("interleaved", HALVED):
         again = "not"
@@ -86,7 +96,18 @@ def programs(draw):
         infeed=Infeed(draw(st.integers(0, 99))),
         outfeed=Outfeed(draw(st.integers(0, 99))),
         offload=offload,
+        overlap_copies=draw(st.booleans()),
     )
+
+
+@st.composite
+def plans(draw):
+    """A program and its Plan, in either sync mode."""
+    program = draw(programs())
+    sync = Sync.LOCK_STEP if program.shape.sizes else draw(st.sampled_from(Sync))
+    if program.schedule == DRAWN:
+        return program, lower(random_order(random.Random(draw(st.integers(0, 9999))), program.shape), sync)
+    return program, find(program.schedule).plan(program.shape, sync)
 
 
 @st.composite
@@ -130,7 +151,8 @@ def travels(program, source, target):
 def resident(program, plan, ipu):
     """Bytes that an IPU holds all the time."""
     total, shape = 0, program.shape
-    merged = program.schedule in ("grouped", "interleaved")
+    merged = program.schedule in ("grouped", "interleaved", *FREE, DRAWN) or plan.sync is Sync.POINT_TO_POINT
+    waits = waiting(plan) if plan.sync is Sync.POINT_TO_POINT else {}
     turns = 1 if program.offload.activations else shape.serialization
     for index, profile in enumerate(program.stages):
         if shape.mapping[index] != ipu:
@@ -148,8 +170,45 @@ def resident(program, plan, ipu):
         for other in range(shape.stages):
             beside = abs(shape.position_of[other] - shape.position_of[index]) == 1
             if beside and (merged or shape.mapping[other] != ipu):
-                total += travels(program, other, index)
+                total += waits.get((other, index), 1) * travels(program, other, index)
     return total
+
+
+def waiting(plan):
+    """By loops: the most tensors from one stage to the next that may lie there, whatever the times.
+
+    When a pass takes one, the sender has got no further than to the first of its passes that takes what the receiver
+    makes by this pass or later.
+    """
+    places = {word: (ipu, at) for ipu, words in passes_of(plan.order).items() for at, word in enumerate(words)}
+    mapping, found = plan.shape.mapping, {}
+    makers = {}
+    for word in places:
+        letter, stage, micro = read(word)
+        if letter in "FBI":
+            target = stage + 1 if letter == "F" else stage - 1
+            takers = [f"{kind}{target}.{micro}" for kind in ("F" if letter == "F" else "BI")]
+            makers.update((word, taker) for taker in takers if taker in places)
+    for maker in makers:
+        source, target = read(maker)[1], read(makers[maker])[1]
+        own = [
+            (places[one], places[taker])
+            for one, taker in makers.items()
+            if read(one)[1] == source and read(taker)[1] == target
+        ]
+        most = 1
+        for _, (receiver, at) in own:
+            sender, until = mapping[source], math.inf
+            if sender == receiver:
+                until = at
+            else:
+                for one, taker in makers.items():
+                    if places[one][0] == receiver and places[taker][0] == sender and places[one][1] >= at:
+                        until = min(until, places[taker][1])
+            made = sum(place < until for (_, place), _ in own)
+            most = max(most, made - sum(place < at for _, (_, place) in own))
+        found[source, target] = most
+    return found
 
 
 def lives(timeline):
@@ -191,8 +250,13 @@ def while_running(program, index, running, sums, away):
         else:
             live += profile.backward_temporary_bytes
     if SpanKind.INPUT_GRADIENT in running:
-        live += max(profile.working_bytes, profile.gradient_bytes) + profile.halves_temporary_bytes + away
-        live += max(profile.rest_bytes - profile.stash_bytes, 0)
+        live += max(profile.working_bytes, profile.gradient_bytes) + away
+        if again:
+            computed = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
+            live += max(computed, profile.rest_bytes)
+            live += max(profile.forward_temporary_bytes, profile.halves_temporary_bytes)
+        else:
+            live += max(profile.rest_bytes - profile.stash_bytes, 0) + profile.halves_temporary_bytes
     if SpanKind.WEIGHT_GRADIENT in running:
         live += profile.weight_gradient_bytes + profile.halves_temporary_bytes + sums
     return live
@@ -220,15 +284,15 @@ def at(program, plan, passes, changes, ipu, now):
                 continue
             running = [kind for kind, (start, end) in life.items() if start <= now < end]
             halved = SpanKind.INPUT_GRADIENT in life
-            release = SpanKind.RECOMPUTE if recomputes else SpanKind.BACKWARD
-            release = SpanKind.INPUT_GRADIENT if halved else release
+            back = SpanKind.INPUT_GRADIENT if halved else SpanKind.BACKWARD
+            release = SpanKind.RECOMPUTE if recomputes else back
             if halved and life[SpanKind.INPUT_GRADIENT][1] <= now < life[SpanKind.WEIGHT_GRADIENT][1]:
                 live += profile.rest_bytes
             live += while_running(program, index, running, sums, away)
             if shape.training:
                 working += SpanKind.FORWARD in running or release in running
                 kept += life[SpanKind.FORWARD][0] <= now < life[release][1]
-            if recomputes and life[SpanKind.RECOMPUTE][0] <= now < life[SpanKind.BACKWARD][1]:
+            if recomputes and life[SpanKind.RECOMPUTE][0] <= now < life[back][1]:
                 live += profile.stash_bytes
         if shape.training:
             outside = max(working, kept - plan.fifo_depths[index])
@@ -238,9 +302,9 @@ def at(program, plan, passes, changes, ipu, now):
 
 
 @settings(max_examples=150, deadline=None)
-@given(programs())
-def test_memory_is_the_sum_of_what_is_alive_at_every_moment(program):
-    plan = find(program.schedule).plan(program.shape)
+@given(plans())
+def test_memory_is_the_sum_of_what_is_alive_at_every_moment(drawn):
+    program, plan = drawn
     timeline = price_and_run(plan, program, build_system("m2000", mapping=program.shape.mapping, remote_buffers=True))
     held = footprint(plan, program)
     passes, changes = lives(timeline), {ipu: updates(timeline, ipu) for ipu in plan.ipus}

@@ -27,10 +27,16 @@ EXAMPLES = 300
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
 PIPELINED = ("grouped", "interleaved")
+#: Those of the GPU world, and whether one needs training.
+FREE = {"gpipe": False, "1f1b": True, "interleaved_1f1b": True, "zero_bubble_h1": True}
+INSIDE = ("Auto", "RecomputeAndBackpropagateInterleaved")
 MODES = {
     "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
     "interleaved": ("Auto", "RecomputeThenBackpropagate"),
-    "sequential": ("Auto", "RecomputeAndBackpropagateInterleaved"),
+    "sequential": INSIDE,
+    "gpipe": INSIDE,
+    "1f1b": INSIDE,
+    "interleaved_1f1b": INSIDE,
 }
 MOMENTUM = 0.75
 #: The layers before those of rows, by their formulas.
@@ -101,16 +107,13 @@ def sequences(draw):
 def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
-    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single"]))
+    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE]))
     names = [layer["name"] for layer in model if layer["name"] != "flatten" and layer is not model[0]]
     splits = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)), key=names.index)
-    stages, training = len(splits) + 1, draw(often)
-    mapping = draw(st.permutations(range(stages)))
-    if schedule == "single":
-        mapping = [0] * stages
-    elif schedule in ("grouped", "sequential") and draw(st.booleans()):
-        mapping = draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages))
-    overlap = {"grouped": 2 * stages if training else stages, "interleaved": stages}.get(schedule, 1)
+    stages, training = len(splits) + 1, FREE.get(schedule, False) or draw(often)
+    mapping = places(draw, schedule, stages)
+    rounds = {"grouped": 2 * stages if training else stages, "interleaved": stages}
+    overlap = rounds.get(schedule, len(set(mapping)) if schedule == "interleaved_1f1b" else 1)
     pipeline = {
         "schedule": schedule,
         "splits": splits,
@@ -121,9 +124,10 @@ def scenarios(draw):
     }
     if training:
         accumulate(draw, pipeline, names)
-        pipeline["allow_recompute"] = draw(st.booleans())
+        pipeline["allow_recompute"] = schedule != "zero_bubble_h1" and draw(st.booleans())
         pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
-    if schedule != "single" and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
+    free = synchronise(draw, pipeline)
+    if schedule not in ("single", *FREE) and not free and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
         concurrent(draw, pipeline, len(model[-2]["branches"]), schedule == "interleaved" and training)
     machine = draw(st.sampled_from(["bow_pod16", "m2000", "bow_pod16", "c2_server", "free"]))
     shards = shards_of(pipeline["device_mapping"])
@@ -158,7 +162,7 @@ def scenarios(draw):
         )
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
-    if schedule == "grouped" and draw(st.booleans()):
+    if schedule == "grouped" and not free and draw(st.booleans()):
         pipeline["gradient_accumulation_count"] = 2 * overlap
         tiles, placed = draw(st.sampled_from([1, 64])), draw(st.booleans())
         scenario["system"]["io_tiles"] = {"num_io_tiles": tiles, "place_ops_on_io_tiles": placed}
@@ -180,6 +184,30 @@ def scenarios(draw):
         share = {"matmul_options": {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
+
+
+def places(draw, schedule, stages):
+    """Return the IPU of each stage."""
+    mapping = list(draw(st.permutations(range(stages))))
+    if schedule == "single":
+        return [0] * stages
+    if schedule in ("grouped", "sequential", "sharded", "gpipe") and draw(st.booleans()):
+        return draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages))
+    if schedule == "interleaved_1f1b" and stages == 4 and draw(often):
+        return draw(st.sampled_from([[0, 1, 0, 1], [2, 0, 2, 0]]))
+    if schedule in FREE and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
+        return [mapping[0], *mapping[:-1]]
+    return mapping
+
+
+def synchronise(draw, pipeline):
+    """Draw a sync mode, or leave the schedule its own; return whether IPUs go on by themselves."""
+    sync = draw(st.sampled_from(["", "lock_step", "point_to_point"]))
+    if sync:
+        pipeline["sync"] = sync
+    if draw(st.booleans()):
+        pipeline["overlap_copies"] = draw(st.booleans())
+    return sync == "point_to_point" or (pipeline["schedule"] in FREE and not sync)
 
 
 @st.composite

@@ -2,46 +2,54 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 from tests.grids import with_table
+from tests.orders import random_order
 
-F, B, R = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE
+F, B, R, G, W = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
 
 @st.composite
 def plans(draw):
     """Return a Plan with up to four numbers of its table changed, each to one that a Plan may have."""
-    name = draw(st.sampled_from(["grouped", "interleaved", "sequential"]))
-    stages, training = draw(st.integers(2, 4)), draw(st.booleans())
-    recompute = training and name != "sequential" and draw(st.booleans())
+    name = draw(st.sampled_from(["grouped", "interleaved", "sequential", "zero_bubble_h1", "drawn"]))
+    stages, training = draw(st.integers(2, 4)), name == "zero_bubble_h1" or draw(st.booleans())
+    recompute = training and name in ("grouped", "interleaved", "drawn") and draw(st.booleans())
     count = 2 * stages * draw(st.integers(1, 2))
-    plan = find(name).plan(
-        PlanShape(mapping=tuple(range(stages)), micro_batches=count, training=training, recompute=recompute)
-    )
+    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=count, training=training, recompute=recompute)
+    if name == "drawn":
+        plan = lower(random_order(random.Random(draw(st.integers(0, 999))), shape), Sync.LOCK_STEP)
+    else:
+        plan = find(name).plan(shape, Sync.LOCK_STEP)
     table = plan.table.copy()
-    highest = {0: plan.emitted + 1, 1: stages - 1, 2: 2, 3: stages - 1, 4: count - 1}
+    highest = {0: plan.emitted + 1, 1: stages - 1, 2: 4, 3: stages - 1, 4: count - 1}
     for _ in range(draw(st.integers(0, 4))):
         column = draw(st.integers(0, 4))
         table[draw(st.integers(0, len(table) - 1)), column] = draw(st.integers(0, highest[column]))
     return with_table(plan, table)
 
 
-def needs(shape, op):
-    """What must have run before an operation."""
+def needs(shape, op, halves):
+    """What must have run before an operation; ``halves`` are the places where a backward pass is not whole."""
     kind, stage, batch = op
     if kind == F:
         return [Op(F, stage - 1, batch)] if stage else []
+    if kind == W:
+        return [Op(G, stage, batch)]
     found = [Op(F, stage, batch)]
-    if kind == B and stage < shape.stages - 1:
-        found.append(Op(B, stage + 1, batch))
+    if kind in (B, G) and stage < shape.stages - 1:
+        found.append(Op(G if (stage + 1, batch) in halves else B, stage + 1, batch))
         if shape.recompute:
             found.append(Op(R, stage, batch))
     return found
@@ -50,11 +58,13 @@ def needs(shape, op):
 def by_loops(plan):
     """Return each broken rule with its place and the operation's name, rule by rule, in the order of the Plan."""
     shape, placed = plan.shape, list(plan.ops())
-    kinds = {F: shape.stages, B: shape.stages * shape.training, R: (shape.stages - 1) * shape.recompute}
-    kinds |= {Pass.INPUT_GRADIENT: 0, Pass.WEIGHT_GRADIENT: 0}
-    wanted = {
-        Op(kind, stage, batch) for kind in Pass for stage in range(kinds[kind]) for batch in range(shape.micro_batches)
-    }
+    halves = {(op.stage, op.micro_batch) for *_, op in placed if op.kind in (G, W)}
+    wanted = set()
+    for batch in range(shape.micro_batches):
+        for stage in range(shape.stages):
+            kinds = [F, *((G, W) if (stage, batch) in halves else (B,))] if shape.training else [F]
+            kinds += [R] if shape.recompute and stage < shape.stages - 1 else []
+            wanted |= {Op(kind, stage, batch) for kind in kinds}
     when = {op: at for at, _, op in placed}
     found, seen, programs, held = (
         {rule: [] for rule in ("once", "place", "need", "repeat", "memory")},
@@ -70,12 +80,13 @@ def by_loops(plan):
             found["once"].append(("range", at, ipu, str(op)))
         if shape.mapping[op.stage] != ipu:
             found["place"].append(("placement", at, ipu, str(op)))
-        for need in needs(shape, op):
+        for need in needs(shape, op, halves):
             if when.get(need, -1) >= at:
                 found["need"].append(("dependency", at, ipu, str(op)))
         if programs.setdefault((at, op.kind, op.stage), op) is not op:
             found["repeat"].append(("repeat", at, ipu, str(op)))
-        held[op.stage] = held.get(op.stage, 0) + {F: 1, B: -1, R: 0}[op.kind]
+        release = (R,) if shape.recompute and op.stage < shape.stages - 1 else (B, G)
+        held[op.stage] = held.get(op.stage, 0) + (op.kind == F) - (op.kind in release)
         if shape.training and op.kind == F and held[op.stage] > plan.fifo_depths[op.stage] + 1:
             found["memory"].append(("memory", at, ipu, str(op)))
     found["once"] += [("once", None, None, str(op)) for op in sorted(wanted - seen.keys())]

@@ -10,13 +10,14 @@ import itertools
 import math
 from dataclasses import dataclass, field
 from functools import partial
+from unittest import mock
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ipusim.ipu import get_variable, layers
+from ipusim.ipu import get_variable, layers, request
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -92,6 +93,7 @@ class Training:
     recompute: bool = False
     serialization: int = 1
     sharding: dict = field(default_factory=dict)
+    own: dict = field(default_factory=dict)
 
     @property
     def every(self):
@@ -122,6 +124,7 @@ def trainings(draw):
         sharding["replicated_optimizer_state_sharding"] = draw(st.booleans())
         in_parts = not any(kind in SHARED for stage in drawn for kind in stage) and draw(st.booleans())
         sharding["replicated_weight_sharding"] = in_parts
+    own = beyond_graphcore(draw, schedule, mapping)
     return Training(
         stages,
         mapping,
@@ -134,10 +137,21 @@ def trainings(draw):
         draw(st.sampled_from(["", "decay", "clip"])),
         draw(st.booleans()),
         draw(st.integers(0, 99)),
-        draw(st.booleans()),
+        own.get("schedule") != "zero_bubble_h1" and draw(st.booleans()),
         serialization,
         sharding,
+        own,
     )
+
+
+def beyond_graphcore(draw, schedule, mapping):
+    """Return options for which Graphcore's API has no argument: how IPUs wait, and schedules of others for Grouped."""
+    own = {"sync": draw(st.sampled_from(["lock_step", "point_to_point"])), "overlap_copies": draw(st.booleans())}
+    if schedule == "Grouped" and draw(st.booleans()):
+        in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
+        once = in_a_row == len(set(mapping))
+        own["schedule"] = draw(st.sampled_from(["gpipe", "1f1b", "zero_bubble_h1"] if once else ["gpipe"]))
+    return own
 
 
 def place(draw, stages, schedule):
@@ -267,7 +281,14 @@ def in_pipeline(training, elements):
     config.device_connection.enable_remote_buffers = True
     config.optimizations.minimum_remote_tensor_size = 1
     queue = IPUOutfeedQueue()
-    found = pipeline(
+    asked = request._pipeline
+    with mock.patch.object(request, "_pipeline", lambda *given: asked(*given) | training.own):
+        found = run(training, elements, queue, learn, config)
+    return np.ravel(queue.dequeue()[0]), initial, found.variables
+
+
+def run(training, elements, queue, learn, config):
+    return pipeline(
         [stage_of(training, at) for at in range(len(training.stages))],
         training.count,
         repeat_count=training.executions,
@@ -282,7 +303,6 @@ def in_pipeline(training, elements):
         config=config,
         **training.sharding,
     )
-    return np.ravel(queue.dequeue()[0]), initial, found.variables
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -308,7 +328,12 @@ def test_every_kind_and_option_is_drawn_together():
     """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""
     seen = set()
     for training in drawn(trainings(), examples=EXAMPLES):
-        options = {training.rule, training.schedule, *(name for name, on in training.sharding.items() if on)}
+        options = {
+            training.rule,
+            training.own.get("schedule", training.schedule),
+            *training.own.values(),
+            *(name for name, on in training.sharding.items() if on),
+        }
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
         if any(kind in SHARED for kind, _ in training.every):

@@ -63,6 +63,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
         },
         "pipeline": {
             "schedule": "grouped",
+            "sync": "lock_step",
+            "overlap_copies": False,
             "splits": ["logits"],
             "cycles": [{"forward": 10, "backward": 20, "update": 5}, {"forward": 10}],
             "device_mapping": [1, 0],
@@ -153,6 +155,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "timed": {
         "system": {"name": "free"},
         "pipeline": {
+            "sync": "point_to_point",
+            "overlap_copies": False,
+            "virtual_stages": 1,
             "stages": [
                 {
                     "name": "s0",
@@ -172,6 +177,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 },
                 {"name": "s1", "forward": 10},
             ],
+            "schedule": "zero_bubble_h1",
             "gradient_accumulation_count": 4,
         },
         "use_synthetic_data": True,
@@ -212,7 +218,15 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]
         },
-        "pipeline": {"splits": ["block"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
+        "pipeline": {
+            "schedule": "interleaved_1f1b",
+            "sync": "point_to_point",
+            "overlap_copies": True,
+            "virtual_stages": 2,
+            "splits": ["positions", "block", "logits"],
+            "gradient_accumulation_count": 4,
+            "micro_batch_size": 2,
+        },
         "optimizer": {
             "type": "adam",
             "learning_rate": 0.01,
@@ -359,6 +373,8 @@ VALUES: list[Any] = [
     "cel",
     "single",
     "interleaved",
+    "gpipe",
+    "point_to_point",
     "float32",
     "3 GB",
     "-1 us",
@@ -367,6 +383,7 @@ VALUES: list[Any] = [
     "a/b:c",
     "f.py:broken",
     "f.py:missing",
+    "f.csv",
     "a\nb",
     "\x00",
     "é→",

@@ -1,4 +1,4 @@
-"""Functions from a user's own Python file, named ``file.py:function``."""
+"""Functions, and other values, from a user's own Python file, named ``file.py:function``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     function, a missing file, an error in the file (with its line), a missing
     function, or a name that cannot be called.
     """
+    loaded: Callable[..., Any] = load_value(reference, base, "function", callable)
+    return loaded
+
+
+def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool]) -> Any:
+    """Run the file and return what ``reference`` names in it, as :func:`load_function` does.
+
+    ``kind`` says in messages what it is, where it ``fits``. Raises ModelError as there.
+    """
     file, _, name = reference.rpartition(":")
     if not file or not name.isidentifier():
         raise ModelError(f"expected a reference of the form 'file.py:function', got {reference!r}")
@@ -38,14 +47,13 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     except ValueError as error:  # a null character
         raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
     module = _run(path, source)
-    function = vars(module).get(name)
-    if function is None:
-        known = sorted(n for n, value in vars(module).items() if callable(value) and not n.startswith("_"))
-        raise ModelError(f"{reference!r}: {path} has no function {name!r}; it has {', '.join(known) or 'none'}")
-    if not callable(function):
-        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(function).__name__}, not a function")
-    loaded: Callable[..., Any] = function
-    return loaded
+    value = vars(module).get(name)
+    if value is None:
+        known = sorted(n for n, each in vars(module).items() if fits(each) and not n.startswith("_"))
+        raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
+    if not fits(value):
+        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(value).__name__}, not a {kind}")
+    return value
 
 
 def _run(path: Path, source: bytes) -> ModuleType:

@@ -27,6 +27,8 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import Schedule
 
 
 def assemble(request: Request) -> Job:
@@ -37,34 +39,40 @@ def assemble(request: Request) -> Job:
     can), and what the request's own functions raise.
     """
     findings = Findings(request.is_set)
-    options, functions = _with_default_schedule(request), request.functions
+    options, functions = request.options, request.functions
     requested = requested_stages(options, findings) if functions is None else function_stages(functions)
     training = _is_training(options, requested) if functions is None else functions.training
     check_sections(options, requested, training, findings, by_options=functions is None)
     data = resolve_data(options, request.folder, findings)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    system, plan = lay_out(options, requested, training, overlapped, findings)
+    schedule = _schedule(request, findings)
+    system, plan = (None, None)
+    if schedule is not None:
+        system, plan = lay_out(options, schedule, requested, training, overlapped, findings)
     layers = layered(options, requested, data, plan, request.folder, findings)
     findings.raise_if_any()
     assert requested is not None  # a None that left no finding would be a mistake of this package
+    assert schedule is not None
     assert system is not None
     assert plan is not None
     assert io_tiles is not None
     offload = resolve_offloads(options, system, training, requested[0].name, findings)
     findings.raise_if_any()
     assert offload is not None
-    laid_out = _LaidOut(system, plan, offload, io_tiles)
+    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles)
     content = _content(request, options, requested, training, laid_out, layers, findings)
     return _job(request, options, laid_out, content, findings)
 
 
-def _with_default_schedule(request: Request) -> Options:
-    """Return the options with Graphcore's default under batch serialization."""
-    options, pipeline = request.options, request.options.pipeline
-    if pipeline.batch_serialization_iterations == 1 or request.is_set(("pipeline", "schedule")):
-        return options
-    return options.model_copy(update={"pipeline": pipeline.model_copy(update={"schedule": registry.serialized()})})
+def _schedule(request: Request, findings: Findings) -> Schedule | None:
+    """Return the schedule, by default Graphcore's under batch serialization; None after noting why there is none."""
+    pipeline = request.options.pipeline
+    if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
+        return registry.serialized()
+    with findings.at(("pipeline", "schedule")):
+        return schedule_of(pipeline.schedule, request.folder)
+    return None
 
 
 def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None) -> bool:
@@ -78,6 +86,7 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
 class _LaidOut:
     """Where a program runs, in which order, and what lies elsewhere; ``unused``: why its I/O tiles are."""
 
+    schedule: Schedule
     system: System
     plan: Plan
     offload: Offload
@@ -93,7 +102,7 @@ class _LaidOut:
         if not self.io_tiles.place_ops or not why:
             return self, program
         shape = replace(self.plan.shape, overlapped_io=False)
-        plan = resolve_plan(options, shape, findings) or self.plan
+        plan = resolve_plan(options, self.schedule, shape, findings) or self.plan
         system = self.system.without_io_tiles()
         return replace(self, plan=plan, system=system, unused=why), replace(program, shape=plan.shape)
 
@@ -114,12 +123,12 @@ def _content(
     elif layers is None:
         return timed_content(options, requested, training)
     else:
-        content = layers.content(options, shape, training, findings)
+        content = layers.content(options, laid_out.schedule, shape, training, findings)
     return replace(content, profiles=apply_options(options, content.profiles, shape, laid_out.system.ipu))
 
 
 def _job(request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings) -> Job:
-    program = build_program(options, request.name, content, laid_out.plan.shape)
+    program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
     costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes)
@@ -130,6 +139,7 @@ def _job(request: Request, options: Options, laid_out: _LaidOut, content: Conten
         program,
         laid_out.plan,
         costs,
+        laid_out.schedule,
         memory_of(options, laid_out.system, program, laid_out.plan),
         options.steps,
         (*_notes(options, laid_out), *_few_samples(program, laid_out.system, content)),

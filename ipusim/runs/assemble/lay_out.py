@@ -11,27 +11,27 @@ from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
-from ipusim.schedules import registry
+from ipusim.schedules.registry import Schedule
 
 
 def lay_out(
     options: Options,
+    schedule: Schedule,
     requested: tuple[RequestedStage, ...] | None,
     training: bool,
     overlapped_io: bool,
     findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
-    mapping = resolve_mapping(options, requested, findings) if requested else None
+    mapping = resolve_mapping(options, schedule, requested, findings) if requested else None
     if mapping is None:
-        return resolve_system(options, DeviceMapping((0,)), findings), None
+        return resolve_system(options, schedule, DeviceMapping((0,)), findings), None
     pipeline = options.pipeline
-    schedule = registry.find(pipeline.schedule)
     mode = None
     with findings.at(("pipeline", "recomputation_mode")):
         mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
     if mode is None:
-        return resolve_system(options, mapping, findings), None
+        return resolve_system(options, schedule, mapping, findings), None
     again = mode if pipeline.allow_recompute and training else None
     with findings.at(("pipeline", "allow_recompute")):
         check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
@@ -47,5 +47,5 @@ def lay_out(
             sizes=mapping.sizes,
             serialization=pipeline.batch_serialization_iterations,
         )
-    system = resolve_system(options, mapping, findings)
-    return system, None if shape is None else resolve_plan(options, shape, findings)
+    system = resolve_system(options, schedule, mapping, findings)
+    return system, None if shape is None else resolve_plan(options, schedule, shape, findings)

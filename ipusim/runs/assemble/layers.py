@@ -22,8 +22,8 @@ from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
-from ipusim.schedules import registry
 from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import Schedule
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Layered:
     network: Network
     data: Data
 
-    def content(self, options: Options, shape: PlanShape, training: bool, findings: Findings) -> Content:
+    def content(
+        self, options: Options, schedule: Schedule, shape: PlanShape, training: bool, findings: Findings
+    ) -> Content:
         """Return what the stages cost and, unless numerics are off, compute; raises RequestError."""
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
-        stages = self._stages(options, shape, layers, findings)
+        stages = self._stages(options, shape, layers, _returning(schedule, shape), findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
         profiles = counted_profiles(options, stages, feed, training, findings)
@@ -63,14 +65,19 @@ class Layered:
         )
 
     def _stages(
-        self, options: Options, shape: PlanShape, layers: list[list[str]], findings: Findings
+        self,
+        options: Options,
+        shape: PlanShape,
+        layers: list[list[str]],
+        returning: Returning | None,
+        findings: Findings,
     ) -> tuple[LayerStage, ...]:
         names = [stage.name for stage in self.requested]
         concurrent = [position for position, each in enumerate(shape.parts) if len(each) > 1]
         checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
         stages: tuple[LayerStage, ...] = ()
         with findings.at(MAPPING):
-            stages = build_stages(self.network, layers, names, concurrent, checkpoints, _returning(options, shape))
+            stages = build_stages(self.network, layers, names, concurrent, checkpoints, returning)
         findings.raise_if_any()
         check_accumulators(options, stages, findings)
         if options.pipeline.outfeed_mask is None:
@@ -78,9 +85,8 @@ class Layered:
         return (*stages[:-1], replace(stages[-1], gives_predictions=True))
 
 
-def _returning(options: Options, shape: PlanShape) -> Returning | None:
+def _returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
     """Return which values stay on an IPU: in loops of batch serialization, none."""
-    schedule = registry.find(options.pipeline.schedule)
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)

@@ -7,14 +7,15 @@ from typing import Final
 
 from ipusim.errors import ProgramError
 from ipusim.model.layers.parallel import Parallel
+from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.rules import check_concurrent, check_mapping
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
-from ipusim.schedules import registry
 from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import Schedule
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 
@@ -51,17 +52,17 @@ class DeviceMapping:
 
 
 def resolve_mapping(
-    options: Options, requested: tuple[RequestedStage, ...], findings: Findings
+    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> DeviceMapping | None:
-    """Return where the stages run: as given, or one stage on each IPU; by default all on one under
-    ``single`` and with batch serialization.
+    """Return where the stages run: as given, or as :func:`_default` says.
 
     None after noting, in Graphcore's words where it has any, why a mapping does not fit.
     """
     stages, before = len(requested), len(findings)
-    single = Feature.SEVERAL_IPUS not in registry.find(options.pipeline.schedule).supports
-    together = single or options.pipeline.batch_serialization_iterations > 1
-    mapping = options.pipeline.device_mapping or ((0,) * stages if together else tuple(range(stages)))
+    default = _default(options, schedule, requested, findings)
+    mapping = options.pipeline.device_mapping or default
+    if len(findings) > before:
+        return None
     with findings.at(MAPPING):
         check_mapping(len(mapping), stages)
     if len(findings) > before:
@@ -78,6 +79,50 @@ def resolve_mapping(
     if len(findings) > before:
         return None
     return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
+
+
+def _default(
+    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
+) -> tuple[int, ...]:
+    """Return where the stages run if nobody says otherwise, after noting what does not fit them.
+
+    They are where an Order that is written down has them; virtual stages go round the IPUs; under a schedule of one
+    IPU and with batch serialization all are on one; else each is on its own.
+    """
+    stages, given, several = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
+    if several is not None:
+        path: KeyPath = ("pipeline", "virtual_stages")
+        around = tuple(range(max(stages // several, 1))) * several
+        concurrent = any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested)
+        if concurrent or any(isinstance(ipus, tuple) for ipus in given or ()):
+            findings.add(path, "expected no virtual stages beside concurrent stages, got both: give device_mapping")
+        elif stages % several:
+            text = f"expected a number that divides the {stages} stages, got {several}"
+            findings.add(path, f"{text}; cut the model into {_multiples(stages, several)} stages, or leave it out")
+        elif given is not None and given != around:
+            text = f"expected a device_mapping of {_shown(around)} with {several} virtual stages on each IPU"
+            findings.add(path, f"{text}, got {_shown(given)}: leave one of the two out")
+        elif schedule.written is not None and schedule.written.mapping != around:
+            text = f"expected stages on IPUs {mapping_text(schedule.written)}, as {schedule.name} has them"
+            findings.add(path, f"{text}, got {_shown(around)}: leave this key out")
+        return around
+    if schedule.written is not None:
+        if given is None and schedule.written.stages != stages:
+            text = f"expected a pipeline of {schedule.written.stages} stages, as {schedule.name} has, got {stages}"
+            findings.add(("pipeline", "schedule"), text)
+        return schedule.written.mapping
+    together = Feature.SEVERAL_IPUS not in schedule.supports or options.pipeline.batch_serialization_iterations > 1
+    return (0,) * stages if together else tuple(range(stages))
+
+
+def _multiples(stages: int, several: int) -> str:
+    """Return the multiples next to a number of stages."""
+    above = (stages // several + 1) * several
+    return f"{above - several} or {above}" if stages > several else f"{above}"
+
+
+def _shown(mapping: tuple[int | tuple[int, ...], ...]) -> str:
+    return ", ".join(map(str, mapping))
 
 
 def _check_ipus(stage: RequestedStage, ipus: int | tuple[int, ...]) -> None:

@@ -14,7 +14,6 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.schema import Options
-from ipusim.schedules import registry
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
 _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
@@ -69,7 +68,7 @@ def _remedy(job: Job, found: Fit) -> tuple[KeyPath, str]:
     if feed := _feed(job, found):
         return _feed_remedy(job, feed)
     if found.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
-        other = registry.find(found.plan.schedule).shallower
+        other = job.schedule.shallower
         shallower = f", take the schedule {other}, whose FIFOs are half as deep" if other else ""
         return ("pipeline", "allow_recompute"), f"Set allow_recompute{shallower}, or make micro_batch_size smaller."
     if found.largest == Holder.LIVE and found.too_large[0].op is None:  # what a weight update has loaded

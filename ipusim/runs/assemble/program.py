@@ -97,7 +97,7 @@ def counted_profiles(
     )
 
 
-def build_program(options: Options, name: str, content: Content, shape: PlanShape) -> PipelineProgram:
+def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
     """Return the program; with synthetic data its feeds carry no bytes."""
     pipeline, outfeed, in_bytes = options.pipeline, content.outfeed, content.infeed_bytes
     if options.use_synthetic_data:
@@ -105,7 +105,7 @@ def build_program(options: Options, name: str, content: Content, shape: PlanShap
     return PipelineProgram(
         stages=content.profiles,
         shape=shape,
-        schedule=pipeline.schedule,
+        schedule=schedule,
         repeat_count=pipeline.repeat_count,
         reduction=pipeline.reduction_method,
         infeed=Infeed(in_bytes, options.infeed.prefetch_depth),

@@ -30,14 +30,14 @@ from ipusim.runs.problems import KeyPath, one_of
 from ipusim.runs.request.rates_spec import rates_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
-from ipusim.schedules import registry
 from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import Schedule
 from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
 
 
-def resolve_system(options: Options, devices: DeviceMapping, findings: Findings) -> System | None:
+def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping, findings: Findings) -> System | None:
     """Return the device that the program runs on; None after noting why there is none."""
     spec, mapping = options.system, devices.ipus
     ipus = spec.auto_select_ipus
@@ -57,7 +57,7 @@ def resolve_system(options: Options, devices: DeviceMapping, findings: Findings)
             select=spec.select_ipus,
             selection_order=spec.selection_order,
             devices=devices.devices,
-            pipelined=registry.find(options.pipeline.schedule).pipelined,
+            pipelined=schedule.pipelined,
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
             rates=rates,
@@ -182,11 +182,10 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in options.system.host if rate is not None}
 
 
-def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan | None:
+def resolve_plan(options: Options, schedule: Schedule, shape: PlanShape, findings: Findings) -> Plan | None:
     """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
     if not check_passes(options, shape, findings):
         return None
-    schedule = registry.find(options.pipeline.schedule)
     sync = options.pipeline.sync
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
     if not schedule.pipelined and several_ipus and shape.stages < 2:
@@ -196,9 +195,11 @@ def resolve_plan(options: Options, shape: PlanShape, findings: Findings) -> Plan
     try:
         return schedule.plan(shape, Sync(sync) if sync else None)
     except CountError as error:
-        overlap = schedule.multiple(shape)
-        counts = one_of([str(count) for count in nearest_counts(shape.micro_batches, overlap, shape.overlapped_io)])
-        text = f"{error} The nearest that {schedule.name} can lay out: {counts}."
+        text = str(error)
+        if schedule.written is None:
+            with findings.at(("pipeline", "schedule")):
+                counts = nearest_counts(shape.micro_batches, schedule.multiple(shape), shape.overlapped_io)
+                text += f" The nearest that {schedule.name} can lay out: {one_of([str(count) for count in counts])}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports

@@ -158,9 +158,13 @@ class Choice:
 
     Attributes:
         names: the names, or a function that gives them (for registries that may grow).
+        pattern: of what else it may be, as a regular expression; empty where it must be a name.
+        words: what else it may be, in words.
     """
 
     names: tuple[str, ...] | Callable[[], Iterable[str]]
+    pattern: str = ""
+    words: str = ""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
@@ -170,6 +174,9 @@ class Choice:
         """Allow the usual cases, and offer the names as they are."""
         names = self._names()
         spelt = dict.fromkeys([*names, *(case(name) for name in names for case in _CASES)])
+        if self.pattern:
+            also = {"anyOf": [{"enum": [*spelt]}, {"pattern": self.pattern}], "x-words": self.words}
+            return {"type": "string", **also, **expects(one_of([*names, self.words])), "x-names": [*names]}
         return {"type": "string", "enum": [*spelt], **expects(one_of(names)), "x-names": [*names]}
 
     def _names(self) -> tuple[str, ...]:
@@ -179,6 +186,8 @@ class Choice:
         for name in self._names():
             if isinstance(value, str) and value.lower() == name.lower():
                 return name
+        if self.pattern and isinstance(value, str) and re.fullmatch(self.pattern, value):
+            return value
         raise PydanticCustomError("unexpected", "none of the names")
 
 

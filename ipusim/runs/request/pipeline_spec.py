@@ -14,6 +14,7 @@ from ipusim.runs.request.graphcore import Argument, Attribute
 from ipusim.runs.request.model_spec import StageCyclesSpec, StageSpec
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 from ipusim.schedules import registry
+from ipusim.schedules.named import FILE, FILE_WORDS
 
 #: Floating-point types of weights and accumulators.
 DType = Literal["float16", "float32", "float64"]
@@ -75,7 +76,7 @@ class PipelineSpec(Node, title="pipeline"):
 
     schedule: Annotated[
         str,
-        Choice(registry.names),
+        Choice(registry.names, FILE, FILE_WORDS),
         Argument("grouped, interleaved, sequential; beside them sharded and single", name="pipeline_schedule"),
     ] = Field(default="grouped", description="order of the passes")
     sync: Annotated[str | None, Choice(tuple(each.value for each in Sync))] = Field(
@@ -112,7 +113,15 @@ class PipelineSpec(Node, title="pipeline"):
         default=None,
         min_length=1,
         max_length=MAX_STAGES,
-        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU",
+        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU, or as "
+        "virtual_stages or the schedule's file says",
+    )
+    virtual_stages: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_STAGES,
+        description="stages on each IPU, far apart in the model: they go round the IPUs so many times, as 0, 1, 0, 1; "
+        "default: as device_mapping says",
     )
     micro_batch_size: int = Field(
         default=1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)"

@@ -15,6 +15,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.memory import check_memory
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import GradientDescentOptimizer, MomentumOptimizer
+from ipusim.schedules.registry import find
 
 SGD = GradientDescentOptimizer(0.1)
 
@@ -67,7 +68,7 @@ def trained(run, first, optimizer=None, width=2, **arguments):
 def test_out_of_memory_names_a_remedy_of_the_python_door(run, arguments, remedy):
     found = trained(run, **arguments)
     with pytest.raises(OutOfMemoryError) as caught:
-        check_memory(replace(found.memory, sram_bytes=100), found.system)
+        check_memory(replace(found.memory, sram_bytes=100), found.system, find("grouped"))
     assert str(caught.value).startswith("Out of memory on IPU 0: ")
     assert str(caught.value).endswith(f" {remedy}")
     for name in ("memory: report", "pipeline.", "system."):
@@ -76,9 +77,9 @@ def test_out_of_memory_names_a_remedy_of_the_python_door(run, arguments, remedy)
 
 def test_streaming_memory_that_is_too_small_is_refused_as_in_a_scenario(run):
     found = trained(run, weighted(1000), MomentumOptimizer(0.1, 0.5), config=remote())
-    check_memory(found.memory, found.system)
+    check_memory(found.memory, found.system, find("grouped"))
     system = replace(found.system, streaming=replace(found.system.streaming, capacity_bytes=100))
     with pytest.raises(
         OutOfMemoryError, match=r"^Out of Streaming Memory beside IPUs 0 to 3: 3\.906 KiB of 100 B\. Off"
     ):
-        check_memory(found.memory, system)
+        check_memory(found.memory, system, find("grouped"))

@@ -10,11 +10,14 @@ import pytest
 
 from ipusim.errors import DeadlockError
 from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.remote import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
+from ipusim.pipeline.order import CopyRule, Order
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
@@ -130,6 +133,18 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
     alone = price_and_run(find("single").plan(shape), replace(prog, shape=shape), system)
     assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
     assert alone.makespan_cycles == 3 * 60
+
+
+@pytest.mark.parametrize(("rule", "syncs"), [(CopyRule.MERGED, 5), (CopyRule.EACH_STAGE, 5), (CopyRule.CROSSING, 2)])
+def test_the_second_half_of_a_backward_pass_hands_nothing_on(rule, syncs):
+    shape = PlanShape(mapping=(0, 1), micro_batches=1)
+    order = Order.of("mine", shape, {0: ["F0.0", "I0.0", "W0.0"], 1: ["F1.0", "I1.0", "W1.0"]})
+    order.copy_rule = rule
+    profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
+    prog = PipelineProgram(profiles, shape)
+    timeline = price_and_run(lower(order, Sync.LOCK_STEP), prog, build_system("m2000", mapping=(0, 1)))
+    assert len(timeline.rows(SpanKind.SYNC)) == syncs
+    assert len(timeline.rows(SpanKind.EXCHANGE)) == (5 if rule is CopyRule.MERGED else 2)
 
 
 def test_weight_update_follows_every_execution_and_none_overlap():

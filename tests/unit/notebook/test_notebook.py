@@ -172,8 +172,8 @@ def test_problems_name_options_without_lines(timed):
         "steps: expected each option once, got it a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
-        "pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b or zero_bubble_h1, got 'interleved'; did you "
-        "mean interleaved?"
+        "pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
+        "zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'interleved'; did you mean interleaved?"
     )
     both = request.replace({"pipeline.splits": ["a"]})
     assert refused(ipusim.RequestError, ipusim.run, both) == (
@@ -304,10 +304,29 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert frame.loc["sharded", "bubble"] == pytest.approx(0.75)
     assert list(found.runs) == [name for name in frame.index if pd.isna(frame.loc[name, "refusal"])]
     html = found._repr_html_()
-    assert re.search(r">sharded</td><td[^>]*>96,000</td>", html)
+    assert re.search(r">sharded</td><td[^>]*>lock-step</td><td[^>]*>96,000</td>", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()
-    assert repr(found).startswith("<Comparison of grouped, sharded, ")
+    assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
+
+
+def test_a_comparison_in_both_sync_modes():
+    found = ipusim.compare(TIMED, ["1f1b", "grouped"], ["point_to_point", "lock_step"])
+    assert list(found.runs) == [
+        f"{schedule} in {mode}" for schedule in ("1f1b", "grouped") for mode in ("point-to-point", "lock-step")
+    ]
+    assert found.runs["1f1b in point-to-point"].summary.makespan_cycles == 33_000
+    assert found.frame()["sync"].tolist() == ["point_to_point", "lock_step"] * 2
+    own = ipusim.compare(TIMED, ["1f1b", "grouped"])
+    assert own.frame()["sync"].tolist() == ["point_to_point", "lock_step"]
+    assert list(own.runs) == ["1f1b", "grouped"]
+    spans = own.runs["1f1b"].spans()
+    assert spans["time_step"].isna().all()
+    assert "wait for a tensor" not in set(spans["kind"])
+    assert {"receive wait", "forward", "backward"} <= set(spans["kind"])
+    assert refused(ProgramError, ipusim.compare, TIMED, "1f1b", "both") == (
+        "expected a sync mode out of lock_step, point_to_point, got 'both'"
+    )
 
 
 def test_a_comparison_names_what_is_refused(tmp_path):
@@ -317,8 +336,8 @@ def test_a_comparison_names_what_is_refused(tmp_path):
     refusal = found.frame()["refusal"]
     assert refusal[0].endswith("The nearest that grouped can lay out: 8 or 16.")
     assert pd.isna(refusal[1])
-    assert f"grouped: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
-    assert repr(found) == "<Comparison of grouped (refused), sharded>"
+    assert f"grouped in lock-step: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
+    assert repr(found) == "<Comparison of grouped in lock-step (refused), sharded in lock-step>"
     assert sorted(path.name for path in found.save(tmp_path / "both").glob("*.*") if path.is_file()) == [
         "comparison.json",
         "comparison.png",
@@ -327,8 +346,8 @@ def test_a_comparison_names_what_is_refused(tmp_path):
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
     assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1, got 'groupd'; did you mean "
-        "'grouped'?"
+        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
+        "zero_bubble_h1, got 'groupd'; did you mean 'grouped'?"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))

@@ -33,6 +33,12 @@ LAWS = [each for each in vars(laws).values() if isinstance(each, Law)]
 RUNS = {
     "tutorial": ("tutorial_step3_pipelining", ()),
     "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
+    "sends": ("gpu_schedules", ()),
+    "sends of halves": ("zero_bubble", ("numerics=off",)),
+    "sends of replicas": (
+        "gpu_schedules",
+        ("system.name=pod16", "system.auto_select_ipus=8", "system.selection_order=ZIGZAG"),
+    ),
     "recomputed": ("recomputation", ()),
     "recomputed inside": ("recomputation", ("pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved",)),
     "replicas": ("data_parallel_4x4", ("numerics=off",)),
@@ -93,14 +99,20 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
             total[term.of] += term.cycles
     shape = program.shape
     for (kind, stage), cycles in costs.passes.items():
-        runs = {Pass.FORWARD: True, Pass.BACKWARD: shape.training, Pass.RECOMPUTE: shape.recompute}[kind]
-        assert total.pop(f"{Pass(kind).name.lower()} of {program.stages[stage].name}", 0) == cycles * runs
+        runs = kind in experiment.plan.kind
+        assert (
+            total.pop(f"{Pass(kind).name.lower().replace('_', ' ')} of {program.stages[stage].name}", 0)
+            == cycles * runs
+        )
     for ipu, cycles in costs.updates.items():
         assert total.pop(f"update on IPU {ipu}", 0) == cycles * shape.training
     assert total.pop("infeed element", 0) == costs.host.infeed + costs.host.fill
     assert total.pop("outfeed element", 0) == costs.host.outfeed + costs.host.drain
     copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
     assert [total.pop(of) for of in list(total) if "copy" in of] == copies
+    sends = [send.lead_cycles + send.cycles for send in costs.sends.values()]
+    assert [total.pop(of) for of in list(total) if of.startswith("send ")] == sends
+    assert bool(sends) == name.startswith("sends")
     together = [costs.gradient_sum] if costs.gradient_sum else []
     together += [*costs.weight_gathers.values(), *costs.update_gathers.values()]
     assert [total.pop(of) for of in list(total) if of.startswith("all-")] == [

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.analysis.phases import phases
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.content import content
@@ -18,6 +19,7 @@ from ipusim.render.execution_trace import execution_trace
 from ipusim.render.legend import legend_entries
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.style import LOOK_OF_KIND
 from ipusim.render.tables import ipu_table, summary_table
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.trace_lanes import lanes
@@ -220,13 +222,49 @@ def test_pictures_zoom_to_phases(phase):
     assert "1f1b in point-to-point" in words(memory_chart(found.timeline, found.memory, shown))[0]
 
 
+def test_a_number_that_a_phase_ends_at_stands_on_its_boxs_ground():
+    # The main phase ends at 2700, in the middle of a backward pass of IPU 1.
+    assert [phase.end for phase in phases(timeline("1f1b")) if phase.name == "main"] == [2700]
+    assert grounded(execution_trace(timeline("1f1b"))) == [("6", 2700)]
+    assert not grounded(execution_trace(timeline("1f1b", sync="lock_step")))
+
+
+def grounded(figure):
+    """The numbers with a ground of their own, and their cycle."""
+    texts = [text for axes in figure.axes for text in axes.texts if text.get_text().isdigit()]
+    return [(text.get_text(), text.get_position()[0]) for text in texts if text.get_bbox_patch() is not None]
+
+
 def test_more_passes_than_can_be_seen_become_shares_of_time():
     spans = timeline("1f1b", count=800)
     shown = content(spans, execution_window(spans), 8.0)
     assert shown.shares
-    assert len(shown.boxes) > 20, "bins all over the execution"
+    # Where all IPUs do the same in each bin, these melt into one.
+    assert 4 * 4 <= len(shown.boxes) < 100
     area = ((shown.boxes.end - shown.boxes.start) * (shown.boxes.top - shown.boxes.bottom))[shown.boxes.look == 0]
     assert area.sum() == pytest.approx(4 * 800 * 100, rel=1e-6)
+
+
+def test_no_bin_shows_an_ipu_at_work_long_before_it_is():
+    """Where the busiest stage waits, its turns are far apart."""
+    spans = timeline("1f1b", mapping=tuple(range(64)), count=200)
+    shown = content(spans, execution_window(spans), 8.0)
+    assert shown.shares
+    for kind in (SpanKind.FORWARD, SpanKind.BACKWARD):
+        for ipu in (0, 20, 63):
+            drawn = shown.boxes.start[(shown.boxes.look == LOOK_OF_KIND[kind]) & (shown.boxes.ipu == ipu)].min()
+            first = spans.start[(spans.kind == kind) & (spans.ipu == ipu)].min()
+            assert first - spans.makespan_cycles / 100 < drawn <= first
+
+
+def test_bins_of_gpipe_lie_in_both_of_its_halves():
+    spans = timeline("gpipe", count=800)
+    shown = content(spans, execution_window(spans), 8.0)
+    backward = LOOK_OF_KIND[SpanKind.BACKWARD]
+    assert shown.shares
+    starts, ends = shown.boxes.start[shown.boxes.look == backward], shown.boxes.end[shown.boxes.look == backward]
+    assert starts.min() == pytest.approx(80_300, rel=0.02), "where the last IPU begins with backward passes"
+    assert (ends - starts).max() > 100_000
 
 
 def test_tables_have_no_columns_of_what_the_mode_has_not():

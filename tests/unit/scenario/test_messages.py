@@ -154,9 +154,9 @@ CASES = {
     "unknown schedule": (
         "grouped",
         "groupd",
-        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b or zero_bubble_h1, got "
-        "'groupd'; "
-        "did you mean grouped?",
+        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
+        "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did you "
+        "mean grouped?",
     ),
     "unknown type of layer": (
         "type: dense, units: 8",

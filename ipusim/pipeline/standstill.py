@@ -1,0 +1,100 @@
+"""Where IPUs stand still for ever: their instructions walked through, and who waits for whom in the end.
+
+This is slow, an instruction at a time, and is for Plans that are known not to come to their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Final
+
+from ipusim.pipeline.instructions import Code, text_of
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.violation import Violation
+
+#: Where all IPUs of a replica meet.
+MEETINGS: Final = frozenset(map(int, (Code.MEET, Code.ALL_REDUCE, Code.END)))
+_SENDS: Final = frozenset(map(int, (Code.SEND, Code.BLOCKING_SEND)))
+Instruction = tuple[int, int, int, int]
+
+
+def standstill(plan: Plan) -> list[Violation]:
+    """Return the deadlock of ``plan``, naming all IPUs that wait and the circle among them; none where all end."""
+    walk = _Walk(plan)
+    walk.go()
+    waiting = walk.waiting()
+    if not waiting:
+        return []
+    circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
+    if not circle:
+        each = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
+        return [Violation("deadlock", None, None, f"a deadlock: what is waited for never comes: {each}")]
+    told = " for ".join([*(f"IPU {ipu} waits at '{waiting[ipu][0]}'" for ipu in circle), f"IPU {circle[0]}"])
+    others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
+    behind = f"; behind them wait {', '.join(others)}" if others else ""
+    return [Violation("deadlock", None, None, f"a deadlock: {told}{behind}")]
+
+
+def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return IPUs each of which waits for the next, and the last for the first; empty where there are none."""
+    import networkx as nx  # noqa: PLC0415 - slow to import, and needed by those alone who fail
+
+    graph = nx.DiGraph([(ipu, other) for ipu, others in waits.items() for other in others if other in waits])
+    try:
+        return tuple(source for source, _ in nx.find_cycle(graph))
+    except nx.NetworkXNoCycle:
+        return ()
+
+
+class _Walk:
+    """The IPUs on their way through their instructions; nothing takes any time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._left: dict[int, list[Instruction]] = {
+            ipu: [(row[1], row[2], row[3], row[4]) for row in rows][::-1]
+            for ipu, rows in groupby(plan.instructions.tolist(), key=lambda row: row[0])
+        }
+        self._sent: set[tuple[int, int, int]] = set()
+
+    def go(self) -> None:
+        """Let all IPUs go on until none can."""
+        moved = True
+        while moved:
+            moved = bool(sum(map(self._run, self._left.values()))) or self._meet()
+
+    def waiting(self) -> dict[int, tuple[str, tuple[int, ...]]]:
+        """Return of each IPU that has not ended where it stands, and the IPUs that keep it waiting."""
+        return {ipu: (text_of(*left[-1]), self._late(ipu, left[-1])) for ipu, left in self._left.items() if left}
+
+    def _run(self, left: list[Instruction]) -> bool:
+        moved = False
+        while left and left[-1][0] not in MEETINGS:
+            code, stage, micro_batch, number = left[-1]
+            if code == Code.RECEIVE and (number, stage, micro_batch) not in self._sent:
+                break
+            if code in _SENDS:
+                self._sent.add((stage, number, micro_batch))
+            left.pop()
+            moved = True
+        return moved
+
+    def _meet(self) -> bool:
+        """Let the IPUs that are all at one meeting go on; False where they are not."""
+        heads = [left[-1] if left else None for left in self._left.values()]
+        first = heads[0]
+        if first is None or first[0] not in MEETINGS or any(head is None or head[0] != first[0] for head in heads):
+            return False
+        times = min(head[3] for head in heads if head is not None)
+        for left in self._left.values():
+            code, stage, micro_batch, number = left.pop()
+            if code == Code.MEET and number > times:
+                left.append((code, stage, micro_batch, number - times))
+        return True
+
+    def _late(self, ipu: int, at: Instruction) -> tuple[int, ...]:
+        code, stage, micro_batch, number = at
+        if code == Code.RECEIVE:
+            wanted = {(each, number, micro_batch, stage) for each in _SENDS}
+            return tuple(other for other, left in self._left.items() if wanted & set(left))
+        return tuple(other for other, left in self._left.items() if other != ipu and (not left or left[-1][0] != code))

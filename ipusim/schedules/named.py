@@ -1,0 +1,76 @@
+"""The schedule that a text stands for: one by its name, or one of a user's own file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.errors import ModelError, PlanError, ProgramError
+from ipusim.model.functions.python_file import load_value
+from ipusim.model.functions.users_code import first_line, line_of, told
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules import registry
+from ipusim.schedules.registry import Schedule
+from ipusim.schedules.torch_csv import read_schedule
+
+#: What names a schedule in a file, as a pattern of Python and of a JSON Schema.
+FILE: Final = r"^[^\x00:]{1,1024}(\.py:[A-Za-z_][A-Za-z0-9_]{0,255}|\.csv)$"
+#: The same in words.
+FILE_WORDS: Final = "one of your own as file.py:function or file.csv"
+
+
+def schedule_of(text: str, folder: Path) -> Schedule:
+    """Return the schedule called ``text``, or the one that a file holds, which is relative to ``folder``.
+
+    ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order as
+    torch.distributed.pipelining writes it. A file is read anew by each call, and nothing is registered.
+
+    Raises ProgramError for a name that there is not, FileError for a csv file, and ModelError for a Python file
+    that cannot be read, fails as it runs, or has no such schedule.
+    """
+    if not re.fullmatch(FILE, text):
+        return registry.find(text)
+    if text.endswith(".csv"):
+        return read_schedule(folder / text, text)
+    with registry.kept():
+        found = load_value(
+            text, folder, "function or Schedule", lambda each: callable(each) or isinstance(each, Schedule)
+        )
+    if not isinstance(found, Schedule):
+        return Schedule(text.rpartition(":")[2], _Guarded(found, Order), _any, True, f"of {text}")
+    try:
+        registry.check(found)
+    except ProgramError as error:
+        raise ModelError(f"{text!r}: {error}") from None
+    return replace(found, order=_Guarded(found.order, Order), multiple=_Guarded(found.multiple, int))
+
+
+def _any(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
+    """Return 1: which counts are legal, the function says."""
+    return 1
+
+
+class _Guarded:
+    """A function of a user's own file, whose mistakes are told with their lines."""
+
+    def __init__(self, function: Callable[[PlanShape], Any], gives: type) -> None:
+        """Take the function, and what it has to return."""
+        self._function = function
+        self._gives = gives
+
+    def __call__(self, shape: PlanShape) -> Any:
+        """Return what the function gives; raises PlanError for whatever it raises but a refusal of ``shape``."""
+        try:
+            found = self._function(shape)
+        except (KeyboardInterrupt, ProgramError):
+            raise
+        except BaseException as error:
+            raise PlanError(f"{line_of(error, self._function)}: {told(error)}") from error
+        if not isinstance(found, self._gives) or isinstance(found, bool) or (isinstance(found, int) and found < 1):
+            wanted = "an Order" if self._gives is Order else "a whole number from 1 up"
+            raise PlanError(f"{first_line(self._function)}: expected {wanted}, got {found!r}")
+        return found

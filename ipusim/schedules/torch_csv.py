@@ -1,0 +1,160 @@
+"""Orders as torch.distributed.pipelining writes them: CSV with a row for each rank and a column for each time-step.
+
+A cell is a stage, a pass and a micro-batch, such as ``1F3``; it is empty where the rank is idle. Ranks are IPUs here.
+Cells are those of ``_Action`` in torch/distributed/pipelining/schedules.py, rows those of its ``_dump_csv``, whose
+``_load_csv`` with ``format="compute_only"`` reads them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Final
+
+from ipusim.errors import FileError, PlanError
+from ipusim.files import open_file, read_up_to
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.time_steps import earliest
+from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import Schedule
+
+#: A file with more is no schedule that a simulated run of a pod could hold.
+_MOST_BYTES: Final = 64 << 20
+_PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
+#: Sends, receives, and what sharded weights need, as in a file of format="compute_comms": 1RECV_F0, 0UNSHARD.
+_OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
+_COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
+_KINDS: Final = {kind.letter: kind for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)}
+_LETTERS: Final = {kind: letter for letter, kind in _KINDS.items()}
+_EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"
+
+
+def write(order: Order) -> str:
+    """Return the text of an Order, in the time-steps of passes that all take one, with copies that take none.
+
+    Raises PlanError for passes that torch has not.
+    """
+    ranks = max(order.shape.mapping) + 1
+    rows: list[list[str]] = [[] for _ in range(ranks)]
+    steps = earliest(order, one_at_a_time=True)
+    for step, (ipu, kind, stage, micro_batch) in zip(steps.tolist(), order.passes.tolist(), strict=True):
+        op = Op(Pass(kind), stage, micro_batch)
+        if op.kind not in _LETTERS:
+            raise PlanError(f"expected the passes F, B, I and W, which torch has, got {op}: leave out recomputation")
+        row = rows[ipu]
+        row += [""] * (step - len(row))
+        row.append(_text(op))
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def read_schedule(path: Path, name: str) -> Schedule:
+    """Return the Schedule of the one Order that a file holds; raises FileError, whose text begins with ``name``.
+
+    It runs point-to-point, or in lock-step.
+    """
+    rows = _rows(path, name)
+    shape = _shape(rows, name)
+    passes = {rank: [op for op in row if op is not None] for rank, row in enumerate(rows)}
+    kinds = {op.kind for row in passes.values() for op in row}
+    supports = {Feature.TRAINING if shape.training else Feature.INFERENCE, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
+    if Pass.INPUT_GRADIENT not in kinds and shape.training:
+        supports.add(Feature.RECOMPUTE_INTERLEAVED)
+
+    def order(asked: PlanShape) -> Order:
+        return Order.of(path.name, asked, passes)
+
+    return Schedule(
+        name,
+        order,
+        lambda _: shape.micro_batches,
+        True,
+        f"of {name}",
+        frozenset(supports),
+        (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
+        written=shape,
+    )
+
+
+def _rows(path: Path, name: str) -> list[list[Op | None]]:
+    """Return the cells of the file; raises FileError for the first one that is none, with its row and column."""
+    try:
+        path = path.resolve()
+        with open_file(path) as file:
+            data = read_up_to(file, _MOST_BYTES + 1)
+    except OSError as error:
+        raise FileError(f"{name!r}: cannot read {path}: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # links in a circle, a null character
+        raise FileError(f"{name!r}: cannot read {path}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise FileError(f"{name!r}: expected a file of at most {_MOST_BYTES} bytes, got a larger one")
+    rows: list[list[Op | None]] = []
+    try:
+        for row in csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True):
+            place = f"{name!r}, row {len(rows) + 1}"
+            rows.append([_cell(cell.strip(), f"{place}, column {column}") for column, cell in enumerate(row, start=1)])
+    except UnicodeDecodeError as error:
+        raise FileError(f"{name!r}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
+    except csv.Error as error:
+        raise FileError(f"{name!r}, row {len(rows) + 1}: expected cells separated by commas: {error}") from None
+    return rows
+
+
+def _cell(text: str, place: str) -> Op | None:
+    """Return the pass of a cell, None for an empty one; raises FileError that says what would be right instead."""
+    if not text:
+        return None
+    match = _PASS.fullmatch(text)
+    if match is not None:
+        stage, letter, micro_batch = match.groups()
+        return Op(_KINDS[letter], int(stage), int(micro_batch))
+    remedy = ""
+    if _OTHER.fullmatch(text):
+        remedy = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
+    elif (composite := _COMPOSITE.fullmatch(text)) is not None:
+        parts = " and ".join(part.strip() for part in composite[1].split(";") if part.strip())
+        remedy = f": an IPU runs one pass at a time; give {parts or 'its passes'} a cell each, in their order"
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    raise FileError(f"{place}: {_EXPECTED}, got {shown!r}{remedy}")
+
+
+def _shape(rows: list[list[Op | None]], name: str) -> PlanShape:
+    """Return the shape of what a file holds.
+
+    Raises FileError for a pass that comes twice, a stage on two ranks, and a stage that is left out.
+    """
+    homes: dict[int, int] = {}
+    seen: dict[Op, str] = {}
+    for rank, row in enumerate(rows):
+        for column, op in enumerate(row, start=1):
+            if op is None:
+                continue
+            place = f"row {rank + 1}, column {column}"
+            if op in seen:
+                raise FileError(f"{name!r}, {place}: expected each pass once, got {_text(op)} as in {seen[op]}")
+            seen[op] = place
+            if homes.setdefault(op.stage, rank) != rank:
+                first = homes[op.stage] + 1
+                raise FileError(
+                    f"{name!r}, {place}: expected stage {op.stage} in one row, got it here and in row {first}"
+                )
+    if not seen:
+        raise FileError(f"{name!r}: expected a row of passes such as 0F0 for each rank, got none")
+    missing = next(stage for stage in range(len(homes) + 1) if stage not in homes)
+    if missing < len(homes):
+        raise FileError(f"{name!r}: expected passes of stages 0 to {max(homes)}, got none of stage {missing}")
+    return PlanShape(
+        mapping=tuple(homes[stage] for stage in range(len(homes))),
+        micro_batches=max(op.micro_batch for op in seen) + 1,
+        training=any(op.kind is not Pass.FORWARD for op in seen),
+    )
+
+
+def _text(op: Op) -> str:
+    return f"{op.stage}{_LETTERS[op.kind]}{op.micro_batch}"

@@ -1,0 +1,118 @@
+"""What a schedule of the house costs: a module and a row of the registry; grids, both sync modes, runs, docs follow."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+
+from tests.interpreter import Interpreter
+from tests.places import ROOT
+
+MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
+
+from __future__ import annotations
+
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+
+
+def order(shape: PlanShape) -> Order:
+    """Return the Order; raises ProgramError for fewer than two stages and CountError for a count below 1."""
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, 1)
+    passes = {}
+    for ipu in set(shape.mapping):
+        own = [stage for stage in range(shape.stages) if shape.mapping[stage] == ipu]
+        there = [Op(Pass.FORWARD, stage, micro) for stage in own for micro in range(shape.micro_batches)]
+        passes[ipu] = there + [Op(Pass.BACKWARD, *op[1:]) for op in reversed(there)]
+    return Order.of("lifo", shape, passes)
+'''
+WORDS = "gpipe with backward the other way round"
+ROW = f"""        Schedule("lifo", lifo.order, _any, True, "{WORDS}", _GPU_TRAINING, _FREE),
+"""
+SCENARIO = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [5], classes: 3, samples: 48}
+model:
+  layers:
+    - {name: hidden, type: dense, units: 8, activation: tanh}
+    - {name: more, type: dense, units: 8, activation: tanh}
+    - {name: scores, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: lifo, splits: [more, scores], micro_batch_size: 2, gradient_accumulation_count: 5}
+optimizer: {type: sgd, learning_rate: 0.5}
+steps: 3
+precision: float64
+"""
+COMMAND = "from ipusim.__main__ import main; main()"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python with a copy of the package that has the schedule, in whose folder lies the scenario."""
+    place = tmp_path_factory.mktemp("changed")
+    shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "ipusim" / "schedules" / "lifo.py").write_text(MODULE)
+    registry = place / "ipusim" / "schedules" / "registry.py"
+    text = registry.read_text()
+    for anchor, more in (("    interleaved_1f1b,\n", "    lifo,\n"), ('        Schedule(\n            "1f1b",', ROW)):
+        assert text.count(anchor) == 1
+        text = text.replace(anchor, anchor + more if more.endswith(",\n") and "(" not in more else more + anchor)
+    registry.write_text(text)
+    (place / "s.yaml").write_text(SCENARIO)
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+
+        def run(*words):
+            done = interpreter.run(COMMAND, *words, folder=place)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        yield run, place
+
+
+def test_it_has_a_grid_and_instructions(python):
+    run, _ = python
+    grid = run("schedule", "lifo", "--stages", "2", "--count", "2", "--sync", "lock_step")
+    assert [line.split()[1:] for line in grid.splitlines() if line.strip()[:1].isdigit()] == [
+        ["F0.0", "|", "."],
+        ["F0.1", "|", "F1.0"],
+        [".", "|", "F1.1"],
+        [".", "|", "B1.1"],
+        ["B0.1", "|", "B1.0"],
+        ["B0.0", "|", "."],
+    ]
+    assert "receive 1->0.1; B0.1" in run(
+        "schedule", "lifo", "--stages", "2", "--count", "2", "--format", "instructions"
+    )
+    assert WORDS in run("schedule")
+
+
+def test_it_trains_in_both_sync_modes_as_gpipe_does(python):
+    run, place = python
+    found = {}
+    for schedule, sync in (("lifo", "lock_step"), ("lifo", "point_to_point"), ("gpipe", "point_to_point")):
+        out = f"{schedule}-{sync}"
+        run("run", "s.yaml", "--set", f"pipeline.schedule={schedule}", "--set", f"pipeline.sync={sync}", "--out", out)
+        with (place / out / "losses.csv").open() as file:
+            found[schedule, sync] = [float(row["loss"]) for row in csv.DictReader(file)]
+    first, *others = found.values()
+    assert len(first) == 15
+    for each in others:
+        assert each == pytest.approx(first, rel=1e-12)
+
+
+def test_what_it_does_not_support_is_refused(python, tmp_path):
+    _, place = python
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+        words = ("check", "s.yaml", "--set", "pipeline.allow_recompute=true")
+        done = interpreter.run(
+            COMMAND, *words, "--set", "pipeline.recomputation_mode=RecomputeThenBackpropagate", folder=place
+        )
+        assert done.returncode == 2
+        assert "Pipeline schedule Lifo does not support 'Recompute_then_backpropagate'" in done.stderr
+        done = interpreter.run(COMMAND, "check", "s.yaml", "--set", "pipeline.schedule=lifi", folder=place)
+    assert "did you mean lifo?" in done.stderr

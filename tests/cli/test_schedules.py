@@ -1,0 +1,138 @@
+"""`ipusim schedule` in both sync modes, in every format, and with schedules from files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync, parse_listing
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import find
+from ipusim.schedules.torch_csv import write
+from tests import torch_schedules
+from tests.cli.commands import ipusim
+from tests.cli.pages import ROOT
+
+SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+GRID = """\
+1f1b training, stages on IPUs 0, 1, 2, count 4
+point-to-point, rows as if every pass took one time-step and copies none, FIFO depths 2, 1, 0
+offsets []
+  0  F0.0 | .    | .
+  1  F0.1 | F1.0 | .
+  2  F0.2 | F1.1 | F2.0
+  3  .    | .    | B2.0
+  4  .    | B1.0 | F2.1
+  5  B0.0 | F1.2 | B2.1
+  6  F0.3 | B1.1 | F2.2
+  7  B0.1 | F1.3 | B2.2
+  8  .    | B1.2 | F2.3
+  9  B0.2 | .    | B2.3
+ 10  .    | B1.3 | .
+ 11  B0.3 | .    | .
+"""
+
+
+def test_a_grid_without_time_steps_reads_as_one_of_unit_passes():
+    assert ipusim("schedule", "1f1b", "--stages", 3, "--count", 4).stdout == GRID
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero_bubble_h1", "grouped"])
+def test_such_a_grid_has_every_pass_in_its_order(name):
+    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6)
+    done = ipusim("schedule", name, "--stages", 3, "--count", 6, "--sync", "Point_to_Point")
+    passes = {ipu: [] for ipu in range(3)}
+    for row in done.stdout.splitlines()[3:]:
+        for ipu, cell in enumerate(row[5:].split("|")):
+            passes[ipu] += [word for word in cell.split() if word != "."]
+            assert len(cell.split()) == 1
+    plan = find(name).plan(shape, Sync.POINT_TO_POINT)
+    again = Order.of(name, shape, passes).passes
+    right = plan.order.passes[np.argsort(plan.order.passes[:, 0], kind="stable")]
+    assert again.tolist() == right.tolist()
+
+
+def test_the_sync_mode_is_the_schedules_own_or_the_one_that_is_asked_for():
+    assert ipusim("schedule", "gpipe").stdout.splitlines()[1].startswith("point-to-point, ")
+    assert ipusim("schedule", "gpipe", "--sync", "lock_step").stdout.splitlines()[1].startswith("time-steps 4 emitted")
+    assert ipusim("schedule", "grouped").stdout.splitlines()[1].startswith("time-steps 8 emitted")
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_instructions_parse_back(sync):
+    done = ipusim("schedule", "1f1b", "--stages", 3, "--count", 5, "--sync", sync.value, "--format", "instructions")
+    plan = find("1f1b").plan(PlanShape(mapping=(0, 1, 2), micro_batches=5), sync)
+    assert parse_listing(done.stdout).tolist() == plan.instructions.tolist()
+
+
+def test_csv_is_the_same_in_both_sync_modes_and_reads_back(tmp_path):
+    words = ("--mapping", "0,1,0,1", "--count", 4)
+    shape = PlanShape(mapping=(0, 1, 0, 1), micro_batches=4)
+    text = write(find("interleaved_1f1b").order(shape))
+    for sync in Sync:
+        done = ipusim("schedule", "interleaved_1f1b", *words, "--sync", sync.value, "--format", "csv")
+        assert done.stdout == text
+    (tmp_path / "mine.csv").write_bytes(text.encode())
+    again = ipusim("schedule", "mine.csv", cwd=tmp_path)
+    right = ipusim("schedule", "interleaved_1f1b", *words)
+    assert again.stdout == right.stdout.replace("interleaved_1f1b", "mine.csv")
+    assert ipusim("schedule", "mine.csv", "--stages", 4, "--format", "csv", cwd=tmp_path).stdout == text
+
+
+def test_a_python_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from ipusim.pipeline.order import Order\n"
+        "def one(shape):\n"
+        "    return Order.of('one', shape, {ipu: [f'F{s}.0', f'B{s}.0'] for s, ipu in enumerate(shape.mapping)})\n"
+    )
+    done = ipusim("schedule", "mine.py:one", "--stages", 3, "--format", "csv", cwd=tmp_path)
+    assert done.stdout == "0F0,,,,,0B0\r\n,1F0,,,1B0\r\n,,2F0,2B0\r\n"
+
+
+def test_a_file_of_forward_passes_is_inference(tmp_path):
+    (tmp_path / "mine.csv").write_text("0F0\n,1F0\n")
+    done = ipusim("schedule", "mine.csv", cwd=tmp_path)
+    assert done.stdout.startswith("mine.csv inference, stages on IPUs 0, 1, count 1\n")
+
+
+def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
+    (tmp_path / "four.yaml").write_text(SMALL.read_text())
+    (tmp_path / "torch.csv").write_text(torch_schedules.text_of(torch_schedules.gpipe(4, 8)))
+    words = ("compare", tmp_path / "four.yaml", "--schedules", "1f1b,torch.csv", "--out", tmp_path / "out")
+    done = ipusim(*words, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["schedule"] for row in rows] == ["1f1b", "torch.csv"]
+    assert [row["summary"]["makespan_cycles"] for row in rows] == [33_000, 33_000]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("1f1b", "--sync", "lockstep"), "--sync: expected lock_step or point_to_point, got 'lockstep'; did you mean"),
+        (("1f1b", "--format", "cvs"), "--format: expected grid, instructions or csv, got 'cvs'; did you mean csv?"),
+        (("grouped", "--recompute", "--format", "csv"), "which torch has, got R0.0: leave out recomputation"),
+        (("mine.csv",), "'mine.csv', row 2, column 1: expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"),
+        (("good.csv", "--count", "3"), "expected as many micro-batches as good.csv has, 2, got 3\n"),
+        (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as good.csv has them, got 0, 1, 2"),
+        (("good.csv", "--mapping", "1,0"), "expected stages on IPUs 0, 1, as good.csv has them, got 1, 0"),
+        (("good.csv", "--inference"), "The pipelining schedule 'good.csv' does not support inference."),
+        (("late.csv",), "IPU 0: B0.0 runs before the pass of its stage that it needs"),
+        (("late.csv", "--sync", "lock_step"), "<-- ERROR HERE: B0.0 needs"),
+        (("circle.csv",), "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1 waits at 'receive 0->1.1' for IPU 0"),
+        (("none.csv",), "'none.csv': cannot read"),
+        (("none.py:one",), "'none.py:one': cannot read"),
+    ],
+)
+def test_mistakes_are_one_message(tmp_path, words, text):
+    (tmp_path / "mine.csv").write_text("0F0,0B0\n1RECV_F0,1F0,1B0\n")
+    (tmp_path / "good.csv").write_text(torch_schedules.text_of(torch_schedules.one_forward_one_backward(2, 2)))
+    (tmp_path / "circle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
+    (tmp_path / "late.csv").write_text("0B0,0F0\n,1F0,1B0\n")
+    done = ipusim("schedule", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,104 @@
+"""Both sync modes from the command line: every table, file and refusal names the one in effect."""
+
+import json
+from itertools import product
+
+import pytest
+
+from ipusim.schedules.registry import names
+from ipusim.timeline.timeline import Timeline
+from tests.cli.commands import ipusim
+
+FOUR = """
+pipeline:
+  gradient_accumulation_count: 8
+  stages:
+    - {name: a, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+    - {name: b, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+    - {name: c, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+    - {name: d, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+system: {name: free, auto_select_ipus: 4}
+"""
+WORDS = {"lock_step": "lock-step", "point_to_point": "point-to-point"}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sync") / "four.yaml"
+    path.write_text(FOUR)
+    return path
+
+
+def lines(done):
+    return [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("sync", WORDS)
+def test_a_run_names_its_mode(four, sync, tmp_path):
+    options = ("--set", "pipeline.schedule=1f1b", "--set", f"pipeline.sync={sync}")
+    checked = ipusim("check", four, *options)
+    assert f"schedule 1f1b in {WORDS[sync]}, executions 1" in checked.stdout
+    done = ipusim("run", four, *options, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"schedule 1f1b in {WORDS[sync]}" in lines(done)
+    said = json.loads((tmp_path / "summary.json").read_text())
+    assert said["sync"] == sync
+    assert (said["time_steps"] is None) == (sync == "point_to_point")
+    assert Timeline.load(tmp_path / "timeline.npz").info.sync.value == sync
+    zoomed = ipusim("trace", tmp_path / "timeline.npz", "--phase", "main", "--out", tmp_path / "main.svg")
+    assert zoomed.returncode == 0, zoomed.stderr
+
+
+def test_each_schedule_has_its_own_mode_unless_others_are_asked_for(four, tmp_path):
+    own = ipusim("compare", four, "--schedules", "1f1b,grouped", "--out", tmp_path)
+    assert own.returncode == 0, own.stderr
+    rows = [line.split()[:3] for line in lines(own)]
+    assert ["1f1b", "point-to-point", "33,000"] in rows
+    assert ["grouped", "lock-step", "33,000"] in rows
+    assert ["1f1b", "point-to-point", "IPU"] in rows, "of the table of memory"
+    asked = ipusim(
+        "compare", four, "--schedules", "1f1b,grouped", "--set", "pipeline.sync=lock_step", "--out", tmp_path
+    )
+    assert ["1f1b", "lock-step", "46,000"] in [line.split()[:3] for line in lines(asked)]
+    both = ipusim("compare", four, "--schedules", "1f1b", "--syncs", "lock_step, point_to_point", "--out", tmp_path)
+    assert [[row["schedule"], row["sync"]] for row in json.loads((tmp_path / "comparison.json").read_text())] == [
+        ["1f1b", "lock_step"],
+        ["1f1b", "point_to_point"],
+    ]
+    assert "against the first" in both.stdout
+    assert "1f1b in lock-step: 46,000 cycles" in (tmp_path / "comparison.svg").read_text()
+
+
+def test_every_schedule_may_be_compared_and_those_that_refuse_say_why(four, tmp_path):
+    """Two stages of each of two IPUs, which not every schedule can lay out."""
+    every = ",".join(names())
+    options = ("--syncs", "lock_step,point_to_point", "--set", "pipeline.device_mapping=[0,1,0,1]")
+    options += ("--set", "system.auto_select_ipus=2")
+    done = ipusim("compare", four, "--schedules", every, *options, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "comparison.json").read_text())
+    assert [(row["schedule"], row["sync"]) for row in rows] == [*product(names(), WORDS)]
+    refused = {row["schedule"] for row in rows if row["refusal"]}
+    assert refused == {"interleaved", "single", "1f1b", "zero_bubble_h1"}
+    text = " ".join(done.stdout.split())
+    for row in rows:
+        assert (row["summary"] is None) == bool(row["refusal"])
+        if row["refusal"]:
+            assert f"{row['schedule']} in {WORDS[row['sync']]}: refused: {row['refusal']}" in text
+
+
+def test_a_mode_that_is_none(four, tmp_path):
+    done = ipusim("compare", four, "--syncs", "lockstep", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr.strip()) == (
+        2,
+        "expected a sync mode out of lock_step, point_to_point, got 'lockstep'; did you mean 'lock_step'?",
+    )
+
+
+def test_help_names_the_schedules_that_are_compared():
+    text = " ".join(ipusim("compare", "--help").stdout.split())
+    assert "default: Graphcore's own: grouped, interleaved, sequential and sharded" in text
+    assert "gpipe all forward passes" not in text
+    listed = " ".join(ipusim("schedule").stdout.split())
+    assert "1f1b a forward and a backward in turn sync: point_to_point, lock_step" in listed
+    assert "grouped all backward, then all forward sync: lock_step, point_to_point" in listed

@@ -1,0 +1,437 @@
+"""Time in point-to-point against what the literature prints, a longest path, and a fluid computation of its own.
+
+The longest path and the fluid computation take the Order, the durations of passes, and the routes and rates of the
+System; they share no line with the lowerings, the prices or the machine.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.check import check
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.schedules.registry import find
+from ipusim.timeline.kinds import PASSES, SpanKind
+from tests.orders import needs_of, passes_of, random_order, read
+from tests.price_and_run import price_and_run
+
+LETTERS = {
+    SpanKind.FORWARD: "F",
+    SpanKind.BACKWARD: "B",
+    SpanKind.RECOMPUTE: "R",
+    SpanKind.INPUT_GRADIENT: "I",
+    SpanKind.WEIGHT_GRADIENT: "W",
+}
+
+
+def free(schedule, mapping, count, cycles, training=True):
+    """The makespan on the free system; ``cycles`` are those of a stage's passes."""
+    shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
+    program = PipelineProgram(tuple(profile(index, *cycles) for index in range(shape.stages)), shape, schedule)
+    plan = find(schedule).plan(shape, Sync.POINT_TO_POINT)
+    check(plan)
+    return price_and_run(plan, program, build_system("free", mapping=mapping)).makespan_cycles
+
+
+def profile(index, forward, backward, first=None, second=None, output=0, gradient=0):
+    halves = {} if first is None else {"backward_input": first, "backward_weights": second}
+    return StageProfile(f"s{index}", forward, backward, 0, output_bytes=output, gradient_bytes=gradient, **halves)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 13])
+@pytest.mark.parametrize("ipus", range(2, 9))
+def test_gpipe_and_1f1b_take_as_long_as_their_papers_say(ipus, count):
+    """Huang et al. 2019, section 2.3; Narayanan et al. 2021, section 2.2.1: bubble (N - 1)(f + b)."""
+    for forward, backward in ((1, 2), (3, 3), (5, 2)):
+        right = (count + ipus - 1) * (forward + backward)
+        for schedule in ("gpipe", "1f1b"):
+            assert free(schedule, tuple(range(ipus)), count, (forward, backward)) == right
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ipus", [2, 3, 4, 8])
+def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
+    """Narayanan et al. 2021, section 2.2.2: bubble (N - 1)(f + b) / v, f and b being those of all chunks of an IPU."""
+    for rounds in (1, 2, 3):
+        count, mapping = ipus * rounds, tuple(range(ipus)) * chunks
+        for forward, backward in ((1, 2), (2, 2), (3, 1)):
+            right = (count * chunks + ipus - 1) * (forward + backward)
+            assert free("interleaved_1f1b", mapping, count, (forward, backward)) == right
+
+
+@pytest.mark.parametrize("ipus", range(2, 9))
+def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
+    """Qi et al. 2024, section 2.3: (N - 1)(f + I - W) instead of (N - 1)(f + I + W)."""
+    for count in (ipus, ipus + 1, 2 * ipus, 3 * ipus + 1):
+        for cycles in (1, 7):
+            mapping = tuple(range(ipus))
+            found = free("zero_bubble_h1", mapping, count, (cycles, 2 * cycles, cycles, cycles))
+            assert found == 3 * count * cycles + (ipus - 1) * cycles
+            whole = free("1f1b", mapping, count, (cycles, 2 * cycles))
+            assert (found - 3 * count * cycles) * 3 == whole - 3 * count * cycles
+
+
+def most_kept(schedule, mapping, count, until):
+    """The most micro-batches of all its stages that each IPU has run forward, and not ``until`` its last pass."""
+    found = []
+    for words in passes_of(find(schedule).order(PlanShape(mapping=mapping, micro_batches=count))).values():
+        kept = np.cumsum([(word[0] == "F") - (word[0] == until) for word in words])
+        assert kept[-1] == 0
+        found.append(int(kept.max()))
+    return found
+
+
+@pytest.mark.parametrize("ipus", range(2, 9))
+def test_ipus_keep_what_the_papers_say(ipus):
+    """All under GPipe; under 1F1B as many as there are IPUs to the end; under H1 nowhere more than 1F1B's first."""
+    mapping, count = tuple(range(ipus)), 3 * ipus
+    assert most_kept("gpipe", mapping, count, "B") == [count] * ipus
+    assert most_kept("1f1b", mapping, count, "B") == [ipus - rank for rank in range(ipus)]
+    assert most_kept("zero_bubble_h1", mapping, count, "W") == [ipus] * ipus
+    # Narayanan et al. 2021, section 2.2.2: of v chunks 2 (N - rank - 1) + (v - 1) N + 1 forward passes go ahead.
+    for chunks in (2, 3):
+        right = [2 * (ipus - rank - 1) + (chunks - 1) * ipus + 1 for rank in range(ipus)]
+        assert most_kept("interleaved_1f1b", mapping * chunks, count, "B") == right
+
+
+def test_inference_and_copies_that_block_on_the_free_system():
+    assert free("gpipe", (0, 1, 2), 5, (4, 0), training=False) == (5 + 2) * 4
+    # Within a whole micro-batch's life nothing overlaps where one stage runs at a time.
+    assert free("sequential", (0, 1, 2), 5, (4, 6)) == 3 * 5 * 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program on a System: the Order, cycles by (letter, stage), bytes by (stage, stage)."""
+
+    order: Order
+    program: PipelineProgram
+    system: object
+
+    @property
+    def shape(self):
+        return self.program.shape
+
+    def cycles(self, letter, stage):
+        each = self.program.stages[stage]
+        return {
+            "F": each.forward,
+            "R": each.forward,
+            "B": each.backward,
+            "I": each.backward_input,
+            "W": each.backward_weights,
+        }[letter]
+
+    def way(self, source, target):
+        """Lead cycles, bytes, and the exact bytes per cycle of each link from one stage to the next; None within."""
+        here, there = self.shape.mapping[source], self.shape.mapping[target]
+        size = (
+            self.program.stages[source].output_bytes
+            if target > source
+            else (self.program.stages[source].gradient_bytes)
+        )
+        if here == there or not size:
+            return None
+        system = self.system
+        if system.free:
+            return 0, 0, {}
+        route, clock = system.route(here, there), system.clock_hz
+        overhead = system.rates.pair_overhead_ns if system.count == 2 else system.rates.beyond_pair_overhead_ns
+        hops = len(route) * system.rates.hop_latency_ns
+        lead = sum(math.ceil(ns * clock / 10**9) for ns in (overhead, hops))
+        links = {(each.source, each.target, each.channel): each.bytes_per_s(system.rates) / clock for each in route}
+        return lead, size, links
+
+
+def tensor_of(shape, letter, stage):
+    """The stage that wants what a pass makes; None where none does."""
+    if letter == "F":
+        return stage + 1 if stage + 1 < shape.stages else None
+    return stage - 1 if letter in "BI" and stage else None
+
+
+def longest_path(case):
+    """The start of each pass where no link is shared, and the time of each tensor on its links.
+
+    Nodes are the beginnings of passes; edges are as long as what must pass between two of them.
+    """
+    graph = nx.DiGraph()
+    passes = passes_of(case.order)
+    words = [word for own in passes.values() for word in own]
+    blocking = not case.program.overlap_copies
+    ways = {}
+    for word in words:
+        letter, stage, _ = read(word)
+        graph.add_edge("begin", read(word), cycles=0)
+        target = tensor_of(case.shape, letter, stage)
+        ways[read(word)] = None if target is None else case.way(stage, target)
+    for one, before in needs_of(case.shape, words).items():
+        for other in before:
+            same = other[1] == one[1]
+            graph.add_edge(other, one, cycles=case.cycles(*other[:2]) + (0 if same else carrying(ways[other])))
+    for own in passes.values():
+        for first, second in pairwise(map(read, own)):
+            cycles = case.cycles(*first[:2]) + (carrying(ways[first]) if blocking else 0)
+            if graph.has_edge(first, second):
+                cycles = max(cycles, graph.edges[first, second]["cycles"])
+            graph.add_edge(first, second, cycles=cycles)
+    start = {}
+    for node in nx.topological_sort(graph):
+        start[node] = max(
+            (start[before] + edge["cycles"] for before, _, edge in graph.in_edges(node, data=True)), default=0
+        )
+    del start["begin"]
+    busy = defaultdict(list)
+    for one, way in ways.items():
+        if way is not None:
+            lead, _, links = way
+            sent = start[one] + case.cycles(*one[:2])
+            for link in links:
+                busy[link].append((sent + lead, sent + carrying(way)))
+    return start, busy
+
+
+def carrying(way):
+    if way is None:
+        return 0
+    lead, size, links = way
+    return lead + (math.ceil(size / min(links.values())) if links else 0)
+
+
+def contended(busy):
+    """Whether any link has two tensors at once."""
+    return any(late < end for spans in busy.values() for (_, end), (late, _) in pairwise(sorted(spans)))
+
+
+def fluid(case):
+    """The start of each pass, links shared max-min fair: event by event, all rates anew at every event."""
+    passes = {ipu: [read(word) for word in own] for ipu, own in passes_of(case.order).items()}
+    needs = needs_of(case.shape, (word for own in passes_of(case.order).values() for word in own))
+    start, ready = {}, defaultdict(dict)  # of each pass what has come: from which pass, when
+    at, free_at = dict.fromkeys(passes, 0), dict.fromkeys(passes, 0)
+    running, leading, flows = [], [], []
+    rates_of_links = {}
+    now = 0
+    while True:
+        settle(case, now, running, leading, flows, ready, free_at, rates_of_links)
+        moved = True
+        while moved:
+            moved = False
+            for ipu, own in passes.items():
+                if at[ipu] == len(own) or free_at[ipu] is None or free_at[ipu] > now:
+                    continue
+                one = own[at[ipu]]
+                if all(other in ready[one] for other in needs[one]):
+                    start[one] = now
+                    at[ipu] += 1
+                    free_at[ipu] = None
+                    running.append((now + case.cycles(*one[:2]), ipu, one, needs))
+                    moved = True
+            if moved:
+                settle(case, now, running, leading, flows, ready, free_at, rates_of_links)
+        rates = shared(flows, rates_of_links)
+        times = [end for end, *_ in running] + [begin for begin, *_ in leading]
+        times += [now + math.ceil(flow[0] / rate) for flow, rate in zip(flows, rates, strict=True)]
+        if not times:
+            assert all(at[ipu] == len(own) for ipu, own in passes.items())
+            return start
+        later = min(times)
+        for flow, rate in zip(flows, rates, strict=True):
+            flow[0] -= rate * (later - now)
+        now = later
+
+
+def settle(case, now, running, leading, flows, ready, free_at, rates_of_links):
+    """End what ends now and begin what begins now, until nothing more does."""
+    blocking = not case.program.overlap_copies
+    moved = True
+    while moved:
+        moved = False
+        for each in [each for each in running if each[0] == now]:
+            running.remove(each)
+            moved = True
+            _, ipu, one, needs = each
+            target = tensor_of(case.shape, *one[:2])
+            way = None if target is None else case.way(one[1], target)
+            for other, before in needs.items():
+                if one in before and (other[1] == one[1] or way is None):
+                    ready[other][one] = now
+            if way is None:
+                free_at[ipu] = now
+                continue
+            leading.append((now + way[0], ipu, one, needs, way))
+            if not blocking:
+                free_at[ipu] = now
+        for each in [each for each in leading if each[0] == now]:
+            leading.remove(each)
+            moved = True
+            _, ipu, one, needs, way = each
+            rates_of_links.update(way[2])
+            flows.append([Fraction(way[1]), tuple(way[2]), ipu, one, needs])
+        for flow in [flow for flow in flows if flow[0] <= 0]:
+            flows.remove(flow)
+            moved = True
+            _, _, ipu, one, needs = flow
+            for other, before in needs.items():
+                if one in before and other[1] != one[1]:
+                    ready[other][one] = now
+            if blocking:
+                free_at[ipu] = now
+
+
+def shared(flows, rates_of_links):
+    """Raise all rates together until a link is full; what crosses it stays, the others go on rising."""
+    rates = [Fraction(0)] * len(flows)
+    rising = set(range(len(flows)))
+    while rising:
+        room = {}
+        for link in {link for flow in flows for link in flow[1]}:
+            used = sum((rates[place] for place, flow in enumerate(flows) if link in flow[1]), Fraction(0))
+            users = sum(link in flows[place][1] for place in rising)
+            if users:
+                room[link] = (rates_of_links[link] - used) / users
+        if not room:  # nothing but tensors that cross no link
+            return [Fraction(10**30) if place in rising else rate for place, rate in enumerate(rates)]
+        step = min(room.values())
+        full = {link for link, more in room.items() if more == step}
+        for place in rising:
+            rates[place] += step
+        rising -= {place for place in rising if full & set(flows[place][1])}
+    return rates
+
+
+SYSTEMS = (("m2000", 4, "ZIGZAG"), ("m2000", 4, "HOOF"), ("bow_pod16", 8, "HOOF"), ("c2_server", 8, "SNAKE"))
+NAMED = ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble_h1", "grouped", "interleaved", "sequential", "sharded")
+
+
+def drawn_case(seed):
+    """A program of unequal stages, and tensors of very different sizes, under any schedule or a random Order."""
+    rng = random.Random(seed)
+    schedule = rng.choice((*NAMED, "drawn", "drawn", "drawn"))
+    machine, most, order = rng.choice(SYSTEMS)
+    ipus = rng.randint(2, min(most, 5))
+    chunks = rng.choice((1, 2)) if schedule in ("interleaved_1f1b", "gpipe", "grouped", "drawn") else 1
+    mapping = tuple(rng.sample(range(most), ipus)) * chunks
+    stages = len(mapping)
+    training = schedule not in ("gpipe", "grouped", "interleaved", "drawn") or rng.random() < 0.8
+    multiple = {"grouped": 2 * stages if training else stages, "interleaved": ipus, "interleaved_1f1b": ipus}
+    count = multiple.get(schedule, 1) * rng.choice((1, 2) if schedule in multiple else (1, 2, 3, 5))
+    scale = rng.choice((2_000, 60_000))
+    sizes = rng.choice(((0, 4_000), (1_000, 300_000), (200_000, 200_000)))
+    profiles = []
+    for index in range(stages):
+        forward, first, second = (rng.randint(1, scale) for _ in range(3))
+        bytes_of = (rng.randint(*sizes) for _ in range(2))
+        profiles.append(profile(index, forward, first + second, first, second, *bytes_of))
+    shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
+    program = PipelineProgram(tuple(profiles), shape, schedule, overlap_copies=rng.random() < 0.7)
+    made = random_order(rng, shape) if schedule == "drawn" else find(schedule).order(shape)
+    return Case(made, program, build_system(machine, mapping=mapping, ipus=most, selection_order=order))
+
+
+@lru_cache(maxsize=1)
+def cases(most=60):
+    """The first hundred cases without contention, and the first ones with it."""
+    alone, together, seed = [], [], 0
+    while len(alone) < 100 or len(together) < most:
+        case = drawn_case(seed)
+        seed += 1
+        found, busy = longest_path(case)
+        if not contended(busy):
+            alone.append((case, found))
+        elif len(together) < most:
+            together.append(case)
+    return alone[:100], together
+
+
+def ran(case):
+    plan = lower(case.order, Sync.POINT_TO_POINT)
+    check(plan)
+    return price_and_run(plan, case.program, case.system)
+
+
+def starts(timeline, replica=0):
+    """Of each pass of a replica when it began."""
+    rows = timeline.rows(*PASSES)
+    rows = rows[timeline.replica[rows] == replica]
+    columns = (timeline.kind, timeline.stage, timeline.micro_batch, timeline.start)
+    return {
+        (LETTERS[kind], stage, micro): start
+        for kind, stage, micro, start in zip(*(column[rows].tolist() for column in columns), strict=True)
+    }
+
+
+def test_a_hundred_cases_without_contention_are_longest_paths():
+    alone, _ = cases()
+    seen = set()
+    for case, right in alone:
+        assert starts(ran(case)) == right
+        seen.add((case.program.schedule, case.program.overlap_copies))
+    assert {name for name, _ in seen} == {*NAMED, "drawn"}
+    assert {blocking for _, blocking in seen} == {True, False}
+
+
+def test_links_that_are_shared_are_so_as_a_second_computation_says():
+    _, together = cases()
+    differs = 0
+    for case in together:
+        right = fluid(case)
+        assert starts(ran(case)) == right
+        differs += right != longest_path(case)[0]
+    assert differs > 35, "sharing changed next to nothing: the cases show nothing"
+    assert {case.program.overlap_copies for case in together} == {True, False}
+
+
+def test_the_second_computation_says_what_the_longest_path_does_where_nothing_is_shared():
+    for case, right in cases()[0][:25]:
+        assert fluid(case) == right
+
+
+def test_replicas_run_beside_each_other_as_each_does_by_itself():
+    """No link carries tensors of two replicas, so that each runs as on the part of the device that it has."""
+    waiting = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        mapping = tuple(rng.sample(range(4), 4))
+        shape = PlanShape(mapping=mapping, micro_batches=rng.choice((2, 4)))
+        profiles = tuple(
+            profile(index, rng.randint(1, 9000), 9000, 5000, 4000, size, size)
+            for index, size in enumerate(rng.choices((10, 400_000), k=4))
+        )
+        program = PipelineProgram(profiles, shape, "drawn")
+        order = rng.choice(("ZIGZAG", "HOOF", "SNAKE"))
+        system = build_system("bow_pod16", mapping=mapping, ipus=rng.choice((8, 16)), selection_order=order)
+        case = Case(random_order(rng, shape), program, system)
+        timeline = ran(case)
+        for replica in range(system.replicas):
+            part = replace(case, system=system.replica(replica))
+            right = fluid(part)
+            waiting += right != longest_path(part)[0]
+            assert starts(timeline, replica) == right
+    assert waiting, "no replica shares a link with itself: the cases show nothing"
+
+
+def test_on_the_free_system_what_shares_a_link_costs_nothing_either():
+    """Tensors that begin at once on one rail, from IPUs 0 and 3 to IPU 2 in hoof order."""
+    shape = PlanShape(mapping=(0, 2, 3, 2, 1), micro_batches=6)
+    profiles = tuple(profile(index, 1, 2, 1, 1, 10**9, 10**9) for index in range(shape.stages))
+    program = PipelineProgram(profiles, shape, "drawn")
+    system = build_system("free", mapping=shape.mapping, ipus=4, selection_order="HOOF")
+    for seed in range(10):
+        case = Case(random_order(random.Random(seed), shape), program, system)
+        assert starts(ran(case)) == longest_path(case)[0]

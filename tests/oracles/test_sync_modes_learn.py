@@ -1,0 +1,213 @@
+"""Training learns the same however IPUs wait for each other, in whatever legal order: that of the unsplit model.
+
+The loop that is the right answer is that of tests/oracles/test_training_equals_unsplit.py, written out by hand.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ipusim.errors import CountError, UnsupportedProgramError
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.model.data.feed import Feed
+from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.stages.build_stages import build_stages
+from ipusim.model.stages.layer_profile import layer_profile
+from ipusim.model.workload import Workload
+from ipusim.pipeline.check import check
+from ipusim.pipeline.order import CopyRule, Order
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.execute import execute
+from ipusim.schedules.registry import find, names
+from tests.networks import split
+from tests.oracles.test_halves_executed import RUNS
+from tests.oracles.test_training_equals_unsplit import (
+    BATCH,
+    COUNT,
+    EXECUTIONS,
+    MOMENTUM,
+    RATE,
+    assert_equal,
+    dataset,
+    network,
+)
+from tests.orders import passes_of, random_mapping, random_order, read
+from tests.price_and_run import price_and_run
+
+MODES = list(Sync)
+
+
+def trained(order, sync, splits, *, reduction="SUM", optimizer=None, overlap=True, system="c2_server"):
+    """Losses, weights, initial weights and the feed of a training in the order that ``order(shape)`` gives."""
+    stages = build_stages(network(), split(network(), splits))
+    feed = Feed(dataset(), BATCH, seed=3)
+    optimizer = optimizer or SGD(RATE)
+    workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), seed=11)
+    profiles = tuple(layer_profile(each, BATCH, 8, feed.label_bytes, True, optimizer) for each in stages)
+    shape = order.shape
+    feeds = Infeed(feed.element_bytes), Outfeed(8)
+    program = PipelineProgram(
+        profiles, shape, order.schedule, EXECUTIONS, reduction, *feeds, BATCH, overlap_copies=overlap
+    )
+    executor = NumpyExecutor(shape, workload)
+    initial = {name: array.copy() for name, array in executor.weights().items()}
+    plan = lower(order, sync)
+    check(plan)
+    price_and_run(plan, program, build_system(system, mapping=shape.mapping), executor=executor)
+    made = map(read, passes_of(order)[shape.mapping[-1]])
+    last = [micro for letter, stage, micro in made if (letter, stage) == ("F", shape.stages - 1)]
+    losses = np.empty((EXECUTIONS, COUNT))
+    losses[:, last] = np.reshape([float(loss) for (loss,) in executor.results], (EXECUTIONS, COUNT))
+    return losses.ravel().tolist(), executor.weights(), initial, feed
+
+
+def shape_of(mapping, **options):
+    return PlanShape(mapping=mapping, micro_batches=COUNT, **options)
+
+
+SPLITS = [("d2",), ("cel",), ("d1", "d4"), ("d3", "logits"), ("d1", "d3", "logits"), ("d2", "d3", "cel")]
+
+
+@pytest.mark.parametrize("sync", MODES)
+@pytest.mark.parametrize("schedule", names())
+def test_every_schedule_in_every_mode_learns_what_the_whole_model_does(schedule, sync):
+    for splits, overlap in zip(SPLITS, (True, False) * 3, strict=True):
+        mapping = (0,) * (len(splits) + 1) if schedule == "single" else tuple(range(len(splits) + 1))
+        if schedule == "interleaved_1f1b" and COUNT % len(mapping):
+            continue
+        order = find(schedule).order(shape_of(mapping))
+        assert find(schedule).check(order.shape, sync) is sync
+        assert_equal(trained(order, sync, splits, overlap=overlap))
+
+
+@pytest.mark.parametrize("sync", MODES)
+@pytest.mark.parametrize(
+    ("schedule", "mapping"),
+    [
+        ("gpipe", (0, 1, 1, 0)),
+        ("gpipe", (2, 2, 2, 2)),
+        ("gpipe", (3, 1, 0, 2)),
+        ("1f1b", (1, 1, 0, 0)),
+        ("1f1b", (2, 0, 0, 1)),
+        ("interleaved_1f1b", (0, 1, 0, 1)),
+        ("interleaved_1f1b", (3, 2, 3, 2)),
+        ("interleaved_1f1b", (0, 0, 1, 1)),
+        ("zero_bubble_h1", (0, 0, 1, 2)),
+        ("zero_bubble_h1", (3, 1, 1, 1)),
+        ("grouped", (0, 1, 1, 0)),
+        ("sequential", (3, 2, 3, 2)),
+        ("sharded", (0, 2, 0, 1)),
+    ],
+)
+def test_several_stages_on_an_ipu(schedule, mapping, sync):
+    order = find(schedule).order(shape_of(mapping))
+    assert_equal(trained(order, sync, ("d1", "d3", "logits"), optimizer=Momentum(RATE, MOMENTUM)), momentum=True)
+
+
+def test_what_goes_round_no_ipus_in_one_order_is_refused():
+    for schedule, mapping in (("1f1b", (0, 1, 0, 1)), ("zero_bubble_h1", (0, 1, 0)), ("interleaved_1f1b", (0, 1, 0))):
+        with pytest.raises(UnsupportedProgramError):
+            find(schedule).order(shape_of(mapping))
+    with pytest.raises(CountError):
+        find("interleaved_1f1b").order(shape_of(tuple(range(5))))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_any_legal_order_learns_what_the_whole_model_does(seed):
+    rng = random.Random(seed)
+    splits = rng.choice(SPLITS)
+    options = rng.choice(({}, {"recompute": True}, {"recompute_inline": True}))
+    shape = shape_of(random_mapping(rng, len(splits) + 1, rng.randint(1, 4)), **options)
+    order = random_order(rng, shape)
+    if rng.random() < 0.3:
+        order.copy_rule = rng.choice((CopyRule.EACH_STAGE, CopyRule.CROSSING))
+    reduction = rng.choice(("SUM", "MEAN", "RUNNING_MEAN"))
+    for sync in MODES:
+        result = trained(order, sync, splits, reduction=reduction, overlap=rng.random() < 0.5)
+        assert_equal(result, "SUM" if reduction == "SUM" else "MEAN")
+
+
+def halved(rng, order):
+    """The order with every backward pass in halves, the second ones later but in the same order of micro-batches."""
+    passes = {}
+    for ipu, words in passes_of(order).items():
+        found, waiting = [], []
+        for word in words:
+            if word[0] != "B":
+                found.append(word)
+                continue
+            found.append(f"I{word[1:]}")
+            waiting.append(f"W{word[1:]}")
+            while waiting and rng.random() < 0.4:
+                found.append(waiting.pop(0))
+        passes[ipu] = [*found, *waiting]
+    return Order.of(order.schedule, order.shape, passes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
+    rng = random.Random(seed)
+    splits = rng.choice(SPLITS)
+    shape = shape_of(random_mapping(rng, len(splits) + 1, 3), recompute_inline=rng.random() < 0.3)
+    order = random_order(rng, shape, halves=False)
+    whole = trained(order, rng.choice(MODES), splits)
+    for sync in MODES:
+        apart = trained(halved(rng, order), sync, splits)
+        assert apart[0] == whole[0]
+        for name, array in whole[1].items():
+            np.testing.assert_array_equal(apart[1][name], array, err_msg=name)
+
+
+#: Skip connections, a value that waits on its IPU for a later stage, and gradients that are means as they go.
+SCENARIOS = {name: RUNS[name] for name in ("skips", "a value that waits on its IPU", "running mean")}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios_learn_the_same_in_every_mode(name, load):
+    text, changes = SCENARIOS[name]
+    reference = None
+    for schedule, sync in product(("grouped", "sequential", "gpipe"), MODES):
+        job = load(text, *changes, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}", "precision=float64")
+        assert job.plan.sync is sync
+        learning = execute(job).learning
+        found = [each.loss for each in learning.losses], learning.weights
+        reference = reference or found
+        np.testing.assert_allclose(found[0], reference[0], rtol=1e-12)
+        for key, array in reference[1].items():
+            np.testing.assert_allclose(found[1][key], array, rtol=1e-12, atol=1e-14, err_msg=key)
+
+
+EVALUATED = """
+system: {name: m2000}
+data: {type: synthetic, shape: [4], classes: 3, samples: 60, hold_out: 15}
+model:
+  layers:
+    - {name: a, type: dense, units: 8, activation: tanh}
+    - {name: drop, type: dropout, rate: 0.3}
+    - {name: b, type: dense, units: 6, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [b, c], micro_batch_size: 3, gradient_accumulation_count: 6, repeat_count: 2}
+optimizer: {type: sgd, learning_rate: 0.1}
+precision: float64
+steps: 3
+evaluate: {every: 1}
+"""
+
+
+def test_what_is_evaluated_is_the_same_in_every_mode(load):
+    found = {}
+    for schedule, sync in product(("grouped", "1f1b", "zero_bubble_h1", "gpipe", "sequential"), MODES):
+        learning = execute(load(EVALUATED, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")).learning
+        found[schedule, sync] = np.array([(each.loss, each.accuracy) for _, each in learning.evaluations])
+    first = next(iter(found.values()))
+    assert first.shape == (3, 2)
+    for each in found.values():
+        np.testing.assert_allclose(each, first, rtol=1e-12)

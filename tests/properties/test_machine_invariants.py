@@ -1,0 +1,118 @@
+"""Runs of random legal Orders in both sync modes: what every Timeline keeps, and what its IPUs ever hold for others."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE
+from tests.orders import random_mapping, random_order
+from tests.price_and_run import price_and_run
+
+#: Spans that are on no IPU's own track.
+BESIDE = (SpanKind.SEND, SpanKind.LINK, SpanKind.HOST)
+
+
+def drawn(seed):
+    """A program with anything that takes time, its Order, and a System with one or two replicas."""
+    rng = random.Random(seed)
+    training = rng.random() < 0.85
+    stages = rng.randint(2, 6)
+    shape = PlanShape(
+        mapping=random_mapping(rng, stages, 4),
+        micro_batches=rng.randint(1, 5),
+        training=training,
+        recompute=training and rng.random() < 0.3,
+    )
+    sizes = (0, 200, 90_000)
+    profiles = tuple(
+        StageProfile(
+            f"s{index}",
+            rng.randint(1, 20_000),
+            rng.randint(2, 20_000),
+            rng.randint(0, 9_000),
+            output_bytes=rng.choice(sizes),
+            gradient_bytes=rng.choice(sizes),
+            accumulator_bytes=rng.choice((0, 4_000)),
+            state_bytes=4_000,
+        )
+        for index in range(stages)
+    )
+    program = PipelineProgram(
+        profiles,
+        shape,
+        "drawn",
+        repeat_count=rng.randint(1, 3),
+        infeed=Infeed(rng.choice(sizes), rng.choice((1, 3))),
+        outfeed=Outfeed(rng.choice(sizes), rng.choice(("ALL", "LAST")), accumulate=False),
+        overlap_copies=rng.random() < 0.6,
+        sync_replicas_independently=rng.random() < 0.5,
+        offload=Offload(training and rng.random() < 0.4, training and rng.random() < 0.4, 1),
+    )
+    system = build_system(
+        "bow_pod16",
+        mapping=shape.mapping,
+        ipus=rng.choice((4, 8)),
+        selection_order=rng.choice(("ZIGZAG", "HOOF")),
+        remote_buffers=True,
+    )
+    return program, random_order(rng, shape), system
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+@pytest.mark.parametrize("seed", range(15))
+def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync):
+    program, order, system = drawn(seed)
+    timeline = price_and_run(lower(order, sync), program, system)
+    rows = list(timeline)
+    for span in rows:
+        if span.cause == NONE:
+            assert span.start == 0 or span.kind == SpanKind.HOST
+            continue
+        cause = rows[span.cause]
+        assert cause.end <= span.start
+        assert cause.end == span.start or span.kind in (SpanKind.HOST, SpanKind.LINK), (span, cause)
+    own = ~np.isin(timeline.kind, BESIDE)
+    for ipu in {replica * system.shards + place for replica in range(system.replicas) for place in order.shape.mapping}:
+        replica = ipu // system.shards
+        mine = (timeline.ipu == ipu) | ((timeline.ipu == ALL_IPUS) & np.isin(timeline.replica, (replica, NONE)))
+        on = own & mine
+        start, end = timeline.start[on], timeline.end[on]
+        at = np.lexsort((end, start))
+        start, end = start[at], end[at]
+        assert start[0] == 0
+        assert (start[1:] == end[:-1]).all(), "two spans at once, or a gap that none explains"
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_more_tensors_wait_than_the_buffers_hold(seed):
+    program, order, system = drawn(100 + seed)
+    plan = lower(order, Sync.POINT_TO_POINT)
+    timeline = price_and_run(plan, program, system)
+    shape = order.shape
+    made, taken = defaultdict(list), defaultdict(list)
+    kinds = {SpanKind.FORWARD: 1, SpanKind.BACKWARD: -1, SpanKind.INPUT_GRADIENT: -1}
+    for row in timeline.rows(*PASSES):
+        if timeline.replica[row] or timeline.execution[row] or timeline.kind[row] not in kinds:
+            continue
+        stage, step = int(timeline.stage[row]), kinds[timeline.kind[row]]
+        if 0 <= stage + step < shape.stages:
+            made[stage, stage + step].append(int(timeline.end[row]))
+        if 0 <= stage - step < shape.stages:
+            taken[stage - step, stage].append(int(timeline.start[row]))
+    assert made.keys() == taken.keys() == plan.waiting.keys()
+    for pair, ends in made.items():
+        starts = np.sort(taken[pair])
+        # When one is taken, those that have been made by then and not taken before it may all be there.
+        waiting = np.searchsorted(np.sort(ends), starts, side="right") - np.arange(len(starts))
+        assert waiting.max() <= plan.waiting[pair]

@@ -1,0 +1,253 @@
+"""Random legal Orders in both sync modes: what their Plans hold, that these are read back, and what the check says.
+
+Two passes of an Order swapped are an Order that an independent walk goes through or stands still in: the check of
+its Plan says the same, in both modes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from ipusim.errors import PlanError
+from ipusim.lowering.around import Around
+from ipusim.lowering.lower import lower
+from ipusim.lowering.streams import Stream
+from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.instructions import PASSES, Code, text_of
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync, parse_listing
+from ipusim.pipeline.program import OutfeedElements, PlanShape
+from tests.orders import needs_of, random_mapping, random_passes, read, walk
+from tests.orders import text as text_of_pass
+
+CASES = 40
+STUCK = {"dependency", "deadlock", "sending"}
+
+
+def drawn(seed, **fixed):
+    """A shape, and the passes of a legal Order of it."""
+    rng = random.Random(seed)
+    training = rng.random() < 0.85
+    shape = PlanShape(
+        mapping=random_mapping(rng, rng.randint(2, 6), rng.randint(1, 4)),
+        micro_batches=rng.randint(1, 5),
+        training=training,
+        recompute=training and rng.random() < 0.3,
+    )
+    return rng, shape, random_passes(rng, shape)
+
+
+NOTHING = Around()
+
+
+def both(order, asked=NOTHING):
+    return [lower(order, sync, asked) for sync in Sync]
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_a_random_order_keeps_all_rules_in_both_modes(seed):
+    _, shape, passes = drawn(seed)
+    for plan in both(Order.of("drawn", shape, passes)):
+        assert [str(each) for each in violations(plan)] == []
+        check(plan)
+
+
+@pytest.mark.parametrize("seed", range(0, CASES, 2))
+def test_time_steps_are_as_early_as_a_longest_path_allows(seed):
+    """Later than a pass's needs and the last pass of its stage's program, no earlier than what its IPU ran before."""
+    _, shape, passes = drawn(seed)
+    needs = needs_of(shape, (word for words in passes.values() for word in words))
+    graph = nx.DiGraph()
+    for words in passes.values():
+        programs = {}
+        for before, word in zip([None, *words], words, strict=False):
+            one = read(word)
+            graph.add_node(one)
+            behind = [(other, 1) for other in [*needs[one], programs.get(one[:2])] if other is not None]
+            for other, steps in [*([(read(before), 0)] if before else []), *behind]:
+                graph.add_edge(other, one, steps=max(steps, graph.get_edge_data(other, one, {"steps": 0})["steps"]))
+            programs[one[:2]] = one
+    right = {}
+    for node in nx.topological_sort(graph):
+        right[node] = max(
+            (right[other] + each["steps"] for other, _, each in graph.in_edges(node, data=True)), default=0
+        )
+    plan = lower(Order.of("drawn", shape, passes), Sync.LOCK_STEP)
+    assert {read(str(op)): time_step for time_step, _, op in plan.ops()} == right
+    assert plan.emitted == max(right.values()) + 1
+
+
+def asked_of(rng, shape):
+    """Anything that a program may ask of its IPUs beside their passes."""
+    stages = range(shape.stages)
+    streams = {
+        (kind, stage): Stream(rng.choice((0, 8)), rng.choice((0, 8)))
+        for kind in range(5)
+        for stage in stages
+        if rng.random() < 0.2
+    }
+    count = shape.micro_batches
+    every, last = range(count), range(count - 1, count)
+    outfeed = rng.choice((OutfeedElements(every, 1), OutfeedElements(every, 1, True), OutfeedElements(last, 3)))
+    ipus = sorted(set(shape.mapping))
+    return Around(
+        outfeed=rng.choice((None, outfeed)),
+        streams=streams,
+        updates={ipu: Stream(rng.choice((0, 8)), rng.choice((0, 8))) for ipu in ipus},
+        gathered=frozenset(stage for stage in stages if rng.random() < 0.3),
+        gathered_updates=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
+        summed=rng.random() < 0.5,
+        overlap_copies=rng.random() < 0.7,
+    )
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
+    rng, shape, passes = drawn(seed)
+    asked = asked_of(rng, shape)
+    order = Order.of("drawn", shape, passes)
+    for plan in both(order, asked):
+        rows = plan.instructions.tolist()
+        assert np.array_equal(parse_listing(plan.listing()), plan.instructions)
+        ran = defaultdict(list)
+        for ipu, code, *rest in rows:
+            if code < PASSES:
+                ran[ipu].append(text_of(code, *rest))
+        assert ran == {ipu: list(words) for ipu, words in passes.items() if words}
+        codes = Counter(code for _, code, *_ in rows)
+        firsts = sum(word.startswith("F0.") for words in passes.values() for word in words)
+        assert codes[Code.INFEED] == firsts == shape.micro_batches
+        sent = len(range(shape.micro_batches)) if asked.outfeed is None else len(asked.outfeed.micro_batches)
+        assert codes[Code.OUTFEED] + codes[Code.ADD_RESULTS] == sent
+        ipus = len(set(shape.mapping))
+        assert codes[Code.END] == ipus
+        assert codes[Code.UPDATE] == (ipus if shape.training else 0)
+        assert codes[Code.ALL_REDUCE] == (ipus if shape.training and asked.summed else 0)
+        assert codes[Code.GATHER] == codes[Code.LET_GO]
+        around_passes(plan, asked, rows)
+        if plan.sync is Sync.LOCK_STEP:
+            for ipu in set(shape.mapping):
+                met = sum(number for one, code, _, _, number in rows if (one, code) == (ipu, Code.MEET))
+                assert met == plan.emitted
+            assert not {Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE} & set(codes)
+        else:
+            assert codes[Code.MEET] == 0
+            sends_and_receives(shape, asked, rows)
+
+
+def around_passes(plan, asked, rows):
+    """Before each pass what is loaded and gathered for it, behind it what is stored and let go."""
+    for at, (_, code, stage, _, _) in enumerate(rows):
+        if code >= PASSES:
+            continue
+        before = {text_of(*row[1:]) for row in rows[max(at - 4, 0) : at]}
+        behind = {text_of(*row[1:]) for row in rows[at + 1 : at + 5]}
+        load, store = asked.streams.get((code, stage), (0, 0))
+        letter = "FBRIW"[code]
+        assert not load or f"load {letter}{stage}" in before
+        assert not store or f"store {letter}{stage}" in behind
+        assert stage not in asked.gathered or (f"gather {stage}" in before and f"let-go {stage}" in behind)
+
+
+def sends_and_receives(shape, asked, rows):
+    """Each tensor that crosses is sent once and received once, by the IPUs of the stages that it joins."""
+    sending = Code.SEND if asked.overlap_copies else Code.BLOCKING_SEND
+    sent = {(stage, number, micro): ipu for ipu, code, stage, micro, number in rows if code == sending}
+    received = {(number, stage, micro): ipu for ipu, code, stage, micro, number in rows if code == Code.RECEIVE}
+    crossing = {key for key in sent if shape.mapping[key[0]] != shape.mapping[key[1]]}
+    assert crossing == set(received)
+    assert sum(code in (Code.SEND, Code.BLOCKING_SEND) for _, code, *_ in rows) == len(sent)
+    assert sum(code == Code.RECEIVE for _, code, *_ in rows) == len(received)
+    assert all(ipu == shape.mapping[key[0]] for key, ipu in sent.items())
+    assert all(ipu == shape.mapping[key[1]] for key, ipu in received.items())
+    last, every = shape.stages - 1, range(shape.micro_batches)
+    right = {(stage, stage + 1, micro) for stage in range(last) for micro in every}
+    if shape.training:
+        right |= {(last, last, micro) for micro in every}
+        right |= {(stage + 1, stage, micro) for stage in range(last) for micro in every}
+    assert set(sent) == right
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_swapped_passes_are_refused_where_a_walk_stands_still(seed):
+    rng, shape, passes = drawn(1000 + seed)
+    depths = Order.of("drawn", shape, passes).fifo_depths
+    for _ in range(8):
+        swapped = {ipu: list(words) for ipu, words in passes.items()}
+        ipu = rng.choice([ipu for ipu, words in swapped.items() if len(words) > 1])
+        first, second = rng.sample(range(len(swapped[ipu])), 2)
+        own = swapped[ipu]
+        own[first], own[second] = own[second], own[first]
+        stuck = walk(shape, swapped)
+        order = Order.of("drawn", shape, swapped)
+        order.fifo_depths = depths
+        kept_too_long = over(shape, swapped, depths)
+        for plan in both(order):
+            found = violations(plan)
+            assert bool({each.rule for each in found} & STUCK) == bool(stuck), (plan.sync, swapped)
+            assert {each.rule for each in found} <= STUCK | {"memory"}
+            if not stuck:
+                assert ("memory" in {each.rule for each in found}) == kept_too_long
+            if found:
+                with pytest.raises(PlanError, match=r"^the plan breaks"):
+                    check(plan)
+
+
+def over(shape, passes, depths):
+    """Whether a stage keeps more micro-batches than its FIFO and its own buffer hold."""
+    for words in passes.values():
+        kept = Counter()
+        for word in words:
+            stage = int(word[1:].split(".")[0])
+            release = "R" if shape.recompute and stage < shape.stages - 1 else "BI"
+            kept[stage] += (word[0] == "F") - (word[0] in release)
+            if shape.training and kept[stage] > depths[stage] + 1:
+                return True
+    return False
+
+
+def damaged(rng, shape, passes):
+    """The passes with up to two of them left out, there twice, another one, or on another IPU."""
+    found = {ipu: list(words) for ipu, words in passes.items()}
+    for _ in range(rng.randint(0, 2)):
+        ipu = rng.choice([ipu for ipu, words in found.items() if words])
+        at = rng.randrange(len(found[ipu]))
+        match rng.choice(("without", "twice", "other", "elsewhere", "early")):
+            case "without":
+                del found[ipu][at]
+            case "twice":
+                found[ipu].insert(rng.randrange(len(found[ipu])), found[ipu][at])
+            case "other":
+                other = rng.choice("FBRIW"), rng.randrange(shape.stages), rng.randint(0, shape.micro_batches)
+                found[ipu][at] = text_of_pass(other)
+            case "elsewhere":
+                found.setdefault(rng.choice((0, 1, 9)), []).append(found[ipu].pop(at))
+            case "early":
+                found[ipu].insert(0, found[ipu].pop(at))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_whatever_is_wrong_with_an_order_is_told_in_both_modes(seed):
+    rng, shape, passes = drawn(2000 + seed)
+    for _ in range(6):
+        wrong = damaged(rng, shape, passes)
+        words = [word for own in wrong.values() for word in own]
+        whole = sorted(map(read, words)) == sorted(needs_of(shape, words))
+        placed = all(shape.mapping[read(word)[1]] == ipu for ipu, own in wrong.items() for word in own)
+        order = Order.of("drawn", shape, wrong)
+        right = whole and placed and not walk(shape, wrong)
+        for plan in both(order):
+            found = violations(plan)
+            assert bool(found) != right, (plan.sync, wrong, [str(each) for each in found])
+            rules = {each.rule for each in found}
+            assert ("placement" in rules) == (not placed)
+            assert ("once" in rules) == (not whole), (plan.sync, wrong, [str(each) for each in found])
+            if found:
+                with pytest.raises(PlanError):
+                    check(plan)

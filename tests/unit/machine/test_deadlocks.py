@@ -1,0 +1,174 @@
+"""Everything that an IPU may wait for in point-to-point, made to wait for ever: the machine names who and for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.errors import DeadlockError
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import complete, lower
+from ipusim.machine.host import HostStream
+from ipusim.machine.links import Links
+from ipusim.machine.remote import RemoteMemory
+from ipusim.machine.simulate import simulate
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync, parse_listing
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pricing.price import price
+from ipusim.runs.execute import execute
+from ipusim.schedules.registry import find
+from tests.price_and_run import price_and_run
+
+HEAD = "nothing is left to happen, but the pipeline is not done:"
+FREE = Sync.POINT_TO_POINT
+
+
+def program(stages, **changes):
+    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=2)
+    profiles = tuple(
+        StageProfile(f"s{index}", 10, 20, 0, output_bytes=64, gradient_bytes=64) for index in range(stages)
+    )
+    return PipelineProgram(profiles, shape, "gpipe", **changes)
+
+
+def stopped(process, *arguments):
+    """Stand in for a process that does nothing."""
+    yield process._clock.spend(1)
+
+
+def deadlock(action):
+    with pytest.raises(DeadlockError) as caught:
+        action()
+    first, *lines = str(caught.value).splitlines()
+    assert first == HEAD
+    return [line.removeprefix("  ") for line in lines]
+
+
+def run(prog, order=None):
+    order = find(prog.schedule).order(prog.shape) if order is None else order
+    return price_and_run(lower(order, FREE), prog, build_system("m2000", mapping=prog.shape.mapping))
+
+
+def test_tensors_that_wait_for_each_other_and_who_waits_behind_them():
+    prog = program(3)
+    passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
+    order = Order.of("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
+    assert deadlock(lambda: run(prog, order)) == [
+        "IPU 0 waits for what B1.0 makes on IPU 1",
+        "IPU 1 waits for what B2.0 makes on IPU 2",
+        "IPU 2 waits for what F1.1 makes on IPU 1",
+        "the circle: IPU 1 waits for IPU 2 waits for IPU 1",
+    ]
+
+
+def test_a_link_that_never_delivers(monkeypatch):
+    monkeypatch.setattr(Links, "carry", lambda *_: None)
+    assert deadlock(lambda: run(program(2, overlap_copies=False))) == [
+        "IPU 0 waits for the delivery of what F0.0 has made to IPU 1",
+        "IPU 1 waits for what F0.0 makes on IPU 0",
+    ]
+
+
+def without(plan, ipu, word):
+    """The Plan, one of its IPUs without an instruction."""
+    lines = plan.listing().splitlines()
+    assert lines[ipu].count(f"; {word}") == 1
+    lines[ipu] = lines[ipu].replace(f"; {word}", "")
+    table = parse_listing("\n".join(lines))
+    return Plan(plan.order, plan.sync, table=plan.table, emitted=plan.emitted, make=lambda: table)
+
+
+def summing(sync):
+    """A program of two replicas that sum up their gradients, its Plan and its System."""
+    shape = PlanShape(mapping=(0, 1), micro_batches=2)
+    profiles = tuple(StageProfile(f"s{index}", 10, 20, 5, accumulator_bytes=64) for index in range(2))
+    prog, system = PipelineProgram(profiles, shape, "gpipe"), build_system("m2000", mapping=shape.mapping, ipus=4)
+    plan = complete(find("gpipe").plan(shape, sync), prog, system.replicas)
+    return prog, plan, system
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_an_ipu_that_comes_to_the_end_without_the_sum_over_replicas(sync):
+    prog, plan, system = summing(sync)
+    broken = without(plan, 1, "all-reduce")
+    costs = price(plan, prog, system)
+    late = "the sum over replicas, which waits for IPU 1, 3"
+    lines = deadlock(lambda: simulate(broken, prog, system, costs=costs))
+    ends = {Sync.LOCK_STEP: ("0, 2", "0, 2"), FREE: ("0", "2")}[sync]
+    assert lines[:4] == [
+        f"IPU 0 waits for {late}",
+        f"IPU 1 waits for the end of the execution, which waits for IPU {ends[0]}",
+        f"IPU 2 waits for {late}",
+        f"IPU 3 waits for the end of the execution, which waits for IPU {ends[1]}",
+    ]
+    assert lines[4:] == ["the circle: IPU 0 waits for IPU 1 waits for IPU 0"]
+
+
+def test_an_ipu_that_never_comes_to_the_end():
+    prog = program(2)
+    system = build_system("m2000", mapping=prog.shape.mapping)
+    plan = complete(find("gpipe").plan(prog.shape, FREE), prog, 1)
+    broken = without(plan, 1, "end")
+    assert deadlock(lambda: simulate(broken, prog, system, costs=price(plan, prog, system))) == [
+        "IPU 0 waits for the end of the execution, which waits for IPU 1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("feeds", "lines"),
+    [
+        (
+            {"infeed": Infeed(100)},
+            ["IPU 0 waits for the next element of the infeed", "IPU 1 waits for what F0.0 makes on IPU 0"],
+        ),
+        (
+            {"outfeed": Outfeed(100, buffer_depth=1)},
+            ["IPU 0 waits for what B1.0 makes on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
+        ),
+    ],
+)
+def test_a_host_that_stops(monkeypatch, feeds, lines):
+    monkeypatch.setattr(HostStream, "_host", stopped)
+    assert deadlock(lambda: run(program(2, **feeds))) == lines
+
+
+SHARDED = """
+system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
+pipeline:
+  schedule: 1f1b
+  gradient_accumulation_count: 4
+  replicated_weight_sharding: true
+  stages:
+    - {name: a, forward: 10, backward: 20, update: 5, output_bytes: 8, parameter_bytes: 64, state_bytes: 64}
+    - {name: b, forward: 10, backward: 20, update: 5, parameter_bytes: 64, state_bytes: 64}
+infeed: {element_bytes: 64}
+"""
+
+
+def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch):
+    init, own = HostStream.__init__, HostStream._host
+
+    def remember(stream, *positional, replica, **named):
+        stream._replica = replica
+        init(stream, *positional, replica=replica, **named)
+
+    monkeypatch.setattr(HostStream, "__init__", remember)
+    monkeypatch.setattr(HostStream, "_host", lambda stream: own(stream) if stream._replica == 0 else stopped(stream))
+    experiment = load(SHARDED)
+    assert experiment.plan.sync is FREE
+    assert deadlock(lambda: execute(experiment)) == [
+        "IPU 0 waits for the all-gather, which waits for IPU 2",
+        "IPU 1 waits for what F0.0 makes on IPU 0",
+        "IPU 2 waits for the next element of the infeed",
+        "IPU 3 waits for what F0.0 makes on IPU 2",
+    ]
+
+
+def test_streaming_memory_that_stops(load, monkeypatch):
+    experiment = load(SHARDED, "system.auto_select_ipus=2", "pipeline.replicated_weight_sharding=false")
+    monkeypatch.setattr(RemoteMemory, "transfer", lambda memory, size: memory._clock.event())
+    assert deadlock(lambda: execute(experiment)) == [
+        "IPU 0 waits for the load of 64 bytes in Streaming Memory",
+        "IPU 1 waits for the load of 64 bytes in Streaming Memory",
+    ]

@@ -1,0 +1,174 @@
+"""IPU-Links under sends: who gets what share, from when, to the cycle, by hand; and what their spans say."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
+from ipusim.machine.clock import Clock
+from ipusim.machine.links import Links
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pricing.costs import Send
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Recorder
+from ipusim.timeline.timeline import NONE
+from tests.orders import random_mapping, random_order
+from tests.price_and_run import price_and_run
+
+
+class Records(Recorder):
+    """A recorder whose spans of links can be read at once: (link, bytes, start, end)."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.links = []
+        plain = self.record
+
+        def record(what, step, start, end, cause):
+            link, size = self._known[what]
+            self.links.append((link, size, start, end))
+            return plain(what, step, start, end, cause)
+
+        self._known = {}
+        self.record = record
+
+    def describe(self, *descriptions):
+        number = super().describe(*descriptions)
+        self._known[number] = descriptions[0].link, descriptions[0].bytes
+        return number
+
+
+def carried(rates, *sends):
+    """When each of ``sends``, (handed over at, lead, bytes, links), has come; and the spans of the links."""
+    clock, recorder = Clock(), Records()
+    links = Links(clock, recorder, [Fraction(rate) for rate in rates])
+    found = {}
+
+    def one(number, at, lead, size, route):
+        yield clock.spend(at)
+        done = clock.event()
+        cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
+        send = Send(size, lead, tuple(route), int(cycles))
+        links.carry(send, 0, NONE, done.succeed)
+        yield done
+        found[number] = clock.now
+
+    assert clock.run([clock.process(one(number, *send)) for number, send in enumerate(sends)])
+    assert all(not each for each in links.state)
+    return [found[number] for number in range(len(sends))], recorder.links
+
+
+@pytest.mark.parametrize(
+    ("rates", "sends", "ends"),
+    [
+        ([4], [(0, 0, 40, [0])], [10]),
+        ([4], [(0, 3, 41, [0])], [14]),  # the last byte is there within the 11th cycle
+        ([4, 2], [(0, 0, 40, [0, 1])], [20]),  # as fast as its slowest link
+        ([4], [(0, 0, 40, [0]), (0, 0, 40, [0])], [20, 20]),  # two at 2 bytes a cycle
+        ([4], [(0, 0, 40, [0]), (5, 0, 40, [0])], [15, 20]),  # 20 bytes left at 2; the other then has 20 left at 4
+        ([4], [(0, 5, 40, [0]), (5, 0, 40, [0])], [25, 25]),  # it is on the links from its first byte on
+        ([4], [(0, 0, 40, [0]), (10, 0, 40, [0])], [10, 20]),  # one leaves as the other joins: nothing is shared
+        ([4], [(0, 0, 38, [0]), (9, 0, 40, [0])], [10, 20]),  # 2 bytes in the 10th cycle, 2 of the other beside them
+        ([4, 4], [(0, 0, 40, [0]), (0, 0, 40, [1])], [10, 10]),  # links of their own
+        # Three, of which two cross the bottleneck: 1 byte a cycle each; the third has the other 3 bytes of link 0.
+        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 30, [0])], [10, 10, 10]),
+        # The same, and the third goes on alone with all 4 bytes: 30 by then, 40 more.
+        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 70, [0])], [10, 10, 20]),
+        # A joins B, B joins C: A and C share no link, but what A takes of B's leaves C more.
+        ([3, 4], [(0, 0, 30, [0]), (0, 0, 30, [0, 1]), (0, 0, 50, [1])], [20, 20, 20]),
+        ([4], [(0, 7, 0, [])], [7]),  # no bytes on any link: its lead alone
+        ([Fraction(7, 3)], [(0, 0, 7, [0]), (1, 0, 7, [0])], [5, 6]),
+    ],
+)
+def test_shares_by_hand(rates, sends, ends):
+    found, _ = carried(rates, *sends)
+    assert found == ends
+
+
+def test_a_link_has_one_span_for_as_long_as_anything_moves_on_it():
+    _, spans = carried([4, 4], (0, 0, 40, [0]), (5, 0, 40, [0]), (30, 0, 8, [0]), (5, 0, 4, [1]))
+    assert sorted(spans) == [(0, 8, 30, 32), (0, 80, 0, 20), (1, 4, 5, 6)]
+
+
+def test_any_sends_take_as_long_as_all_rates_found_anew_say():
+    """Against rates that rise together until a link is full, found anew in every cycle in which anything changes."""
+    rng = random.Random(5)
+    for _ in range(40):
+        rates = [Fraction(rng.randint(1, 9), rng.randint(1, 3)) for _ in range(4)]
+        sends = [
+            (rng.randint(0, 30), rng.randint(0, 9), rng.randint(1, 90), rng.sample(range(4), rng.randint(1, 3)))
+            for _ in range(rng.randint(2, 7))
+        ]
+        found, spans = carried(rates, *sends)
+        assert found == filled(rates, sends)
+        check_spans(spans, Counter((link, size) for _, _, size, route in sends for link in route))
+
+
+def filled(rates, sends):
+    left = {number: Fraction(size) for number, (_, _, size, _) in enumerate(sends)}
+    ends, now = {}, 0
+    while left:
+        moving = [number for number in left if sends[number][0] + sends[number][1] <= now]
+        speed, rising = dict.fromkeys(moving, Fraction(0)), set(moving)
+        while rising:
+            steps = {}
+            for link, rate in enumerate(rates):
+                on = [number for number in moving if link in sends[number][3]]
+                if rising & set(on):
+                    steps[link] = (rate - sum(speed[number] for number in on)) / len(rising & set(on))
+            least = min(steps.values())
+            full = {link for link, step in steps.items() if step == least}
+            for number in rising:
+                speed[number] += least
+            rising = {number for number in rising if not full & set(sends[number][3])}
+        now += 1
+        for number in moving:
+            left[number] -= speed[number]
+            if left[number] <= 0:
+                del left[number]
+                ends[number] = now
+    return [ends[number] for number in range(len(sends))]
+
+
+def check_spans(spans, sent):
+    """Spans of one link never overlap, and together they carry what was sent."""
+    of_link = defaultdict(list)
+    for link, size, start, end in spans:
+        of_link[link].append((start, end, size))
+    for own in of_link.values():
+        own.sort()
+        assert all(before[1] <= after[0] for before, after in pairwise(own))
+    total = Counter()
+    for (link, size), times in sent.items():
+        total[link] += size * times
+    assert {link: sum(size for *_, size in own) for link, own in of_link.items()} == dict(total)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_links_of_a_run_carry_what_was_sent_one_span_at_a_time(seed):
+    rng = random.Random(seed)
+    shape = PlanShape(mapping=random_mapping(rng, 6, 4), micro_batches=5)
+    profiles = tuple(
+        StageProfile(f"s{index}", rng.randint(1, 999), rng.randint(1, 999), 0, output_bytes=size, gradient_bytes=size)
+        for index, size in enumerate(rng.choices((0, 100, 90_000), k=6))
+    )
+    system = build_system("m2000", mapping=(*shape.mapping, 3), selection_order="HOOF")
+    program = PipelineProgram(profiles, shape, repeat_count=2)
+    timeline = price_and_run(lower(random_order(rng, shape), Sync.POINT_TO_POINT), program, system)
+    rows = timeline.rows(SpanKind.LINK)
+    columns = (timeline.link, timeline.bytes, timeline.start, timeline.end)
+    names = [str(label) for label in timeline.info.links]
+    sent = Counter()
+    for source, target in ((stage, stage + step) for stage in range(6) for step in (1, -1)):
+        if 0 <= target < 6 and shape.mapping[source] != shape.mapping[target] and profiles[source].output_bytes:
+            for direction in system.route(shape.mapping[source], shape.mapping[target]):
+                sent[names.index(direction.label), profiles[source].output_bytes] += 2 * shape.micro_batches
+    check_spans(list(zip(*(column[rows].tolist() for column in columns), strict=True)), sent)

@@ -1,0 +1,101 @@
+"""What stands at the end of an execution: the same as before it is the same again, and only then."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import complete
+from ipusim.machine.executor import NullExecutor, Replicas
+from ipusim.machine.simulate import Machine
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pricing.price import price
+from ipusim.schedules.registry import find
+
+EXECUTIONS = 8
+
+
+def executed(program, sync, ipus=None):
+    """The states at the ends of the executions, and how long each of these took."""
+    system = build_system("m2000", mapping=program.shape.mapping, ipus=ipus)
+    plan = complete(find(program.schedule).plan(program.shape, sync), program, system.replicas)
+    executors = Replicas((NullExecutor(),) * system.replicas)
+    machine = Machine(plan, program, system, price(plan, program, system), executors, EXECUTIONS)
+    ended = [0]
+    machine.run(lambda done, total: ended.append(machine._clock.now) if done % (plan.emitted + 1) == 0 else None)
+    return machine.states, np.diff(ended).tolist()
+
+
+def drawn(seed):
+    rng = random.Random(seed)
+    stages = rng.randint(2, 4)
+    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=2 * stages)
+    profiles = tuple(
+        StageProfile(
+            f"s{index}",
+            rng.randint(1, 5000),
+            rng.randint(1, 5000),
+            5,
+            output_bytes=1000,
+            gradient_bytes=1000,
+            accumulator_bytes=64,
+        )
+        for index in range(stages)
+    )
+    sizes = (0, 5_000, 60_000)
+    return PipelineProgram(
+        profiles,
+        shape,
+        rng.choice(("grouped", "gpipe", "1f1b", "zero_bubble_h1")),
+        repeat_count=EXECUTIONS,
+        infeed=Infeed(rng.choice(sizes), rng.choice((1, 3, 20))),
+        outfeed=Outfeed(rng.choice(sizes), buffer_depth=rng.choice((1, 3, 20))),
+    )
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_states_are_equal_where_executions_are(sync):
+    same = 0
+    for seed in range(12):
+        states, took = executed(drawn(seed), sync, ipus=random.Random(seed).choice((4, None)))
+        assert len(states) == EXECUTIONS
+        for at in range(EXECUTIONS - 2):
+            if states[at] == states[at + 1]:
+                same += 1
+                assert took[at + 1] == took[at + 2]
+    assert same > 40
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_states_are_equal_from_the_second_execution_on_where_nothing_changes(sync):
+    program = drawn(3)
+    quiet = PipelineProgram(program.stages, program.shape, "1f1b", repeat_count=EXECUTIONS)
+    states, took = executed(quiet, sync)
+    assert states[1:] == [states[1]] * (EXECUTIONS - 1)
+    assert len(set(took[1:])) == 1
+
+
+def test_a_host_that_falls_behind_little_by_little_makes_states_differ():
+    """It is a little slower than the IPUs: its buffer fills up over several executions, and then they wait for it."""
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
+    size = 60_000
+    drain = build_system("m2000", mapping=(0, 1)).host_drain_cycles(size)
+    copying = build_system("m2000", mapping=(0, 1)).outfeed_cycles(size)
+    found = set()
+    for less in range(0, 4 * drain, drain // 8):
+        profiles = tuple(
+            StageProfile(f"s{index}", 10, max((4 * drain - copying - less) // 5, 0), 0) for index in (0, 1)
+        )
+        program = PipelineProgram(
+            profiles, shape, "1f1b", repeat_count=EXECUTIONS, outfeed=Outfeed(size, buffer_depth=3)
+        )
+        states, took = executed(program, Sync.POINT_TO_POINT)
+        for at in range(EXECUTIONS - 2):
+            assert states[at] != states[at + 1] or took[at + 1] == took[at + 2]
+        found.add(len(set(took[1:])))
+    assert max(found) > 2, "the host never falls behind: the programs show nothing"

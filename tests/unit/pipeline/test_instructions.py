@@ -1,0 +1,109 @@
+"""Instructions as text: every code is written, and read back; what is no instruction is refused."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ipusim.errors import PlanError
+from ipusim.lowering.around import Around
+from ipusim.lowering.lower import lower
+from ipusim.lowering.streams import Stream
+from ipusim.pipeline.instructions import NONE, Code, parse, text_of
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Sync, parse_listing
+from ipusim.pipeline.program import OutfeedElements, PlanShape
+from ipusim.schedules.registry import find, names
+from tests.orders import random_order
+
+TEXTS = {
+    (Code.FORWARD, 1, 3, NONE): "F1.3",
+    (Code.BACKWARD, 0, 0, NONE): "B0.0",
+    (Code.RECOMPUTE, 2, 5, NONE): "R2.5",
+    (Code.INPUT_GRADIENT, 10, 11, NONE): "I10.11",
+    (Code.WEIGHT_GRADIENT, 1, 3, NONE): "W1.3",
+    (Code.MEET, NONE, NONE, 1): "meet",
+    (Code.MEET, NONE, NONE, 12): "meet x12",
+    (Code.SEND, 0, 3, 1): "send 0->1.3",
+    (Code.BLOCKING_SEND, 1, 3, 0): "blocking-send 1->0.3",
+    (Code.RECEIVE, 1, 3, 0): "receive 0->1.3",
+    (Code.INFEED, NONE, 4, NONE): "infeed 4",
+    (Code.OUTFEED, NONE, 4, 1): "outfeed 4",
+    (Code.OUTFEED, NONE, 4, 6): "outfeed 4 /6",
+    (Code.ADD_RESULTS, NONE, 4, NONE): "add-results 4",
+    (Code.OUTFEED_TOTAL, NONE, NONE, NONE): "outfeed-total",
+    (Code.BEGIN_IO, 1, 2, 0): "begin-io 0 2",
+    (Code.BEGIN_IO, 3, NONE, 0): "begin-io 0 . /3",
+    (Code.BEGIN_IO, 1, 2, NONE): "begin-io . 2",
+    (Code.END_IO, NONE, NONE, NONE): "end-io",
+    (Code.LOAD, 1, NONE, Pass.BACKWARD): "load B1",
+    (Code.LOAD, NONE, NONE, NONE): "load update",
+    (Code.STORE, 1, NONE, Pass.WEIGHT_GRADIENT): "store W1",
+    (Code.STORE, NONE, NONE, NONE): "store update",
+    (Code.GATHER, 2, NONE, NONE): "gather 2",
+    (Code.GATHER, NONE, NONE, NONE): "gather update",
+    (Code.LET_GO, 2, NONE, NONE): "let-go 2",
+    (Code.LET_GO, NONE, NONE, NONE): "let-go update",
+    (Code.ALL_REDUCE, NONE, NONE, NONE): "all-reduce",
+    (Code.UPDATE, NONE, NONE, NONE): "update",
+    (Code.END, NONE, NONE, NONE): "end",
+}
+
+
+def test_every_code_has_its_text():
+    assert {code for code, *_ in TEXTS} == set(Code)
+    for row, text in TEXTS.items():
+        assert text_of(*row) == text
+        assert parse(f"  {text} ") == row
+
+
+WRONG = ("", "F1", "X1.2", "meet 3", "meet x1", "meet xx", "send 0-1.3", "send 0->1", "receive 0->1.x", "infeed")
+WRONGLY_MEANT = ("infeed x", "outfeed 3 / 2", "outfeed 3 /1", "load C1", "load B", "gather x", "end now", "begin-io 1")
+
+
+@pytest.mark.parametrize("text", [*WRONG, *WRONGLY_MEANT, "F01.3", "update\x00"])
+def test_what_is_no_instruction(text):
+    with pytest.raises(PlanError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        f"expected an instruction such as F1.3, meet, send 0->1.3 or load B1, got {text.strip()!r}"
+    )
+
+
+@pytest.mark.parametrize("line", ["F0.0; end", "IPU x: end", "IPU 0 end", "IPU : end"])
+def test_a_line_that_begins_with_no_ipu(line):
+    with pytest.raises(PlanError, match=r"^expected a line that begins with an IPU, such as 'IPU 0: ', got "):
+        parse_listing(f"IPU 0: end\n{line}\n")
+
+
+def plans():
+    """Plans of every schedule in both modes, of a random Order, and with all that a program may ask for."""
+    asked = Around(
+        outfeed=OutfeedElements(range(12), 1, accumulated=True),
+        streams={(kind, stage): Stream(8, 8) for kind in Pass for stage in range(2)},
+        updates={0: Stream(8, 8)},
+        gathered=frozenset({0}),
+        gathered_updates=frozenset({0, 1}),
+        summed=True,
+        overlap_copies=False,
+    )
+    shape = PlanShape(mapping=(0, 1), micro_batches=12)
+    alone = PlanShape(mapping=(0, 0), micro_batches=12)
+    for sync in Sync:
+        for name in names():
+            yield find(name).plan(alone if name == "single" else shape, sync)
+        drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
+        yield lower(drawn, sync, asked)
+    yield find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
+
+
+def test_every_plan_is_read_back_and_all_codes_are_among_them():
+    seen = set()
+    for plan in plans():
+        listing = plan.listing()
+        assert np.array_equal(parse_listing(listing), plan.instructions)
+        assert [line.partition(":")[0] for line in listing.splitlines()] == [f"IPU {ipu}" for ipu in plan.ipus]
+        seen |= set(plan.instructions[:, 1].tolist())
+    assert seen == set(Code)

@@ -1,0 +1,178 @@
+"""torch.distributed.pipelining's CSV: written as torch writes it, read back, and refused cell by cell."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from ipusim.errors import CountError, FileError, PlanError, UnsupportedProgramError
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.features import Feature
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import find
+from ipusim.schedules.torch_csv import write
+from tests import torch_schedules
+
+FOUR, TWICE = (0, 1, 2, 3), (0, 1, 2, 3, 0, 1, 2, 3)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return the Schedule of a file with some text."""
+
+    def of(text):
+        path = tmp_path / "mine.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return schedule_of("mine.csv", tmp_path)
+
+    return of
+
+
+def test_a_cell_is_what_torch_writes_and_an_idle_one_empty():
+    order = find("zero_bubble_h1").order(PlanShape(mapping=(0, 1), micro_batches=2))
+    assert write(order) == "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"
+
+
+def test_an_ipu_without_stages_is_a_rank_without_passes():
+    order = find("gpipe").order(PlanShape(mapping=(0, 2), micro_batches=1))
+    assert write(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "mapping", "count"),
+    [
+        ("gpipe", FOUR, 5),
+        ("1f1b", FOUR, 6),
+        ("interleaved_1f1b", TWICE, 8),
+        ("zero_bubble_h1", FOUR, 6),
+        ("grouped", FOUR, 8),
+        ("interleaved", (0, 1), 4),
+        ("gpipe", (0, 2, 0, 3), 2),
+    ],
+)
+def test_what_is_written_reads_back(read, name, mapping, count):
+    shape = PlanShape(mapping=mapping, micro_batches=count)
+    order = find(name).order(shape)
+    found = read(write(order))
+    assert found.written == shape
+    again = found.order(shape)
+    runs = [[row[1:] for row in each.passes.tolist() if row[0] == ipu] for each in (order, again) for ipu in mapping]
+    assert runs[: len(mapping)] == runs[len(mapping) :]
+    assert write(again) == write(order)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_inference_is_forward_passes_alone(read, count):
+    shape = PlanShape(mapping=(0, 1, 2), micro_batches=count, training=False)
+    found = read(write(find("gpipe").order(shape)))
+    assert found.written == shape
+    assert found.plan(shape).order.fifo_depths == ()
+    with pytest.raises(UnsupportedProgramError, match=r"'mine\.csv' does not support training"):
+        found.plan(PlanShape(mapping=(0, 1, 2), micro_batches=count))
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "mapping"),
+    [
+        (torch_schedules.gpipe(4, 6), "gpipe", FOUR),
+        (torch_schedules.one_forward_one_backward(4, 6), "1f1b", FOUR),
+        (torch_schedules.interleaved_1f1b(4, 2, 8), "interleaved_1f1b", TWICE),
+        (torch_schedules.interleaved_1f1b(2, 3, 4), "interleaved_1f1b", (0, 1, 0, 1, 0, 1)),
+    ],
+    ids=["gpipe", "1f1b", "interleaved", "three chunks"],
+)
+def test_the_orders_of_the_house_are_those_of_torch(read, rows, name, mapping):
+    found = read(torch_schedules.text_of(rows))
+    shape = found.written
+    assert shape.mapping == mapping
+    assert found.order(shape).passes.tolist() == find(name).order(shape).passes.tolist()
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_idle_cells_are_where_unit_passes_leave_them(name):
+    """Of those schedules the row of a rank is as long as the makespan of passes that all take one."""
+    text = write(find(name).order(PlanShape(mapping=FOUR, micro_batches=8)))
+    rows = list(csv.reader(text.splitlines()))
+    assert len(rows[0]) == 2 * (8 + 3)
+    assert [row[:rank] for rank, row in enumerate(rows)] == [[""] * rank for rank in range(4)]
+
+
+def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(read):
+    whole, halves = read("0F0,,,0B0\n,1F0,1B0\n"), read("0F0,,,0I0,0W0\n,1F0,1I0,1W0\n")
+    assert whole.syncs == (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
+    plain = {Feature.TRAINING, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
+    assert whole.supports == plain | {Feature.RECOMPUTE_INTERLEAVED}
+    assert halves.supports == plain
+    shape = PlanShape(mapping=(0, 1), micro_batches=1)
+    assert [whole.plan(shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
+    with pytest.raises(CountError, match=r"^expected as many micro-batches as mine\.csv has, 1, got 2$"):
+        whole.plan(PlanShape(mapping=(0, 1), micro_batches=2))
+    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1,"):
+        whole.plan(PlanShape(mapping=(1, 0), micro_batches=1))
+
+
+def test_torch_has_no_recomputation():
+    order = find("grouped").order(PlanShape(mapping=(0, 1), micro_batches=4, recompute=True))
+    with pytest.raises(PlanError, match=r"the passes F, B, I and W, which torch has, got R0\.0: leave out recomp"):
+        write(order)
+
+
+EXPECTED = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell, got"
+FOLLOW = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0F0,0SEND_F0\n1RECV_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
+        ("0F0,0B0\n1UNSHARD,1F0", f", row 2, column 1: {EXPECTED} '1UNSHARD'{FOLLOW}"),
+        ("0F0,0B0,0REDUCE_GRAD", f", row 1, column 3: {EXPECTED} '0REDUCE_GRAD'{FOLLOW}"),
+        ("0F0,0RESHARD", f", row 1, column 2: {EXPECTED} '0RESHARD'{FOLLOW}"),
+        (
+            "0F0,0F1\n,(1F0;1B1)OVERLAP_F_B",
+            f", row 2, column 2: {EXPECTED} '(1F0;1B1)OVERLAP_F_B': an IPU runs one pass at a time; give 1F0 and 1B1 "
+            "a cell each, in their order",
+        ),
+        ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
+        ("0F0,0WAIT_REDUCE_GRAD", f", row 1, column 2: {EXPECTED} '0WAIT_REDUCE_GRAD'{FOLLOW}"),
+        (
+            "()NEW",
+            f", row 1, column 1: {EXPECTED} '()NEW': an IPU runs one pass at a time; give its passes a cell each, in "
+            "their order",
+        ),
+        ("0F0,F1", f", row 1, column 2: {EXPECTED} 'F1'"),
+        ("0F0x", f", row 1, column 1: {EXPECTED} '0F0x'"),
+        ("0R0", f", row 1, column 1: {EXPECTED} '0R0'"),
+        ("-1F0", f", row 1, column 1: {EXPECTED} '-1F0'"),
+        ("0F", f", row 1, column 1: {EXPECTED} '0F'"),
+        ("0F" + "9" * 5000, f", row 1, column 1: {EXPECTED} '0F{'9' * 55}...'"),
+        ("0F0,0F1,0F0", ", row 1, column 3: expected each pass once, got 0F0 as in row 1, column 1"),
+        ("0F0\n1F0,0B0", ", row 2, column 2: expected stage 0 in one row, got it here and in row 1"),
+        ("0F0\n2F0", ": expected passes of stages 0 to 2, got none of stage 1"),
+        ("999999999F0", ": expected passes of stages 0 to 999999999, got none of stage 0"),
+        ("", ": expected a row of passes such as 0F0 for each rank, got none"),
+        (",,\n\n", ": expected a row of passes such as 0F0 for each rank, got none"),
+        (b"0F0,\xff", ": expected text in UTF-8: invalid start byte at byte 4"),
+        ('0F0\n"0F1', ", row 2: expected cells separated by commas: unexpected end of data"),
+    ],
+)
+def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message):
+    with pytest.raises(FileError) as caught:
+        read(text)
+    assert str(caught.value) == f"'mine.csv'{message}"
+
+
+def test_spaces_a_byte_order_mark_and_any_end_of_line_are_taken(read):
+    found = read(b"\xef\xbb\xbf0F0, ,0B0\r1F0 ,1B0,\r\r")
+    assert found.written == PlanShape(mapping=(0, 1), micro_batches=1)
+
+
+def test_a_file_that_is_not_there_and_one_that_is_too_large(tmp_path, monkeypatch):
+    with pytest.raises(FileError, match=r"^'no\.csv': cannot read .*no\.csv: No such file or directory$"):
+        schedule_of("no.csv", tmp_path)
+    (tmp_path / "mine.csv").write_text("0F0" + "," * 100)
+    monkeypatch.setattr("ipusim.schedules.torch_csv._MOST_BYTES", 100)
+    with pytest.raises(FileError, match=r"^'mine\.csv': expected a file of at most 100 bytes, got a larger one$"):
+        schedule_of("mine.csv", tmp_path)
