@@ -264,6 +264,61 @@ def devices(
 
 
 @app.command()
+def validate(
+    products: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="your own rows, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them  "
+            "[default: the rows that the rates were fitted to]",
+            show_default=False,
+        ),
+    ] = None,
+    ipu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IPU",
+            help="the chip that your rows were measured on: GC2, GC200 or BOW  [default: BOW]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="folder for a table and a picture", show_default=False)
+    ] = None,
+) -> None:
+    """Hold the cost of dense products against measured ones: print measured, modelled and error of each."""
+    from ipusim.hardware.generations import find_ipu
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.product_rows import MEASURED, read_rows
+    from ipusim.study.validate import (
+        MEASURED_ON,
+        VALIDATION_FILES,
+        error_table,
+        planner_rate_table,
+        product_table,
+        validate_products,
+        validation_files,
+        words,
+    )
+
+    if ipu is not None and products is None:
+        raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
+    chip = MEASURED_ON if ipu is None else find_ipu(ipu)
+    rows = read_rows(products or MEASURED)
+    validated = validate_products(rows, chip, fitted=products is None)
+    print_table(product_table(validated))
+    print_table(error_table(validated))
+    print_table(planner_rate_table(rows, chip))
+    for line in words(rows, chip, fitted=products is None):
+        typer.echo(line)
+    if out is not None:
+        with ResultsFolder(out, VALIDATION_FILES) as results:
+            files = validation_files(validated)
+            results.write(files)
+        typer.echo(f"{out}: {', '.join(files)}")
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of a scenario, for editors."""
     from ipusim.runs.request.schema import json_schema

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from ipusim.errors import QuantityError
+from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -145,3 +146,16 @@ BOW: Final = replace(
         "internal_sync_cycles": "assumed as on GC200",
     },
 )
+
+#: Every generation, oldest first.
+GENERATIONS: Final = (GC2, GC200, BOW)
+
+
+def find_ipu(name: str) -> IpuSpec:
+    """Return a generation by Graphcore's name of the chip, in any case; raises QuantityError for another name."""
+    for ipu in GENERATIONS:
+        if ipu.name == name.upper():
+            return ipu
+    names = [ipu.name for ipu in GENERATIONS]
+    hint = did_you_mean(name, names)
+    raise QuantityError(f"unknown IPU {name!r}: expected {', '.join(names[:-1])} or {names[-1]}{hint}")

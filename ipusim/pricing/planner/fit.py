@@ -1,0 +1,142 @@
+"""Fits the planner's rates to measured products, each held near the middle of what is plausible.
+
+Least squares over the logarithms of cycles and rates. What a plan does depends on the
+rates, so both are found in turns: rates for the plans as they are, plans for those rates, until no
+plan changes. A rate that the measurements do not tell apart from another would
+run to the edge of its range; its own range speaks against that as a measurement does, as a
+normal distribution of which the range is four standard deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.hardware.generations import IpuSpec
+from ipusim.pricing.planner.plan import ProductPlan, plan_product
+from ipusim.pricing.planner.product import Product
+from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
+from ipusim.pricing.planner.work import SplitWork
+
+#: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest is
+#: that rows of one size share what the model leaves out, so that they say less than as many of their own would.
+_SPREAD: Final = 0.1
+_MOST_TURNS: Final = 12
+_DEVIATIONS: Final = 4
+
+Vector = npt.NDArray[np.float64]
+
+
+class Measured(NamedTuple):
+    """A product, and the cycles that it was measured to take."""
+
+    product: Product
+    cycles: float
+
+
+def fit_rates(measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates = DEFAULT_PLANNER_RATES) -> PlannerRates:
+    """Return the rates that explain the measurements best, each within its plausible range.
+
+    Raises ValueError for fewer measurements than rates.
+    """
+    if len(measured) < len(PLANNER_RATES):
+        raise ValueError(f"expected at least {len(PLANNER_RATES)} measured products, got {len(measured)}")
+    rates, plans = start, _plans(measured, ipu, start)
+    best = (_misfit(plans, measured, rates), rates)
+    for _ in range(_MOST_TURNS):
+        rates = _rates_for(plans, measured, ipu, rates)
+        found = _plans(measured, ipu, rates)
+        best = min(best, (_misfit(found, measured, rates), rates), key=lambda pair: pair[0])
+        if [plan.split for plan in found] == [plan.split for plan in plans]:
+            break
+        plans = found
+    return best[1]
+
+
+def at_edge(rates: PlannerRates) -> list[str]:
+    """Return the rates that lie within a hundredth of an end of their plausible range, or beyond."""
+    low, high = _ranges()
+    share = (_logs(rates) - low) / (high - low)
+    return [rate.attribute for rate, at in zip(PLANNER_RATES, share, strict=True) if not 0.01 < at < 0.99]
+
+
+def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates = DEFAULT_PLANNER_RATES) -> list[float]:
+    """Return for each rate which share of the cycles follows it, on average over the products.
+
+    That is also how many per cent a product gets slower or faster for one per cent of the rate.
+    """
+    work = _stacked(_plans(measured, ipu, rates))
+    step = 1e-4
+    logs = _logs(rates)
+    low, high = (
+        np.array([np.log(_smooth_cycles(work, ipu, np.exp(logs + sign * step * unit))) for unit in np.eye(len(logs))])
+        for sign in (-1, 1)
+    )
+    shares: list[float] = np.abs((high - low).mean(axis=1) / (2 * step)).tolist()
+    return shares
+
+
+def _stacked(plans: Sequence[ProductPlan]) -> SplitWork:
+    """Return the work of several plans side by side."""
+    return SplitWork(*np.array([plan.work for plan in plans]).T)
+
+
+def _plans(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates) -> list[ProductPlan]:
+    return [plan_product(each.product, ipu, rates) for each in measured]
+
+
+def _misfit(plans: Sequence[ProductPlan], measured: Sequence[Measured], rates: PlannerRates) -> float:
+    errors = [np.log(plan.cycles / each.cycles) / _SPREAD for plan, each in zip(plans, measured, strict=True)]
+    return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
+
+
+def _rates_for(
+    plans: Sequence[ProductPlan], measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates
+) -> PlannerRates:
+    """Return the rates that explain the measurements best if the plans stay as they are."""
+    from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
+
+    work = _stacked(plans)
+    wanted = np.log([each.cycles for each in measured])
+    low, high = _ranges()
+
+    def residuals(logs: Vector) -> Vector:
+        errors: Vector = (np.log(_smooth_cycles(work, ipu, np.exp(logs))) - wanted) / _SPREAD
+        return np.concatenate([errors, _prior(logs)])
+
+    margin = 1e-9 * (high - low)
+    found = least_squares(residuals, np.clip(_logs(start), low + margin, high - margin), bounds=(low, high))
+    return PlannerRates(*(float(f"{value:.4g}") for value in np.exp(found.x)))
+
+
+def _smooth_cycles(work: SplitWork, ipu: IpuSpec, values: Vector) -> Vector:
+    """Return :func:`ipusim.pricing.planner.work.split_cycles` without rounding up, of rates as a vector."""
+    ceiling, efficiency, launch, load, slowdown = values
+    cycles: Vector = (
+        work.compute_sets * launch
+        + (work.received_bytes + work.reduced_bytes) / (ipu.exchange_bytes_per_cycle_per_tile * efficiency)
+        + work.loaded_bytes / load
+        + work.start_cycles
+        + work.row_cycles / ceiling
+        + work.added_bytes * slowdown / 8
+    )
+    return cycles
+
+
+def _ranges() -> tuple[Vector, Vector]:
+    """Return the ends of all plausible ranges, as logarithms."""
+    ends = [rate.plausible for rate in PLANNER_RATES if rate.plausible is not None]
+    return np.log([float(low) for low, _ in ends]), np.log([float(high) for _, high in ends])
+
+
+def _logs(rates: PlannerRates) -> Vector:
+    logs: Vector = np.log([getattr(rates, rate.attribute) for rate in PLANNER_RATES])
+    return logs
+
+
+def _prior(logs: Vector) -> Vector:
+    low, high = _ranges()
+    return (logs - (low + high) / 2) * _DEVIATIONS / (high - low)

@@ -1,0 +1,196 @@
+"""The planner: the split of a product over tiles that takes the fewest cycles in the memory that there is.
+
+The space is searched whole: every number of parts of n, m, k and the groups that differs
+in the largest part, with as many tiles in use as there are, or fewer; and, where the best
+of all needs more memory than it may take, in 1, 2, 4, ... steps over the outputs or the inputs,
+64 at most. (Steps only add work to a split, so none is looked at where the best split fits as
+it is.) Some 10,000 splits of a product are priced at once, in about a millisecond; 30 times
+as many where memory binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import QuantityError
+from ipusim.hardware.generations import IpuSpec
+from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit
+from ipusim.pricing.planner.product import Product
+from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
+from ipusim.pricing.planner.splits import Splits, splits
+from ipusim.pricing.planner.work import SplitWork, split_cycles, split_work
+
+#: Share of a tile's memory that a product may take for itself, of all that is there: PopLibs' own default.
+AVAILABLE_MEMORY_PROPORTION: Final = 0.6
+_MOST_STEPS: Final = 64
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a product is laid over tiles.
+
+    Attributes:
+        row_parts, output_parts, input_parts, group_parts: parts of n, m, k and the groups, side by side.
+        rows, outputs, inputs, groups: the busiest tile's share in one step, m and k in whole blocks.
+        output_steps, input_steps: parts of m and of k one after another.
+    """
+
+    row_parts: int
+    output_parts: int
+    input_parts: int
+    group_parts: int
+    rows: int
+    outputs: int
+    inputs: int
+    groups: int
+    output_steps: int
+    input_steps: int
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that have work."""
+        return self.row_parts * self.output_parts * self.input_parts * self.group_parts
+
+
+@dataclass(frozen=True)
+class ProductTerm:
+    """One part of what a product takes.
+
+    Attributes:
+        name: a field of :class:`ipusim.pricing.planner.work.SplitCycles`.
+        cycles: of all steps.
+        formula: where they come from, in numbers.
+    """
+
+    name: str
+    cycles: int
+    formula: str
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """The best split of a product, and what it takes.
+
+    Attributes:
+        product: what was planned.
+        split: how it is laid over tiles.
+        terms: what its cycles are made of, one after another.
+        temporary_bytes: of the busiest tile, while the product runs.
+        fits: whether those are within the share of memory that was allowed; if not, no split needs fewer.
+        work: what the busiest tile does, before any rate.
+    """
+
+    product: Product
+    split: Split
+    terms: tuple[ProductTerm, ...]
+    temporary_bytes: int
+    fits: bool
+    work: tuple[float, ...]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the whole product."""
+        return sum(term.cycles for term in self.terms)
+
+    def flops_per_s(self, clock_hz: int) -> float:
+        """Return what it reaches at a clock, counting the sums that were asked for, two operations each."""
+        return 2 * self.product.macs * clock_hz / self.cycles
+
+
+@lru_cache(maxsize=4096)
+def plan_product(
+    product: Product,
+    ipu: IpuSpec,
+    rates: PlannerRates = DEFAULT_PLANNER_RATES,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
+) -> ProductPlan:
+    """Return the split of a product over the tiles of an IPU that takes the fewest cycles.
+
+    ``memory_proportion`` of each tile's memory is the most that the product may hold for itself; where no
+    split keeps to that, the plan is the one that holds least. Raises QuantityError for a proportion not above 0.
+    """
+    if not memory_proportion > 0:
+        raise QuantityError(f"product: expected a proportion of memory above 0, got {memory_proportion:g}")
+    unit = matrix_unit(ipu, product.itemsize)
+    limit = memory_proportion * ipu.sram_bytes_per_tile
+    best: tuple[tuple[float, float], Split, SplitWork] | None = None
+    for output_steps, input_steps in _steps(product, unit):
+        found = _splits(product, unit, ipu, output_steps, input_steps)
+        work = split_work(product, found, unit, output_steps * input_steps, input_steps)
+        cycles = split_cycles(work, ipu, rates).total
+        excess = np.maximum(work.temporary_bytes - limit, 0)
+        which = int(np.lexsort((cycles, excess))[0]) if excess.all() else int(np.where(excess, np.inf, cycles).argmin())
+        key = (float(excess[which]), float(cycles[which]))
+        if best is None or key < best[0]:
+            split = _split(found, which, unit, output_steps, input_steps)
+            best = key, split, SplitWork(*(np.broadcast_to(each, cycles.shape)[which] for each in work))
+        if output_steps * input_steps == 1 and not key[0] and cycles[which] == cycles.min():
+            break  # the fastest of all fits as it is
+    assert best is not None
+    return _plan(product, ipu, rates, *best)
+
+
+def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
+    """Yield steps over outputs and inputs, none without a block, in the order of their number."""
+    outputs, inputs = -(-product.m // unit.outputs), -(-product.k // unit.inputs)
+    powers = [1 << power for power in range(_MOST_STEPS.bit_length())]
+    both = [(a, b) for a in powers for b in powers if a <= outputs and b <= inputs and a * b <= _MOST_STEPS]
+    yield from sorted(both, key=lambda pair: pair[0] * pair[1])
+
+
+def _splits(product: Product, unit: MatrixUnit, ipu: IpuSpec, output_steps: int, input_steps: int) -> Splits:
+    return splits(
+        product.n,
+        -(-product.m // (unit.outputs * output_steps)),
+        -(-product.k // (unit.inputs * input_steps)),
+        product.groups,
+        ipu.tiles,
+    )
+
+
+def _split(found: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:
+    one = Splits(*(each[which] for each in found))
+    return Split(
+        row_parts=int(one.row_parts),
+        output_parts=int(one.output_parts),
+        input_parts=int(one.input_parts),
+        group_parts=int(one.group_parts),
+        rows=int(one.rows),
+        outputs=int(one.output_blocks) * unit.outputs,
+        inputs=int(one.input_blocks) * unit.inputs,
+        groups=int(one.groups),
+        output_steps=output_steps,
+        input_steps=input_steps,
+    )
+
+
+def _plan(
+    product: Product, ipu: IpuSpec, rates: PlannerRates, key: tuple[float, float], split: Split, work: SplitWork
+) -> ProductPlan:
+    cycles = split_cycles(work, ipu, rates)
+    received = f"({ipu.exchange_bytes_per_cycle_per_tile} * {rates.exchange_efficiency:g})"
+    formulas = (
+        f"ceil({work.compute_sets:.0f} * {rates.compute_set_cycles:g})",
+        f"ceil({work.received_bytes:.10g} / {received})",
+        f"ceil({work.loaded_bytes:.0f} / {rates.weight_load_bytes_per_cycle:g})",
+        f"ceil({work.start_cycles:.0f} + {work.row_cycles:.0f} / {rates.amp_ceiling:g})",
+        f"ceil({work.reduced_bytes:.10g} / {received})",
+        f"ceil({work.added_bytes:.10g} * {rates.partials_slowdown:g} / 8)",
+    )
+    terms = tuple(
+        ProductTerm(name, int(value), formula)
+        for name, value, formula in zip(cycles._fields, cycles, formulas, strict=True)
+    )
+    return ProductPlan(
+        product=product,
+        split=split,
+        terms=terms,
+        temporary_bytes=int(work.temporary_bytes),
+        fits=not key[0],
+        work=tuple(float(each) for each in work),
+    )

@@ -1,0 +1,142 @@
+"""`ipusim validate`: the aims that it holds, its tables, a person's own rows, and what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import matplotlib.image
+import pytest
+
+from ipusim.study.product_rows import MEASURED, ProductRow, read_rows
+from ipusim.study.validate import validate_products
+from tests.cli.commands import ipusim
+
+HEADER = "m,k,n,dtype,TFLOP/s\n"
+
+
+@pytest.fixture(scope="module")
+def printed():
+    done = ipusim("validate", columns="")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(text, name="own.csv"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_both_types_are_within_seven_per_cent_on_average_and_fifteen_at_worst_seen_or_unseen():
+    validated = validate_products(read_rows(MEASURED), fitted=True)
+    assert len(validated) == 40
+    for dtype in ("fp16", "fp32"):
+        of = [each for each in validated if each.row.dtype == dtype]
+        for errors in ([abs(each.error) for each in of], [abs(each.unseen_error) for each in of]):
+            assert sum(errors) / len(errors) < 0.07
+            assert max(errors) < 0.15
+
+
+def test_it_prints_every_row_the_errors_by_type_and_size_and_the_rates(printed):
+    assert re.search(r"1024 x 1024 x 32768 +fp16 +223\.1 +\d+\.?\d* +[+-]\d\.\d% +[+-]\d\.\d%", printed)
+    assert len(re.findall(r"x \d+ +fp(?:16|32) ", printed)) == 40
+    for rows, number in (
+        ("fp16", 15),
+        ("fp16, 1024 x 1024 unseen", 10),
+        ("fp16, 4096 x 4096 unseen", 5),
+        ("fp32", 25),
+        ("fp32, 1024 x 1024 unseen", 14),
+        ("fp32, 4096 x 4096 unseen", 11),
+    ):
+        assert re.search(rf"{rows} +{number} +\d\.\d% +\d+\.\d%", printed), rows
+    assert re.search(r"exchange_efficiency +1\.088 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
+    assert "at its edge" not in printed
+    assert "Read off a picture, 2 to 3 %; that the chip is a BOW is concluded." in printed
+
+
+def test_rows_of_ones_own_are_held_against_the_same_rates_and_nothing_is_fitted_to_them(own, printed):
+    path = own("source,N,m,k,dtype,tflop/s,note\nmine,256,1024,1024,half,44.65,twice as slow\n\n")
+    done = ipusim("validate", "--products", path, columns="")
+    assert (done.returncode, done.stderr) == (0, "")
+    modelled = re.search(r"1024 x 1024 x 256 +fp16 +89\.3 +([\d.]+)", printed)[1]
+    assert re.search(rf"1024 x 1024 x 256 +fp16 +44\.65 +{modelled} +\+\d+\.\d%\s*\n", done.stdout)
+    assert "unseen" not in done.stdout
+    assert "Nothing was fitted to these rows." in done.stdout
+
+
+def test_on_another_chip_the_same_cycles_take_another_time(own):
+    path = own(HEADER + "1024,1024,256,fp32,30\n")
+    on = {chip: ipusim("validate", "--products", path, "--ipu", chip, columns="").stdout for chip in ("bow", "GC200")}
+    bow, gc200 = (float(re.search(r"fp32 +30 +([\d.]+)", text)[1]) for text in on.values())
+    assert bow / gc200 == pytest.approx(1.85 / 1.325, rel=1e-3)
+    assert "1472 tiles of one GC200 at 1.325 GHz" in on["GC200"]
+
+
+def test_a_folder_gets_the_table_and_the_picture(own, tmp_path):
+    path = own(HEADER + "1024,1024,256,fp32,30\n300,200,1,fp16,0.05\n")
+    done = ipusim("validate", "--products", path, "--out", tmp_path / "out")
+    assert done.stdout.rstrip().endswith("out: products.csv, products.png")
+    with (tmp_path / "out" / "products.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["n"] for row in rows] == ["256", "1"]
+    for row in rows:
+        assert float(row["modelled_TFLOP/s"]) / float(row["TFLOP/s"]) - 1 == pytest.approx(
+            float(row["error"]), abs=1e-3
+        )
+    assert matplotlib.image.imread(tmp_path / "out" / "products.png").shape[1] == 1800
+    assert ProductRow(300, 200, 1, "fp16", 0.05) in read_rows(tmp_path / "out" / "products.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "{}:1: expected a column 'm' beside m, k, n, dtype, TFLOP/s"),
+        ("m,k,dtype,TFLOP/s,nn\n", "{}:1: expected a column 'n' beside m, k, n, dtype, TFLOP/s, got 'nn'"),
+        ("m,k,n,n,dtype,TFLOP/s\n", "{}:1: column 'n' is there twice"),
+        (HEADER, "{}: expected from 1 to 100000 rows below the names of the columns, got 0"),
+        (HEADER + "1,2,x,fp16,3\n", "{}:2: column n: expected a whole number from 1 to 10000000, got 'x'"),
+        (
+            HEADER + "1,2,3,fp16,3\n1,0,3,fp8,-1\n1,2\n",
+            "{}:3: column k: expected a whole number from 1 to 10000000, got '0'",
+        ),
+        (HEADER + "1,2,3,fp8,3\n", "{}:2: column dtype: expected fp16 or fp32, got 'fp8'"),
+        (HEADER + "1,2,3,fp16,nan\n", "{}:2: column TFLOP/s: expected a number above 0, got 'nan'"),
+        (HEADER + '1,2,3,"fp16,3\n', "{}: not a CSV file in UTF-8: unexpected end of data"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_row_and_column(own, text, message):
+    path = own(text)
+    done = ipusim("validate", "--products", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == message.format(path)
+
+
+def test_all_problems_of_a_file_are_said_at_once(own):
+    path = own(HEADER + "1,0,3,fp8,-1\n1,2\n")
+    lines = ipusim("validate", "--products", path).stderr.splitlines()
+    assert [re.match(r".*:(\d+): column (\S+):", line).groups() for line in lines] == [
+        ("2", "k"),
+        ("2", "dtype"),
+        ("2", "TFLOP/s"),
+        ("3", "n"),
+        ("3", "dtype"),
+        ("3", "TFLOP/s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--products", "none.csv"], "none.csv: No such file or directory"),
+        (["--ipu", "BOW"], "--ipu: expected rows of your own with it, in --products, got none"),
+        (["--ipu", "Bo", "--products", "x"], "unknown IPU 'Bo': expected GC2, GC200 or BOW; did you mean BOW?"),
+    ],
+)
+def test_wrong_options_end_with_one_line_and_exit_code_2(options, message):
+    done = ipusim("validate", *options)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", message)

@@ -1,0 +1,79 @@
+"""A convolution is planned as the best of the products that compute it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipusim.errors import QuantityError
+from ipusim.hardware.generations import GC200
+from ipusim.pricing.planner.convolution import Convolution, plan_convolution
+from ipusim.pricing.planner.plan import plan_product
+from ipusim.pricing.planner.product import Product
+from ipusim.pricing.planner.rates import PlannerRates
+
+PEAK = PlannerRates(1.0, 1.0, 0.0, 64.0, 0.1)
+CONVOLUTIONS = st.builds(
+    Convolution,
+    positions=st.integers(1, 5000),
+    in_channels=st.integers(1, 200),
+    out_channels=st.integers(1, 200),
+    taps=st.sampled_from([1, 3, 9, 25]),
+    stride=st.sampled_from([1, 2, 4]),
+    groups=st.sampled_from([1, 3, 32]),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(CONVOLUTIONS)
+def test_a_convolution_is_never_faster_than_the_matrix_unit_and_more_of_it_never_faster(convolution):
+    assert plan_convolution(convolution, GC200, PEAK).cycles >= convolution.macs / GC200.macs_per_cycle(2)
+    plan = plan_convolution(convolution, GC200)
+    for name in ("positions", "out_channels", "taps"):
+        larger = plan_convolution(replace(convolution, **{name: getattr(convolution, name) * 2}), GC200)
+        if plan.fits and larger.fits:
+            assert larger.cycles >= plan.cycles
+
+
+def test_one_tap_is_a_dense_product():
+    plan = plan_convolution(Convolution(positions=512, in_channels=256, out_channels=64, taps=1), GC200)
+    assert plan.cycles == plan_product(Product(m=64, k=256, n=512), GC200).cycles
+
+
+def test_neighbours_share_what_they_stream():
+    convolution = Convolution(positions=16 * 56 * 56, in_channels=64, out_channels=64, taps=9)
+    plan = plan_convolution(convolution, GC200)
+    assert plan.product.own_inputs == 64
+    assert plan.product.k == 64 * 9
+    alone = plan_product(replace(plan.product, own_inputs=0), GC200)
+    assert plan.cycles < alone.cycles
+    assert plan.temporary_bytes < 0.6 * GC200.sram_bytes_per_tile
+
+
+def test_a_first_layer_of_three_channels_is_expanded():
+    first = Convolution(positions=16 * 112 * 112, in_channels=3, out_channels=64, taps=49, stride=4)
+    plan = plan_convolution(first, GC200)
+    assert (plan.product.k, plan.product.own_inputs) == (147, 0)
+    tap_by_tap = plan_product(next(iter(first.products(GC200))), GC200)
+    assert plan.cycles < tap_by_tap.cycles / 2
+
+
+def test_channels_by_themselves_are_combined_into_blocks():
+    depthwise = Convolution(positions=4096, in_channels=1, out_channels=1, taps=31, groups=512)
+    plan = plan_convolution(depthwise, GC200)
+    assert plan.product.groups < 512
+    assert plan.product.groups * plan.product.m == 512
+    alone = min(plan_product(product, GC200).cycles for product in depthwise.products(GC200) if product.groups == 512)
+    assert plan.cycles < 0.7 * alone
+    full = Convolution(positions=4096, in_channels=512, out_channels=512, taps=31)
+    assert plan.cycles < plan_convolution(full, GC200).cycles
+
+
+def test_what_is_no_convolution_is_refused():
+    with pytest.raises(QuantityError, match="convolution: expected taps of at least 1, got 0"):
+        Convolution(1, 1, 1, 0)
+    with pytest.raises(QuantityError, match="expected own_inputs from 0 to k, 3, got 4"):
+        Product(1, 3, 1, own_inputs=4)

@@ -1,0 +1,228 @@
+"""The planner: no plan beats the floors of the hardware, none does less work in more time, and no other is better."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipusim.errors import QuantityError
+from ipusim.hardware.generations import BOW, GC2, GC200, GENERATIONS, find_ipu
+from ipusim.pricing.planner.matrix_unit import matrix_unit
+from ipusim.pricing.planner.plan import plan_product
+from ipusim.pricing.planner.product import Product
+from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
+from ipusim.pricing.planner.splits import parts
+
+SIZES = st.integers(1, 3000)
+TYPES = st.sampled_from([(2, 2), (2, 4), (4, 4)])
+#: Everything at its best: what is left are counts.
+PEAK = PlannerRates(1.0, 1.0, 0.0, 64.0, 0.1)
+
+
+@st.composite
+def products(draw):
+    itemsize, partials = draw(TYPES)
+    groups = draw(st.sampled_from([1, 1, 2, 12, 100]))
+    return Product(draw(SIZES), draw(SIZES), draw(SIZES), groups, itemsize, partials)
+
+
+def cycles(product, ipu=GC200, rates=DEFAULT_PLANNER_RATES, memory=0.6):
+    return plan_product(product, ipu, rates, memory).cycles
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.sampled_from(GENERATIONS))
+def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_received(product, ipu):
+    plan = plan_product(product, ipu, PEAK)
+    assert plan.cycles >= product.macs / ipu.macs_per_cycle(product.itemsize)
+    split = plan.split
+    steps = split.output_steps * split.input_steps
+    # However operands are spread at first, the tile that receives most gets its even share of all that moves.
+    rows = split.groups * split.rows * split.inputs * (1 - 1 / split.output_parts)
+    weights = split.groups * split.inputs * split.outputs * (1 - 1 / split.row_parts)
+    least = steps * product.itemsize * (rows + weights) / (2 * ipu.exchange_bytes_per_cycle_per_tile)
+    assert {term.name: term.cycles for term in plan.terms}["exchange"] >= math.floor(least)
+
+
+@settings(max_examples=40, deadline=None)
+@given(products())
+def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_there_are(product):
+    plan = plan_product(product, GC200)
+    split = plan.split
+    unit = matrix_unit(GC200, product.itemsize)
+    assert split.tiles <= GC200.tiles
+    assert split.rows * split.row_parts >= product.n
+    assert split.groups * split.group_parts >= product.groups
+    assert split.outputs * split.output_parts * split.output_steps >= product.m
+    assert split.inputs * split.input_parts * split.input_steps >= product.k
+    assert split.outputs % unit.outputs == split.inputs % unit.inputs == 0
+    operands = split.groups * split.inputs * (split.rows + split.outputs) * product.itemsize
+    assert plan.temporary_bytes >= operands
+    assert plan.fits == (plan.temporary_bytes <= 0.6 * GC200.sram_bytes_per_tile)
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.sampled_from(["m", "k", "n", "groups"]), st.integers(1, 500))
+def test_more_to_do_never_takes_less(product, dimension, more):
+    larger = replace(product, **{dimension: getattr(product, dimension) + more})
+    if plan_product(larger, GC200).fits and plan_product(product, GC200).fits:
+        assert cycles(product) <= cycles(larger)
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.integers(1, 1471))
+def test_more_tiles_and_more_memory_are_never_slower(product, tiles):
+    fewer = replace(GC200, tiles=tiles)
+    if plan_product(product, fewer).fits:
+        assert cycles(product, fewer) >= cycles(product)
+    if plan_product(product, GC200, memory_proportion=0.1).fits:
+        assert cycles(product, memory=0.1) >= cycles(product)
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.sampled_from([each.name for each in fields(PlannerRates)]))
+def test_a_worse_rate_is_never_faster(product, name):
+    worse = 0.9 if name in {"amp_ceiling", "exchange_efficiency", "weight_load_bytes_per_cycle"} else 1.1
+    value = getattr(DEFAULT_PLANNER_RATES, name)
+    assert cycles(product, rates=replace(DEFAULT_PLANNER_RATES, **{name: value * worse})) >= cycles(product)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_inside_a_block_of_the_matrix_unit_size_is_free(itemsize):
+    unit = matrix_unit(GC200, itemsize)
+    whole = Product(m=4 * unit.outputs, k=4 * unit.inputs, n=300, itemsize=itemsize)
+    for m, k in itertools.product((3 * unit.outputs + 1, 4 * unit.outputs), (3 * unit.inputs + 1, 4 * unit.inputs)):
+        assert cycles(replace(whole, m=m, k=k)) == cycles(whole)
+    assert cycles(replace(whole, k=64 * unit.inputs)) > cycles(whole)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(1, 5), st.integers(1, 3), st.integers(1, 24), TYPES)
+def test_no_split_of_all_that_there_are_is_better(rows, output_blocks, input_blocks, groups, tiles, types):
+    """An oracle: every number of parts of every dimension, one by one, from the formulas as they are written."""
+    itemsize, partials = types
+    unit = matrix_unit(GC200, itemsize)
+    product = Product(output_blocks * unit.outputs, input_blocks * unit.inputs, rows, groups, itemsize, partials)
+    rates = DEFAULT_PLANNER_RATES
+    every = itertools.product(*(range(1, each + 1) for each in (rows, output_blocks, input_blocks, groups)))
+    best = min(one_by_one(product, unit, rates, *each) for each in every if math.prod(each) <= tiles)
+    assert cycles(product, replace(GC200, tiles=tiles)) == best
+
+
+def one_by_one(product, unit, rates, row_parts, output_parts, input_parts, group_parts):
+    """Return the cycles of one split, in scalars."""
+    rows, groups = -(-product.n // row_parts), -(-product.groups // group_parts)
+    outputs = -(-product.m // unit.outputs // output_parts)
+    inputs = -(-product.k // unit.inputs // input_parts)
+    passes = groups * outputs * inputs
+    each = -(-rows // 6)
+    streamed = groups * rows * inputs * unit.inputs * product.itemsize * (output_parts - 1) / output_parts
+    weights = passes * unit.inputs * unit.outputs * product.itemsize * (row_parts - 1) / row_parts
+    received = min(streamed / (1 + (output_parts % 2 == 0)) + weights, streamed + weights / (1 + (row_parts % 2 == 0)))
+    sums = groups * rows * outputs * unit.outputs * product.partials_itemsize
+    zero = groups * outputs * 6 * unit.row_cycles * each if product.itemsize == 4 else 0
+    adds = input_parts > 1 or product.partials_itemsize != product.itemsize
+    speed = 4 * rates.exchange_efficiency
+    return (
+        math.ceil((2 + (input_parts > 1)) * rates.compute_set_cycles)
+        + math.ceil(received / speed)
+        + math.ceil(passes * 512 / rates.weight_load_bytes_per_cycle)
+        + math.ceil(
+            50
+            + passes * (7 + 6 * unit.worker_cycles)
+            + (passes * 6 * unit.row_cycles * each + zero) / rates.amp_ceiling
+        )
+        + math.ceil(sums * (input_parts - 1) / input_parts / speed)
+        + math.ceil(adds * sums * rates.partials_slowdown / 8)
+    )
+
+
+def test_a_product_too_large_for_the_memory_runs_in_steps_that_add_up():
+    product = Product(4096, 4096, 4096, itemsize=4)
+    plan = plan_product(product, GC200)
+    assert plan.split.output_steps * plan.split.input_steps > 1
+    assert plan.fits
+    roomy = plan_product(product, GC200, memory_proportion=10)
+    assert roomy.split.output_steps * roomy.split.input_steps == 1
+    assert roomy.temporary_bytes > 0.6 * GC200.sram_bytes_per_tile
+    assert roomy.cycles < plan.cycles
+    cramped = plan_product(product, GC200, memory_proportion=1e-6)
+    assert not cramped.fits
+    assert cramped.temporary_bytes < plan.temporary_bytes
+
+
+def test_every_term_says_what_it_is_made_of():
+    plan = plan_product(Product(1024, 1024, 256), BOW)
+    assert plan.cycles == sum(term.cycles for term in plan.terms)
+    for term in plan.terms:
+        assert eval(term.formula, {"ceil": math.ceil}) == term.cycles, term
+    assert [term.name for term in plan.terms] == ["launches", "exchange", "loading", "matrix", "reduction", "adding"]
+    assert all(term.cycles for term in plan.terms)
+
+
+def test_partial_sums_of_twice_the_size_cost_more_and_two_groups_no_less_than_one():
+    product = Product(1024, 1024, 256, partials_itemsize=2)
+    assert cycles(product) < cycles(replace(product, partials_itemsize=4))
+    # A product for each tile: nothing moves, and each tile multiplies its own.
+    own = plan_product(Product(64, 64, 64, groups=GC200.tiles, partials_itemsize=2), GC200)
+    assert own.split.group_parts == GC200.tiles
+    assert [term.cycles for term in own.terms if term.name in ("exchange", "reduction")] == [0, 0]
+
+
+def test_generations_differ_in_their_matrix_unit():
+    assert [matrix_unit(ipu, 2).outputs for ipu in GENERATIONS] == [8, 16, 16]
+    assert [matrix_unit(ipu, size).row_cycles for ipu in (GC2, GC200) for size in (2, 4)] == [4, 4, 4, 8]
+    product = Product(2048, 2048, 2048)
+    assert cycles(product, GC2) > 2 * cycles(product, GC200)
+    assert cycles(product, BOW) == cycles(product, GC200)
+    assert find_ipu("bow") is BOW
+    with pytest.raises(QuantityError, match=r"unknown IPU .GC20.: expected GC2, GC200 or BOW; did you mean GC200"):
+        find_ipu("GC20")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"m": 0}, "expected m of at least 1, got 0"),
+        ({"itemsize": 8}, "expected elements of 2 or 4 bytes, got 8"),
+        ({"itemsize": 4, "partials_itemsize": 2}, "expected partial sums of 4 bytes, got 2"),
+    ],
+)
+def test_what_is_no_product_is_refused(wrong, text):
+    with pytest.raises(QuantityError, match=text):
+        Product(**{"m": 1, "k": 1, "n": 1, **wrong})
+
+
+def test_what_is_no_rate_is_refused():
+    with pytest.raises(QuantityError, match=r"expected amp_ceiling from 0\.01 to 1 of peak, got 2"):
+        PlannerRates(amp_ceiling=2)
+    with pytest.raises(QuantityError, match="proportion of memory above 0"):
+        plan_product(Product(1, 1, 1), GC200, memory_proportion=0)
+    assert [rate.attribute for rate in PLANNER_RATES] == [each.name for each in fields(PlannerRates)]
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_ways_to_split_leave_out_none_that_is_better(count, most):
+    ways = [tuple(way) for way in parts(count, most).T.tolist()]
+    for number in range(1, min(count, most) + 1):
+        largest = -(-count // number)
+        fewest = min(each for each, size in ways if size == largest)
+        assert fewest <= number
+        if number % 2 == 0:
+            assert any(each <= number and each % 2 == 0 for each, size in ways if size == largest)
+    assert all(largest == -(-count // number) and number <= most for number, largest in ways)
+
+
+def test_a_product_is_planned_in_milliseconds_and_only_once():
+    plan_product.cache_clear()
+    product = Product(1024, 4096, 1024)
+    began = time.perf_counter()
+    first = plan_product(product, GC200)
+    assert time.perf_counter() - began < 1.0
+    assert plan_product(replace(product), GC200) is first
