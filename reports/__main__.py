@@ -50,8 +50,12 @@ RESIDUALS = """\
 - Neighbours differ by sign (fp32, 1024 x 1024 at *n* of 512 and 128): values come off a picture, 2 to 3 % each.
 
 The plan that PopLibs logs for one of these products, or a profile with its compute sets and exchanges, would settle
-the first two. Which chip it was is concluded from the fit alone: on a GC200 no rates within their ranges explain the
-rows.
+the first two.
+
+What the unseen sizes test is the rates, not the form of the model: that was chosen with all rows in sight. So were
+the chip (on a GC200 no rates within their ranges explain the rows), the type of partial sums, which operand the
+matrix unit holds, that no row hides in the start of a pass, and how much a rate's own range weighs. With half that
+weight `amp_ceiling` runs to 0.95, the edge of its range, as large products would have it: that rate is held, not found.
 
 """
 

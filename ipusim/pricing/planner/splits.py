@@ -34,17 +34,18 @@ def parts(count: int, most: int) -> Counts:
     """Return ways to split ``count`` things into at most ``most`` parts: columns of parts, and things in the largest.
 
     Of the ways with the same largest part the one with the fewest parts is there, and the next one with an even
-    number of them, since pairs of tiles share what they receive alike. No other way is better in anything.
+    number of them, since pairs of tiles share what they receive alike (with single things, one part may be empty). No
+    other way is better in anything.
 
-    >>> parts(5, 4).tolist()
-    [[1, 2, 3, 4], [5, 3, 2, 2]]
+    >>> parts(5, 6).tolist()
+    [[1, 2, 3, 4, 5, 6], [5, 3, 2, 2, 1, 1]]
     """
     found = []
     number = 1
     while number <= min(count, most):
         largest = -(-count // number)
         found.append((number, largest))
-        last = (count - 1) // (largest - 1) if largest > 1 else count  # the most parts with this largest one
+        last = (count - 1) // (largest - 1) if largest > 1 else count + 1  # the most with this largest
         if number % 2 and number + 1 <= min(last, most):
             found.append((number + 1, largest))
         number = last + 1

@@ -110,7 +110,8 @@ def test_no_split_of_all_that_there_are_is_better(rows, output_blocks, input_blo
     unit = matrix_unit(GC200, itemsize)
     product = Product(output_blocks * unit.outputs, input_blocks * unit.inputs, rows, groups, itemsize, partials)
     rates = DEFAULT_PLANNER_RATES
-    every = itertools.product(*(range(1, each + 1) for each in (rows, output_blocks, input_blocks, groups)))
+    # One part more than things leaves a tile of a pair without work, and its neighbour still shares.
+    every = itertools.product(*(range(1, each + 2) for each in (rows, output_blocks, input_blocks, groups)))
     best = min(one_by_one(product, unit, rates, *each) for each in every if math.prod(each) <= tiles)
     assert cycles(product, replace(GC200, tiles=tiles)) == best
 
@@ -217,6 +218,7 @@ def test_ways_to_split_leave_out_none_that_is_better(count, most):
         if number % 2 == 0:
             assert any(each <= number and each % 2 == 0 for each, size in ways if size == largest)
     assert all(largest == -(-count // number) and number <= most for number, largest in ways)
+    assert max(number for number, _ in ways) <= count + 1
 
 
 def test_a_product_is_planned_in_milliseconds_and_only_once():
