@@ -78,6 +78,7 @@ def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
         "64 IPUs x 1024 micro-batches point-to-point, Plan included",
         lambda: timelines.append(run(pod64, "1f1b")),
         lambda: bare(find("grouped").plan(pod64[0].shape).emitted),
+        rounds=15,
     )
     kinds = count_kinds(timelines[-1])
     sends = 2 * (IPUS - 1) * COUNT
