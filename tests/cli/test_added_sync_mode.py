@@ -1,0 +1,112 @@
+"""What a sync mode costs: its row, a lowering and its row there; schedules name it, and all that shows it follows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tests.interpreter import Interpreter
+from tests.places import ROOT
+
+#: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
+LOWERING = '''"""Patient: an IPU waits for the delivery of all that it sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ipusim.lowering.around import Around
+from ipusim.lowering.point_to_point import point_to_point
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Plan, Sync
+
+
+def patient(order: Order, asked: Around) -> Plan:
+    """Return the Plan in which each IPU waits for the delivery of what it sends."""
+    made = point_to_point(order, replace(asked, overlap_copies=False))
+    return Plan(
+        order,
+        Sync.PATIENT,
+        table=made.table,
+        emitted=made.emitted,
+        make=lambda: made.instructions.copy(),
+        count_waiting=lambda: made.waiting,
+    )
+'''
+ROWS = {
+    "pipeline/plan.py": ('    POINT_TO_POINT = "point_to_point", False\n', '    PATIENT = "patient", False\n'),
+    "lowering/lower.py": ("    Sync.POINT_TO_POINT: point_to_point,\n", "    Sync.PATIENT: patient,\n"),
+}
+IMPORT = "from ipusim.lowering.lock_step import lock_step\n"
+SCHEDULE = """
+from dataclasses import replace
+
+from ipusim.pipeline.plan import Sync
+from ipusim.schedules.registry import find
+
+mine = replace(find("1f1b"), name="mine", syncs=(Sync.PATIENT, Sync.POINT_TO_POINT))
+"""
+SCENARIO = """\
+system: {name: m2000, auto_select_ipus: 2}
+pipeline:
+  schedule: mine.py:mine
+  gradient_accumulation_count: 4
+  stages:
+    - {name: a, forward: 100000, backward: 200000, output_bytes: 1 MiB}
+    - {name: b, forward: 100000, backward: 200000, gradient_bytes: 1 MiB}
+"""
+COMMAND = "from ipusim.__main__ import main; main()"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Run a command with a copy of the package that has the mode, in a folder with a scenario and its schedule."""
+    place = tmp_path_factory.mktemp("changed")
+    shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "ipusim" / "lowering" / "patient.py").write_text(LOWERING)
+    for file, (anchor, row) in ROWS.items():
+        path = place / "ipusim" / file
+        text = path.read_text()
+        assert text.count(anchor) == 1
+        text = text.replace(anchor, anchor + row)
+        if IMPORT in text:
+            text = text.replace(IMPORT, IMPORT + "from ipusim.lowering.patient import patient\n")
+        path.write_text(text)
+    (place / "mine.py").write_text(SCHEDULE)
+    (place / "s.yaml").write_text(SCENARIO)
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+
+        def command(*words):
+            return interpreter.run(COMMAND, *words, folder=place)
+
+        command.place = place
+        yield command
+
+
+def test_it_runs_and_is_named_wherever_a_mode_is(run):
+    done = run("run", "s.yaml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert " in patient" in done.stdout
+    summary = json.loads((run.place / "out" / "summary.json").read_text())
+    assert summary["sync"] == "patient"
+    assert "patient" in run("check", "s.yaml").stdout
+
+
+def test_senders_wait(run):
+    times = {}
+    for name in ("patient", "point_to_point"):
+        done = run("run", "s.yaml", "--set", f"pipeline.sync={name}", "--out", name)
+        assert done.returncode == 0, done.stderr
+        use = json.loads((run.place / name / "summary.json").read_text())["pipeline_use"]
+        times[name] = [each["blocking_send_cycles"] for each in use]
+    first, second = times["patient"]
+    assert first == second > 0, "four tensors of 1 MiB go either way"
+    assert times["point_to_point"] == [0, 0]
+
+
+def test_other_schedules_refuse_it_by_name(run):
+    done = run("check", "s.yaml", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.sync=patient")
+    assert done.returncode == 2
+    assert "The schedule '1f1b' runs in point_to_point or lock_step only, not in patient." in done.stderr
