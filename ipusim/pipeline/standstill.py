@@ -30,7 +30,8 @@ def standstill(plan: Plan) -> list[Violation]:
     if not circle:
         each = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
         return [Violation("deadlock", None, None, f"a deadlock: what is waited for never comes: {each}")]
-    told = " for ".join([*(f"IPU {ipu} waits at '{waiting[ipu][0]}'" for ipu in circle), f"IPU {circle[0]}"])
+    first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
+    told = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
     others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
     behind = f"; behind them wait {', '.join(others)}" if others else ""
     return [Violation("deadlock", None, None, f"a deadlock: {told}{behind}")]

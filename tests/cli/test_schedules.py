@@ -122,7 +122,10 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
         (("good.csv", "--inference"), "The pipelining schedule 'good.csv' does not support inference."),
         (("late.csv",), "IPU 0: B0.0 runs before the pass of its stage that it needs"),
         (("late.csv", "--sync", "lock_step"), "<-- ERROR HERE: B0.0 needs"),
-        (("circle.csv",), "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1 waits at 'receive 0->1.1' for IPU 0"),
+        (
+            ("circle.csv",),
+            "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1, which waits at 'receive 0->1.1' for IPU 0",
+        ),
         (("none.csv",), "'none.csv': cannot read"),
         (("none.py:one",), "'none.py:one': cannot read"),
     ],

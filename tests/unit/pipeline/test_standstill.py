@@ -46,7 +46,7 @@ def test_tensors_that_wait_for_each_other():
     )
     plan = lower(order, Sync.POINT_TO_POINT)
     text = (
-        "a deadlock: IPU 1 waits at 'receive 2->1.0' for IPU 2 waits at 'receive 1->2.1' for IPU 1; "
+        "a deadlock: IPU 1 waits at 'receive 2->1.0' for IPU 2, which waits at 'receive 1->2.1' for IPU 1; "
         "behind them wait IPU 0 at 'receive 1->0.0'"
     )
     assert [str(each) for each in violations(plan)] == [text]
@@ -67,7 +67,7 @@ def test_an_ipu_that_does_not_sum_up(sync):
     listing = edited(sync).listing().splitlines()
     plan = edited(sync, (listing[1], listing[1].replace("; all-reduce", "")))
     assert [str(each) for each in violations(plan)] == [
-        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1 waits at 'end' for IPU 0; behind them wait IPU 2 at "
+        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'end' for IPU 0; behind them wait IPU 2 at "
         "'all-reduce'"
     ]
 
@@ -89,7 +89,8 @@ def test_an_ipu_that_misses_a_merged_copy():
     assert found == [
         f"time-step 0, IPU 0: meets the others {steps - 1} times, but they wait for it after each of {steps} "
         "time-steps",
-        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1 waits at 'meet' for IPU 0; behind them wait IPU 2 at 'meet'",
+        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'meet' for IPU 0; behind them wait "
+        "IPU 2 at 'meet'",
     ]
 
 
