@@ -81,4 +81,8 @@ class Failing:
     ) -> None:
         """Raise the ModelError."""
         if error is not None and not isinstance(error, KeyboardInterrupt):
-            raise ModelError(f"{self._what}: {told(error)}") from error
+            raise self.told(error) from error
+
+    def told(self, error: BaseException) -> ModelError:
+        """Return what an error becomes, for loops that are too hot to enter a block in."""
+        return ModelError(f"{self._what}: {told(error)}")

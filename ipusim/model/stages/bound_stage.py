@@ -116,8 +116,12 @@ class BoundStage:
         saved = []
         place = self._first_position
         for bound in self._layers:
-            with bound.failing:
+            try:
                 x, kept = bound.layer.forward(bound.own, x, None if key is None else (*key, place))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise bound.failing.told(error) from error
             saved.append(kept)
             place += 1
         if self._loss is not None:
@@ -208,10 +212,13 @@ class BoundStage:
             bound = self._layers[index]
             if grad is None:
                 raise self._no_gradient(index)
-            with bound.failing:
-                grad, rest = bound.layer.backward_input(
-                    bound.own, saved[index], grad, need_input_gradient or index > lowest
-                )
+            needed = need_input_gradient or index > lowest
+            try:
+                grad, rest = bound.layer.backward_input(bound.own, saved[index], grad, needed)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise bound.failing.told(error) from error
             if bound.keys:
                 leave(index, rest)
         return grad if need_input_gradient else None
@@ -224,8 +231,12 @@ class BoundStage:
         bound, adding = self._all[place], self._adding[place]
         if totals is not None and adding is not None:
             own = {name: totals[key] for name, key in bound.keys}
-            with bound.failing:
+            try:
                 adding.add_weight_gradients(bound.own, rest, own)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise bound.failing.told(error) from error
             return
         with bound.failing:
             gradients = bound.layer.backward_weights(bound.own, rest)
