@@ -91,22 +91,27 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
         return WorkCycles(measured=work.cycles)
     if work.is_nothing:
         return WorkCycles()
-    tiles = ipu.tiles
-    received = tiles * ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
+    tiles, size = ipu.tiles, min(work.itemsize, 4)
+    received = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_share
     return WorkCycles(
         sync=math.ceil(work.supersteps * (ipu.internal_sync_cycles + rates.launch_cycles)),
-        exchange=math.ceil(work.exchange_bytes / received),
-        matrix=math.ceil(work.macs / (ipu.macs_per_cycle(work.itemsize) * rates.matrix_unit_share)),
-        vector=math.ceil(
-            operations(work.vector, rates) * min(work.itemsize, 4) / (tiles * rates.vector_bytes_per_cycle)
-        ),
+        exchange=_over(work.exchange_bytes, tiles, received),
+        matrix=_over(work.macs, ipu.macs_per_cycle(work.itemsize), rates.matrix_unit_share),
+        vector=_over(operations(work.vector, rates) * size, tiles, rates.vector_bytes_per_cycle),
         memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
     )
 
 
-def operations(vector: VectorWork, rates: Rates) -> Fraction:
+def _over(amount: int | Fraction, units: int, rate: Fraction) -> int:
+    """Return the whole cycles that ``amount`` takes; most layers have no work of some kind, and fractions are slow."""
+    return math.ceil(amount / (units * rate)) if amount else 0
+
+
+def operations(vector: VectorWork, rates: Rates) -> int | Fraction:
     """Return the operations of a tile's vector unit that vector work of all kinds comes to."""
     others = vector.elementwise + vector.reductions + vector.quotients
+    if not vector.transcendentals:
+        return others
     return others + vector.transcendentals * rates.transcendental_operations
 
 
