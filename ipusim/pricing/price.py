@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipusim.hardware.system import System
-from ipusim.lowering.streams import pass_streams, update_streams
+from ipusim.lowering.around import around
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
@@ -20,8 +20,9 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``."""
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
+    asked = around(program, system.replicas)
     copies = copy_costs(plan, program, system)
-    summed = gradient_sum(plan, program, system)
+    summed = gradient_sum(plan, program, system, asked)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
@@ -30,11 +31,11 @@ def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         updates=_updates(plan, program, system),
         copies=copies,
         host=_host(program, system),
-        pass_streams={key: each for key, each in pass_streams(program).items() if key[0] in kinds},
-        update_streams=update_streams(program),
+        pass_streams={key: each for key, each in asked.streams.items() if key[0] in kinds},
+        update_streams=asked.updates,
         gradient_sum=summed,
-        weight_gathers=weight_gathers(program, system),
-        update_gathers=update_gathers(plan, program, system),
+        weight_gathers=weight_gathers(program, system, asked),
+        update_gathers=update_gathers(program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
     )
