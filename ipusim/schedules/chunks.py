@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, groupby
 
 import numpy as np
@@ -12,6 +12,7 @@ from ipusim.errors import UnsupportedProgramError
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
 
 Table = npt.NDArray[np.int64]
 #: A pass of a chunk: which, the chunk's number among those of its IPU, and the micro-batch.
@@ -51,6 +52,23 @@ def order_of(
 ) -> Order:
     """Return the Order in which each IPU runs the passes of its chunks: their stages up, or backward down."""
     return Order(schedule, shape, table=np.concatenate([_rows(ipu, *of) for ipu, of in passes.items()]))
+
+
+def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
+    """Return the Order of a schedule in which each IPU has one chunk.
+
+    ``passes`` are those of an IPU, by how many micro-batches it is ahead of the end, itself counted, and how many
+    IPUs come before it. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
+    UnsupportedProgramError for a micro-batch that comes back to an IPU.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, 1)
+    chunks = one_chunk_of(shape, schedule)
+    return order_of(
+        schedule,
+        shape,
+        {ipu: ([chunk], passes(len(chunks) - rank, rank)) for rank, (ipu, chunk) in enumerate(chunks.items())},
+    )
 
 
 def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Table:

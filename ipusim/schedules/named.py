@@ -14,7 +14,7 @@ from ipusim.model.functions.users_code import first_line, line_of, told
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.registry import Schedule, any_count
 from ipusim.schedules.torch_csv import read_schedule
 
 #: What names a schedule in a file, as a pattern of Python and of a JSON Schema.
@@ -41,17 +41,12 @@ def schedule_of(text: str, folder: Path) -> Schedule:
             text, folder, "function or Schedule", lambda each: callable(each) or isinstance(each, Schedule)
         )
     if not isinstance(found, Schedule):
-        return Schedule(text.rpartition(":")[2], _Guarded(found, Order), _any, True, f"of {text}")
+        return Schedule(text.rpartition(":")[2], _Guarded(found, Order), any_count, True, f"of {text}")
     try:
         registry.check(found)
     except ProgramError as error:
         raise ModelError(f"{text!r}: {error}") from None
     return replace(found, order=_Guarded(found.order, Order), multiple=_Guarded(found.multiple, int))
-
-
-def _any(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
-    """Return 1: which counts are legal, the function says."""
-    return 1
 
 
 class _Guarded:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, one_chunk_of, order_of
+from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -21,14 +20,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that comes back to an IPU.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = one_chunk_of(shape, "1f1b")
-    passes = {
-        ipu: ([chunk], _passes(shape.micro_batches, len(chunks) - rank))
-        for rank, (ipu, chunk) in enumerate(chunks.items())
-    }
-    return order_of("1f1b", shape, passes)
+    return one_chunk_order("1f1b", shape, lambda ahead, _: _passes(shape.micro_batches, ahead))
 
 
 def _passes(count: int, ahead: int) -> Iterator[ChunkPass]:

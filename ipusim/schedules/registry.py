@@ -125,8 +125,8 @@ _GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
 _FREE: Final = (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
 
 
-def _any(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
-    """Return 1: every count is legal."""
+def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
+    """Return 1: every count is legal, unless the schedule's function says otherwise."""
     return 1
 
 
@@ -150,14 +150,14 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "forward beside backward, half the activations",
             _INTERLEAVED,
         ),
-        Schedule("sequential", serial.sequential, _any, True, "one stage at a time", _SEQUENTIAL),
-        Schedule("sharded", serial.sharded, _any, False, "no pipeline: through the shards", _SHARDED),
-        Schedule("single", serial.single, _any, False, "no pipeline: one IPU", _SINGLE),
-        Schedule("gpipe", gpipe.order, _any, True, "all forward passes, then all backward passes", _GPU, _FREE),
+        Schedule("sequential", serial.sequential, any_count, True, "one stage at a time", _SEQUENTIAL),
+        Schedule("sharded", serial.sharded, any_count, False, "no pipeline: through the shards", _SHARDED),
+        Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE),
+        Schedule("gpipe", gpipe.order, any_count, True, "all forward passes, then all backward passes", _GPU, _FREE),
         Schedule(
             "1f1b",
             one_forward_one_backward.order,
-            _any,
+            any_count,
             True,
             "a forward and a backward in turn",
             _GPU_TRAINING,
@@ -175,7 +175,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         Schedule(
             "zero_bubble_h1",
             zero_bubble.order,
-            _any,
+            any_count,
             True,
             "1f1b with backward in halves, the weights' where an IPU would wait",
             _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED},

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, one_chunk_of, order_of
+from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -22,14 +21,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that comes back to an IPU.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = one_chunk_of(shape, "zero_bubble_h1")
-    passes = {
-        ipu: ([chunk], _passes(shape.micro_batches, len(chunks) - rank, rank))
-        for rank, (ipu, chunk) in enumerate(chunks.items())
-    }
-    return order_of("zero_bubble_h1", shape, passes)
+    return one_chunk_order("zero_bubble_h1", shape, lambda ahead, behind: _passes(shape.micro_batches, ahead, behind))
 
 
 def _passes(count: int, ahead: int, behind: int) -> Iterator[ChunkPass]:
