@@ -81,6 +81,8 @@ class _Rows:
         stage, micro_batch = plan.stage, plan.micro_batch
         self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.micro_batches)
         self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.micro_batches + micro_batch, -1)
+        self._there = np.zeros(self.size, bool)
+        self._there[self.key[self.known]] = True
 
     def keys(self, kind: int, stage: int) -> slice:
         """Return the places of a stage's operations of one kind, in the order of their micro-batches."""
@@ -94,9 +96,8 @@ class _Rows:
 
     def in_halves(self, stage: int) -> npt.NDArray[np.bool_]:
         """Return of each micro-batch whether any half of the stage's backward pass over it runs by itself."""
-        there = np.zeros(self.size, bool)
-        there[self.key[self.known]] = True
-        return there[self.keys(Pass.INPUT_GRADIENT, stage)] | there[self.keys(Pass.WEIGHT_GRADIENT, stage)]
+        first, second = (self._there[self.keys(kind, stage)] for kind in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT))
+        return first | second
 
     def op(self, row: int) -> Op:
         """Return the operation of a row."""
@@ -131,9 +132,7 @@ def _once(rows: _Rows) -> list[Violation]:
     plan, expected = rows.plan, _expected(rows)
     times = np.bincount(rows.key[rows.known], minlength=rows.size)
     stranger = ~rows.known | ~expected[rows.key]
-    outside = (plan.time_step < 0) | (plan.time_step >= plan.emitted)
-    if not plan.sync.meets:
-        outside[:] = False
+    outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
     again = np.zeros(len(plan.table), bool)
     for place in np.flatnonzero(expected & (times > 1)).tolist():
         again[np.flatnonzero(rows.key == place)[1]] = True

@@ -37,36 +37,36 @@ class Code(IntEnum):
     #: ``number``.
     SEND = 6
     #: The same, and the IPU waits until it is delivered.
-    BLOCKING_SEND = 21
+    BLOCKING_SEND = 7
     #: Wait until what stage ``number`` has made for ``stage`` is here.
-    RECEIVE = 7
+    RECEIVE = 8
     #: Take an element of the infeed.
-    INFEED = 8
+    INFEED = 9
     #: Hand the results of a micro-batch to the host, in every ``number``-th execution.
-    OUTFEED = 9
+    OUTFEED = 10
     #: Add the results of a micro-batch to the sum that leaves at the end.
-    ADD_RESULTS = 10
+    ADD_RESULTS = 11
     #: Hand the sum of all results to the host.
-    OUTFEED_TOTAL = 11
+    OUTFEED_TOTAL = 12
     #: I/O tiles begin to hand out the results of ``number``, in every ``stage``-th execution, and to take in
     #: an element as ``micro_batch``.
-    BEGIN_IO = 12
+    BEGIN_IO = 13
     #: Wait for the I/O tiles.
-    END_IO = 13
+    END_IO = 14
     #: What the next pass of a stage, or the weight update, needs comes from Streaming Memory; ``number``: a Pass.
-    LOAD = 14
+    LOAD = 15
     #: What the pass of a stage, or the weight update, has changed goes back; ``number``: a Pass.
-    STORE = 15
+    STORE = 16
     #: Replicas put together the variables of a stage, or those of the weight update.
-    GATHER = 16
+    GATHER = 17
     #: A replica lets go of what is no part of its own.
-    LET_GO = 17
+    LET_GO = 18
     #: Replicas sum up their gradients.
-    ALL_REDUCE = 18
+    ALL_REDUCE = 19
     #: The stages of this IPU update their weights.
-    UPDATE = 19
+    UPDATE = 20
     #: The execution ends when all IPUs are here.
-    END = 20
+    END = 21
 
     @property
     def word(self) -> str:

@@ -160,15 +160,15 @@ class _Graph:
             self.violation("sending", row, f"'{self.text(row)}' comes before the pass that makes what it sends")
             for row in self.send[wrong].tolist()
         ]
-        keys = self._received()
+        received = self._received()
         found += [
             self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
-            for row in self.receive[sent[keys] < 0].tolist()
+            for row in self.receive[sent[received] < 0].tolist()
         ]
         rows, keys = self._wanted()
         source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
         away = self.mapping[source] != self.ipu[rows]
-        here = self._first(self.receive, self._received())
+        here = self._first(self.receive, received)
         came = np.where(away, here[keys], sent[keys])
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
