@@ -63,15 +63,14 @@ def around(program: PipelineProgram, replicas: int) -> Around:
 
 def beside_passes(asked: Around, place: Place, kind: Column, stage: Column) -> Iterator[Items]:
     """Yield loads, all-gathers and stores around the passes at ``place``."""
-    pairs = np.unique(np.stack([kind, stage], axis=1), axis=0).tolist()
-    for code, before in ((Code.LOAD, True), (Code.STORE, False)):
-        moving = [pair for pair in pairs if asked.streams.get(tuple(pair), Stream())[0 if before else 1]]
-        for one, where in moving:
-            own = (kind == one) & (stage == where)
-            yield items(_at(place, own, -2 if before else 2), code, where, NONE, one)
-    for code, side in ((Code.GATHER, -1), (Code.LET_GO, 1)):
+    for (one, where), stream in asked.streams.items():
+        own = (kind == one) & (stage == where)
+        for code, size, side in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
+            if size:
+                yield items(_at(place, own, side), code, where, NONE, one)
+    if asked.gathered:
         own = np.isin(stage, sorted(asked.gathered))
-        if own.any():
+        for code, side in ((Code.GATHER, -1), (Code.LET_GO, 1)):
             yield items(_at(place, own, side), code, stage[own])
 
 
