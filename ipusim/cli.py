@@ -336,16 +336,18 @@ def check(
     ] = False,
 ) -> None:
     """Validate a scenario without running it."""
+    from ipusim.pipeline.plan import order_and_sync
     from ipusim.scenario.load import load_job
-    from ipusim.study.costs import cost_tables
 
     job = load_job(scenario, overrides or ())
     program = job.program
     typer.echo(
-        f"{scenario}: stages {len(program.stages)}, schedule {program.schedule} in {job.plan.sync.words}, "
+        f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if costs:
+        from ipusim.study.costs import cost_tables
+
         for table in cost_tables(job.costs, job.plan, program, job.system):
             print_table(table)
 
