@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from unittest import mock
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,3 +31,15 @@ def drawn_texts(figure: Figure) -> list[tuple[str, Bbox]]:
     with mock.patch.object(Text, "draw", record):
         figure.draw_without_rendering()
     return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn]
+
+
+def assert_legible(figure: Figure, drawn: Sequence[tuple[str, Bbox]]) -> None:
+    """Hold that of the texts of a figure, with their extents, none is cut off and none lies over another."""
+    for text, box in drawn:
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert box.y1 <= figure.bbox.y1, text
+    for (one, here), (other, there) in combinations(drawn, 2):
+        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
+        assert apart, (one, other)

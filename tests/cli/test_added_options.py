@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
 from tests.places import ROOT
 
@@ -110,18 +111,11 @@ stages = [{name = "a", forward = 100, backward = 200}, {name = "b", forward = 10
 SCENARIO = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 
 
-def put(path, anchor, text):
-    whole = path.read_text("utf-8")
-    assert whole.count(anchor) == 1, (path, anchor)
-    path.write_text(whole.replace(anchor, text), "utf-8")
-
-
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
     """A function that runs Python on a copy of the package with the additions."""
     place = tmp_path_factory.mktemp("changed")
-    package = place / "ipusim"
-    shutil.copytree(ROOT / "ipusim", package)
+    package = copy_package(place)
     rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
     put(rates, "    launch_cycles: Fraction = _rate(", f"{RATE}    launch_cycles: Fraction = _rate(")
     put(passes, "+ rates.launch_cycles))", "+ rates.launch_cycles + rates.settle_cycles))")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shutil
 
 import pytest
 
+from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
-from tests.places import ROOT
 
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
 
@@ -32,7 +31,7 @@ def order(shape: PlanShape) -> Order:
     return Order.of("lifo", shape, passes)
 '''
 WORDS = "gpipe with backward the other way round"
-ROW = f"""        Schedule("lifo", lifo.order, _any, True, "{WORDS}", _GPU_TRAINING, _FREE),
+ROW = f"""        Schedule("lifo", lifo.order, any_count, True, "{WORDS}", _GPU_TRAINING, _FREE),
 """
 SCENARIO = """\
 system: {name: m2000}
@@ -55,14 +54,11 @@ COMMAND = "from ipusim.__main__ import main; main()"
 def python(tmp_path_factory):
     """A Python with a copy of the package that has the schedule, in whose folder lies the scenario."""
     place = tmp_path_factory.mktemp("changed")
-    shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__"))
-    (place / "ipusim" / "schedules" / "lifo.py").write_text(MODULE)
-    registry = place / "ipusim" / "schedules" / "registry.py"
-    text = registry.read_text()
-    for anchor, more in (("    interleaved_1f1b,\n", "    lifo,\n"), ('        Schedule(\n            "1f1b",', ROW)):
-        assert text.count(anchor) == 1
-        text = text.replace(anchor, anchor + more if more.endswith(",\n") and "(" not in more else more + anchor)
-    registry.write_text(text)
+    schedules = copy_package(place) / "schedules"
+    (schedules / "lifo.py").write_text(MODULE)
+    imported, row = "    interleaved_1f1b,\n", '        Schedule(\n            "1f1b",'
+    put(schedules / "registry.py", imported, imported + "    lifo,\n")
+    put(schedules / "registry.py", row, ROW + row)
     (place / "s.yaml").write_text(SCENARIO)
     with Interpreter(PYTHONPATH=str(place)) as interpreter:
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
+from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
-from tests.places import ROOT
 
 #: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
 LOWERING = '''"""Patient: an IPU waits for the delivery of all that it sends."""
@@ -35,11 +34,15 @@ def patient(order: Order, asked: Around) -> Plan:
         count_waiting=lambda: made.waiting,
     )
 '''
-ROWS = {
-    "pipeline/plan.py": ('    POINT_TO_POINT = "point_to_point", False\n', '    PATIENT = "patient", False\n'),
-    "lowering/lower.py": ("    Sync.POINT_TO_POINT: point_to_point,\n", "    Sync.PATIENT: patient,\n"),
-}
-IMPORT = "from ipusim.lowering.lock_step import lock_step\n"
+ROWS = (
+    ("pipeline/plan.py", '    POINT_TO_POINT = "point_to_point", False\n', '    PATIENT = "patient", False\n'),
+    ("lowering/lower.py", "    Sync.POINT_TO_POINT: point_to_point,\n", "    Sync.PATIENT: patient,\n"),
+    (
+        "lowering/lower.py",
+        "from ipusim.lowering.lock_step import lock_step\n",
+        "from ipusim.lowering.patient import patient\n",
+    ),
+)
 SCHEDULE = """
 from dataclasses import replace
 
@@ -64,16 +67,10 @@ COMMAND = "from ipusim.__main__ import main; main()"
 def run(tmp_path_factory):
     """Run a command with a copy of the package that has the mode, in a folder with a scenario and its schedule."""
     place = tmp_path_factory.mktemp("changed")
-    shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__"))
-    (place / "ipusim" / "lowering" / "patient.py").write_text(LOWERING)
-    for file, (anchor, row) in ROWS.items():
-        path = place / "ipusim" / file
-        text = path.read_text()
-        assert text.count(anchor) == 1
-        text = text.replace(anchor, anchor + row)
-        if IMPORT in text:
-            text = text.replace(IMPORT, IMPORT + "from ipusim.lowering.patient import patient\n")
-        path.write_text(text)
+    package = copy_package(place)
+    (package / "lowering" / "patient.py").write_text(LOWERING)
+    for file, anchor, row in ROWS:
+        put(package / file, anchor, anchor + row)
     (place / "mine.py").write_text(SCHEDULE)
     (place / "s.yaml").write_text(SCENARIO)
     with Interpreter(PYTHONPATH=str(place)) as interpreter:

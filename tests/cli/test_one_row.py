@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
 from tests.places import ROOT
 
@@ -47,9 +47,7 @@ def insert(package, folder, anchor, text, after=""):
     """Put ``text`` before the one place under ``folder`` of a copied package where ``anchor`` stands."""
     files = [path for path in (package / folder).rglob("*.py") if anchor in path.read_text("utf-8")]
     (path,) = files
-    whole = path.read_text("utf-8")
-    assert whole.count(anchor) == 1
-    path.write_text(whole.replace(anchor, text + (after or anchor)), "utf-8")
+    put(path, anchor, text + (after or anchor))
     return path
 
 
@@ -57,8 +55,7 @@ def insert(package, folder, anchor, text, after=""):
 def changed(tmp_path_factory):
     """A copy of the package with the rows and their emitters, and the folder of a run of it, with what that printed."""
     place = tmp_path_factory.mktemp("changed")
-    package = place / "ipusim"
-    shutil.copytree(ROOT / "ipusim", package)
+    package = copy_package(place)
     touched = {
         insert(package, "timeline", "    LINK = (\n", KIND),
         insert(package, "machine", "else SpanKind.OUTFEED", "", "else SpanKind.DRAIN"),

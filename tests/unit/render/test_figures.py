@@ -1,4 +1,3 @@
-import itertools
 import re
 import xml.etree.ElementTree as ET
 
@@ -12,7 +11,7 @@ from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
 from ipusim.render.window import phase_window
-from tests.drawn import drawn_texts, words
+from tests.drawn import assert_legible, drawn_texts, words
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
@@ -41,14 +40,7 @@ def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = PICTURES[name](lock_step)
     found = drawn_texts(figure)
     assert len(found) > 5
-    for text, box in found:
-        assert box.x0 >= 0, text
-        assert box.y0 >= 0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert box.y1 <= figure.bbox.y1, text
-    for (one, here), (other, there) in itertools.combinations(found, 2):
-        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
-        assert apart, (one, other)
+    assert_legible(figure, found)
 
 
 @pytest.mark.parametrize("name", ["two IPUs", "one IPU", "an idle IPU", "interleaved"])

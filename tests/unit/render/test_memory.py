@@ -20,7 +20,7 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.memory_layers import ipu_layers
 from ipusim.render.window import Window, phase_window, window
 from ipusim.schedules.registry import find
-from tests.drawn import drawn_texts
+from tests.drawn import assert_legible, drawn_texts
 
 KIB = 1024
 
@@ -77,14 +77,7 @@ def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = chart(lock_step, name)
     found = drawn_texts(figure)
     assert len(found) > 8
-    for text, box in found:
-        assert box.x0 >= 0, text
-        assert box.y0 >= 0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert box.y1 <= figure.bbox.y1, text
-    for (one, here), (other, there) in itertools.combinations(found, 2):
-        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
-        assert apart, (one, other)
+    assert_legible(figure, found)
 
 
 def test_it_says_what_is_held_and_what_there_is_room_for(lock_step):
