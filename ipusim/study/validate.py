@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.hardware.generations import BOW, IpuSpec
 from ipusim.pricing.planner.fit import Measured, at_edge, fit_rates, term_shares
-from ipusim.pricing.planner.plan import plan_product
+from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, plan_product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
 from ipusim.render.figures import to_png
 from ipusim.render.products import ShapePoint, product_chart
@@ -128,7 +128,7 @@ def words(rows: Sequence[ProductRow], ipu: IpuSpec, *, fitted: bool) -> Iterator
     """Yield what to know of the tables."""
     yield (
         f"On the {ipu.tiles} tiles of one {ipu.name} at {ipu.clock_hz / 1e9:g} GHz; partial sums have the type of the "
-        f"elements; temporary memory at most 60 % of a tile's."
+        f"elements; temporary memory at most {AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
     )
     if fitted:
         yield "The rates were fitted to these rows; the unseen sizes to those of other m and k alone."

@@ -19,7 +19,7 @@ from ipusim.hardware.generations import IpuSpec
 from ipusim.pricing.planner.plan import ProductPlan, plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
-from ipusim.pricing.planner.work import SplitWork
+from ipusim.pricing.planner.work import SplitWork, smooth_cycles
 
 #: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest is
 #: that rows of one size share what the model leaves out, so that they say less than as many of their own would.
@@ -73,8 +73,7 @@ def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates 
     step = 1e-4
     logs = _logs(rates)
     low, high = (
-        np.array([np.log(_smooth_cycles(work, ipu, np.exp(logs + sign * step * unit))) for unit in np.eye(len(logs))])
-        for sign in (-1, 1)
+        np.array([_log_cycles(work, ipu, logs + sign * step * unit) for unit in np.eye(len(logs))]) for sign in (-1, 1)
     )
     shares: list[float] = np.abs((high - low).mean(axis=1) / (2 * step)).tolist()
     return shares
@@ -105,7 +104,7 @@ def _rates_for(
     low, high = _ranges()
 
     def residuals(logs: Vector) -> Vector:
-        errors: Vector = (np.log(_smooth_cycles(work, ipu, np.exp(logs))) - wanted) / _SPREAD
+        errors: Vector = (_log_cycles(work, ipu, logs) - wanted) / _SPREAD
         return np.concatenate([errors, _prior(logs)])
 
     margin = 1e-9 * (high - low)
@@ -113,17 +112,9 @@ def _rates_for(
     return PlannerRates(*(float(f"{value:.4g}") for value in np.exp(found.x)))
 
 
-def _smooth_cycles(work: SplitWork, ipu: IpuSpec, values: Vector) -> Vector:
-    """Return :func:`ipusim.pricing.planner.work.split_cycles` without rounding up, of rates as a vector."""
-    ceiling, efficiency, launch, load, slowdown = values
-    cycles: Vector = (
-        work.compute_sets * launch
-        + (work.received_bytes + work.reduced_bytes) / (ipu.exchange_bytes_per_cycle_per_tile * efficiency)
-        + work.loaded_bytes / load
-        + work.start_cycles
-        + work.row_cycles / ceiling
-        + work.added_bytes * slowdown / 8
-    )
+def _log_cycles(work: SplitWork, ipu: IpuSpec, logs: Vector) -> Vector:
+    """Return the logarithms of the works' cycles at the rates whose logarithms are given."""
+    cycles: Vector = np.log(smooth_cycles(work, ipu, PlannerRates(*np.exp(logs))).total)
     return cycles
 
 

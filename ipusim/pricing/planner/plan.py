@@ -23,7 +23,7 @@ from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
 from ipusim.pricing.planner.splits import Splits, splits
-from ipusim.pricing.planner.work import SplitWork, split_cycles, split_work
+from ipusim.pricing.planner.work import PATH_BYTES, SplitWork, split_cycles, split_work
 
 #: Share of a tile's memory that a product may take for itself, of all that is there: PopLibs' own default.
 AVAILABLE_MEMORY_PROPORTION: Final = 0.6
@@ -180,7 +180,7 @@ def _plan(
         f"ceil({work.loaded_bytes:.0f} / {rates.weight_load_bytes_per_cycle:g})",
         f"ceil({work.start_cycles:.0f} + {work.row_cycles:.0f} / {rates.amp_ceiling:g})",
         f"ceil({work.reduced_bytes:.10g} / {received})",
-        f"ceil({work.added_bytes:.10g} * {rates.partials_slowdown:g} / 8)",
+        f"ceil({work.added_bytes:.10g} * {rates.partials_slowdown:g} / {PATH_BYTES})",
     )
     terms = tuple(
         ProductTerm(name, int(value), formula)

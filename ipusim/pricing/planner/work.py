@@ -32,7 +32,7 @@ from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.splits import Splits
 
 #: Bytes of the data path by which partial sums are added.
-_PATH_BYTES: Final = 8
+PATH_BYTES: Final = 8
 #: Compute sets of every product: operands brought into place, and the product itself.
 _COMMON_SETS: Final = 2
 
@@ -64,7 +64,7 @@ class SplitWork(NamedTuple):
 
 
 class SplitCycles(NamedTuple):
-    """Cycles of each part of the work, each rounded up once."""
+    """Cycles of each part of the work."""
 
     launches: Numbers
     exchange: Numbers
@@ -117,13 +117,18 @@ def _received(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbe
 
 
 def split_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
-    """Return the cycles of the work."""
+    """Return the cycles of the work, each part rounded up once."""
+    return SplitCycles(*map(np.ceil, smooth_cycles(work, ipu, rates)))
+
+
+def smooth_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
+    """Return the cycles of the work before they are rounded up, which vary smoothly with every rate."""
     received = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_efficiency
     return SplitCycles(
-        launches=np.ceil(work.compute_sets * rates.compute_set_cycles),
-        exchange=np.ceil(work.received_bytes / received),
-        loading=np.ceil(work.loaded_bytes / rates.weight_load_bytes_per_cycle),
-        matrix=np.ceil(work.start_cycles + work.row_cycles / rates.amp_ceiling),
-        reduction=np.ceil(work.reduced_bytes / received),
-        adding=np.ceil(work.added_bytes * rates.partials_slowdown / _PATH_BYTES),
+        launches=work.compute_sets * rates.compute_set_cycles,
+        exchange=work.received_bytes / received,
+        loading=work.loaded_bytes / rates.weight_load_bytes_per_cycle,
+        matrix=work.start_cycles + work.row_cycles / rates.amp_ceiling,
+        reduction=work.reduced_bytes / received,
+        adding=work.added_bytes * rates.partials_slowdown / PATH_BYTES,
     )
