@@ -54,7 +54,7 @@ def test_it_prints_every_row_the_errors_by_type_and_size_and_the_rates(printed):
         ("fp32, 4096 x 4096 unseen", 11),
     ):
         assert re.search(rf"{rows} +{number} +\d\.\d% +\d+\.\d%", printed), rows
-    assert re.search(r"exchange_efficiency +1\.088 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
+    assert re.search(r"exchange_efficiency +1\.191 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
     assert "at its edge" not in printed
     assert "Read off a picture, 2 to 3 %; that the chip is a BOW is concluded." in printed
 

@@ -181,7 +181,8 @@ def scenarios(draw):
             pipeline["replicated_weight_sharding"] = draw(st.sampled_from([True, None, True, False]))
         scenario["optimizer"] = draw(optimizers())
     for name in ("forward", "backward"):
-        share = {"matmul_options": {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}}
+        options = {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}
+        share = {"matmul_options": options | {"partialsType": draw(st.sampled_from([None, "half", "float"]))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
 

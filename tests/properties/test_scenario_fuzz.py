@@ -103,11 +103,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "python": {
         "system": {"name": "c2_server", "select_ipus": 17},
         "rates": {
-            "matrix_unit_share": 0.8,
-            "vector_bytes_per_cycle": 4,
+            "amp_ceiling": 0.8,
+            "vector_slowdown": 4,
             "transcendental_operations": 6.5,
-            "exchange_share": 0.9,
-            "launch_cycles": 300,
+            "exchange_efficiency": 0.9,
+            "compute_set_cycles": 300,
             "link": "16 GB/s",
             "link_efficiency": 0.83,
             "rung_links": 6,
@@ -241,7 +241,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "convolutions": {
         "system": {
             "name": "m2000",
-            "matmuls": {"poplar_options": {"availableMemoryProportion": 0.5}},
+            "matmuls": {"poplar_options": {"availableMemoryProportion": 0.5, "partialsType": "half"}},
             "convolutions": {"poplar_options": {}},
         },
         "data": {"type": "synthetic", "shape": [6, 6, 2], "classes": 3, "samples": 12},

@@ -11,6 +11,7 @@ from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.temporary import with_temporary
 from ipusim.runs.assemble.data import resolve_data
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, layered
@@ -124,12 +125,13 @@ def _content(
         return timed_content(options, requested, training)
     else:
         content = layers.content(options, laid_out.schedule, shape, training, findings)
-    return replace(content, profiles=apply_options(options, content.profiles, shape, laid_out.system.ipu))
+    return replace(content, profiles=apply_options(options, content.profiles, shape))
 
 
 def _job(request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings) -> Job:
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
+    program = with_temporary(program, laid_out.system)
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
     costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes)
     check(laid_out.plan)

@@ -225,9 +225,7 @@ class PipelineSpec(Node, title="pipeline"):
     )
     forward_propagation_stages_poplar_options: Annotated[
         _StageOptionsList | None,
-        Argument(
-            "availableMemoryProportion of matrix products and convolutions: less memory for more supersteps (assumed)"
-        ),
+        Argument("availableMemoryProportion and partialsType of matrix products and convolutions"),
     ] = Field(default=None, max_length=MAX_STAGES, description="options of the forward pass of each stage")
     backward_propagation_stages_poplar_options: Annotated[
         _StageOptionsList | None, Argument("the same of backward passes")
