@@ -123,7 +123,10 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
     """Return where each column is, and what is wrong with the titles."""
     known = {columns.key(name): name for name in columns.names}
     keys = [columns.key(title) for title in titles]
-    place = {known[key]: at for at, key in reversed(list(enumerate(keys))) if key in known}
+    place: dict[str, int] = {}
+    for at, key in enumerate(keys):
+        if key in known:
+            place.setdefault(known[key], at)
     problems = [f"column {name!r} is there twice" for key, name in known.items() if keys.count(key) > 1]
     others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
     for name in columns.needed:

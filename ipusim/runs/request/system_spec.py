@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
@@ -123,3 +123,8 @@ class SystemSpec(Node, title="system"):
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
+
+    @property
+    def clock_hz(self) -> int:
+        """Cycles of the tile clock in a second, which make cycles of times; those of a GC200 on the machine free."""
+        return self.clock or find_machine(self.name).ipu.clock_hz
