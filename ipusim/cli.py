@@ -345,25 +345,21 @@ def check(
 ) -> None:
     """Validate a scenario without running it."""
     from ipusim.pipeline.plan import order_and_sync
-    from ipusim.scenario.load import load_job, placed_request
+    from ipusim.runs.assemble.assemble import assemble
+    from ipusim.scenario.load import placed_request
+    from ipusim.study.profile import hold_against, profile_table, words
 
-    job = load_job(scenario, overrides or ())
-    held = None
-    if profile is not None:
-        from ipusim.study.profile import hold_against, profile_table, sources, verdict
-
-        with placed_request(scenario, overrides or ()) as request:
-            held = hold_against(request, profile)
+    with placed_request(scenario, overrides or ()) as request:
+        job = assemble(request)
+        held = hold_against(request, profile) if profile else ()
     program = job.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
-    if held is not None:
-        typer.echo(verdict(held))
+    if held:
+        typer.echo(words(held))
         print_table(profile_table(held))
-        for line in sources(held):
-            typer.echo(line)
     if costs:
         from ipusim.study.costs import cost_tables
 

@@ -32,7 +32,7 @@ class MeasuredPass:
     """A pass, or the weight update, of one stage.
 
     Attributes:
-        stage: the stage's name.
+        stage: the stage's name, and what the file calls it.
         what: which pass.
         measured, simulated: cycles of one micro-batch, or of one weight update.
         source: who measured it; empty where the file does not say.
@@ -83,29 +83,26 @@ def _passes(job: Job, stage: StageProfile, row: MeasuredStage) -> Iterator[Measu
         "backward_weights": second,
         "update": stage.update if counts_update(stage, job.system) else 0,
     }
+    name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
     for key, what in _PASSES.items():
         if key in row.cycles.model_fields_set and (key == "forward" or job.program.shape.training):
             simulated = pass_cycles(costs[key], job.system.ipu, job.system.rates)
-            yield MeasuredPass(stage.name, what, getattr(row.cycles, key), simulated, row.source)
+            yield MeasuredPass(name, what, getattr(row.cycles, key), simulated, row.source)
 
 
-def verdict(passes: Sequence[MeasuredPass]) -> str:
-    """Return how far off the simulated passes are, whatever the sign: on average, and at worst."""
+def words(passes: Sequence[MeasuredPass]) -> str:
+    """Return how far off the simulated passes are, whatever the sign: on average, and at worst; and who measured."""
+    sources = dict.fromkeys(each.source for each in passes if each.source)
+    source = f" Source: {'; '.join(sources)}." if sources else ""
     known = [(abs(each.difference), each) for each in passes if each.difference is not None]
     if not known:
-        return "Nothing was measured that takes any time."
+        return f"Nothing was measured that takes any time.{source}"
     worst, at = max(known, key=lambda found: found[0])
     mean = sum(off for off, _ in known) / len(known)
     return (
         f"Simulated passes are {mean:.1%} off the measured ones on average, and {worst:.1%} at worst: {at.what} of "
-        f"{at.stage}."
+        f"{at.stage}.{source}"
     )
-
-
-def sources(passes: Sequence[MeasuredPass]) -> Iterator[str]:
-    """Yield who measured the passes, each once."""
-    for source in dict.fromkeys(each.source for each in passes if each.source):
-        yield f"Source: {source}"
 
 
 def profile_table(passes: Sequence[MeasuredPass]) -> Table:
