@@ -314,7 +314,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]
         },
-        "pipeline": {"splits": ["gru"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
+        "pipeline": {
+            "splits": ["gru"],
+            "cycles": "p.csv",
+            "gradient_accumulation_count": 4,
+            "micro_batch_size": 2,
+        },
         "optimizer": {"type": "sgd", "learning_rate": 0.1},
     },
     "digits": {
@@ -384,6 +389,8 @@ VALUES: list[Any] = [
     "f.py:broken",
     "f.py:missing",
     "f.csv",
+    "p.csv",
+    "wrong.csv",
     "a\nb",
     "\x00",
     "é→",
@@ -416,6 +423,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "def double(x): return 2.0 * x\n"
         "def broken(x): return x.nothing\n"
     )
+    (folder / "p.csv").write_text("stage,forward [us],backward,update\nlstm,1.5,2 ms,7\n1,4,,\n")
+    (folder / "wrong.csv").write_text("stage,forward,backward\nlstm,-1,x\n1,,3 parsecs\n")
     np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
     (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")
     (folder / "labels.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x03\0\1\0")

@@ -18,6 +18,7 @@ from ipusim.runs.assemble.layers import Layered, layered
 from ipusim.runs.assemble.limits import price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
+from ipusim.runs.assemble.profile import with_profile
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
@@ -42,6 +43,7 @@ def assemble(request: Request) -> Job:
     findings = Findings(request.is_set)
     options, functions = request.options, request.functions
     requested = requested_stages(options, findings) if functions is None else function_stages(functions)
+    options = with_profile(options, requested, request.folder, findings)
     training = _is_training(options, requested) if functions is None else functions.training
     check_sections(options, requested, training, findings, by_options=functions is None)
     data = resolve_data(options, request.folder, findings)

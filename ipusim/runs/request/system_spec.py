@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
@@ -128,3 +128,8 @@ class SystemSpec(Node, title="system"):
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
+
+    @property
+    def clock_hz(self) -> int:
+        """Cycles of the tile clock in a second, which make cycles of times; those of a GC200 on the machine free."""
+        return self.clock or find_machine(self.name).ipu.clock_hz
