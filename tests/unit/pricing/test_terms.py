@@ -214,7 +214,8 @@ def test_commands_print_them_in_any_terminal(command, width):
     words = " ".join(result.stdout.split())
     for wanted in ("matrix_unit_share", "0.5 of peak", "1,325,000,000", "Sources of the rates"):
         assert wanted in words
-    assert ("ceil(3655 * 1.325)" in words) == (command[0] == "check")
+    assert ("ceil(1350 * 1.325)" in words) == (command[0] == "check")
+    assert ("ceil(30 * 1.325) + 150 + 250" in words) == (command[0] == "check")
 
 
 def test_the_listing_of_devices_is_as_before():
