@@ -1,7 +1,9 @@
 """Plans of collectives as data, what the check refuses, how they run, and which algorithm is chosen."""
 
 import copy
+import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -266,6 +268,32 @@ def test_the_loads_of_a_ring_s_rounds() -> None:
     assert (cost.rounds[0].latency_cycles, cost.rounds[0].total_cycles) == (24, 79)
     assert (cost.lead_cycles, cost.rounds_cycles, cost.total_cycles) == (7184, 6 * 79, 7184 + 6 * 79)
     assert cost.link_bytes[0] == (LinkDirection(0, 2, "rail"), 6000)
+
+
+def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed() -> None:
+    """Replicas of four IPUs: two share each rail, and a rail of an open ladder carries the ring there and back."""
+    length, clock = 88_000_000, 1_325_000_000
+    rail = Fraction(2 * 128 * 2**30 * 85, 800)
+
+    def cost(system: System) -> CollectiveCost:
+        replicas = system.count // 4
+        groups = replica_groups(system.count, replicas)
+        return fastest_all_reduce(system, groups, [length] * 4, 2)[1]
+
+    def taking(rounds: int, size: int, hops: int) -> int:
+        return rounds * (math.ceil(2 * size * clock / rail) + math.ceil(Fraction(15 * hops * clock, 10**9)))
+
+    pod16, pod64, part = (
+        build_system(name, mapping=range(4), ipus=ipus) for name, ipus in (("pod16", 16), ("pod64", 64), ("pod64", 16))
+    )
+    opened = replace(pod64, topology=replace(pod64.topology, looped=False))
+    # on a ladder, rings are laid over every other replica and back: two machines, four rungs, apart
+    assert cost(pod16).rounds_cycles == cost(part).rounds_cycles == taking(6, 2 * length // 4, 4)
+    assert cost(opened).rounds_cycles == taking(30, 2 * length // 16, 4)
+    assert cost(pod64).rounds_cycles == taking(30, 2 * length // 32, 2)
+    times = [each.rounds_cycles for each in map(cost, (pod16, opened, pod64))]
+    assert times[1] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 4), rel=1e-3)
+    assert times[2] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 2), rel=1e-3)
 
 
 def test_collectives_at_the_same_time_go_round_by_round() -> None:
