@@ -94,7 +94,7 @@ COPY_LATENCY: Final = Law(
 )
 COPY_LINK: Final = Law(
     "busiest link",
-    _TRANSFER.format("(links x rate of one x link_efficiency)"),
+    _TRANSFER.format("(links x rate of one x link_efficiency, or machine_rung)"),
     _ACROSS,
     ("clock_hz",),
     "PopLibs Util.cpp, the slowest of addGlobalExchangeConstraints",

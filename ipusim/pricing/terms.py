@@ -190,11 +190,10 @@ def _meeting(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
     rates = device.rates
     if fixed.sync_cycles:
         signal = _time(nominal_sync_ns(rates, device.count, device.pods), device)
-        skew = number(rates.sync_skew_cycles)
-        skew = skew if rates.sync_skew_cycles.denominator == 1 else f"ceil({skew})"
-        yield _once(of, laws.COPY_SYNC, fixed.sync_cycles, f"{signal} + {device.ipu.internal_sync_cycles} + {skew}")
+        text = f"{signal} + {device.ipu.internal_sync_cycles} + {_whole(rates.sync_skew_cycles)}"
+        yield _once(of, laws.COPY_SYNC, fixed.sync_cycles, text)
     if fixed.pre_copy_cycles:
-        yield _once(of, laws.PRE_COPY, fixed.pre_copy_cycles, f"ceil({number(rates.pre_copy_cycles)})")
+        yield _once(of, laws.PRE_COPY, fixed.pre_copy_cycles, _whole(rates.pre_copy_cycles))
     if fixed.exchange_cycles:
         text = _time(rates.exchange_ns(device.count), device)
         yield _once(of, laws.GLOBAL_EXCHANGE, fixed.exchange_cycles, text)
@@ -202,7 +201,7 @@ def _meeting(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
 
 def _post_copy(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
     if fixed.post_copy_cycles:
-        yield _once(of, laws.POST_COPY, fixed.post_copy_cycles, f"ceil({number(device.rates.post_copy_cycles)})")
+        yield _once(of, laws.POST_COPY, fixed.post_copy_cycles, _whole(device.rates.post_copy_cycles))
 
 
 def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
@@ -257,6 +256,10 @@ def _collectives(costs: Costs, system: System) -> Iterator[Term]:
 
 def _once(of: str, law: Law, cycles: int, text: str) -> Term:
     return Term(of, law, cycles, ((text, 1),))
+
+
+def _whole(cycles: Fraction) -> str:
+    return number(cycles) if cycles.denominator == 1 else f"ceil({number(cycles)})"
 
 
 def _time(nanoseconds: Fraction, system: System) -> str:

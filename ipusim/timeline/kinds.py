@@ -106,7 +106,7 @@ class SpanKind(IntEnum):
     ALL_REDUCE = (
         12,
         Row(
-            doc="All replicas sum up their gradients before the weight update: sync, overhead, and every round.",
+            doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
             name="all-reduce of gradients",
             category="collective",
             colour="rail_load",

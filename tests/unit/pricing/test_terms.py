@@ -49,7 +49,8 @@ RUNS = {
         "tutorial_step3_pipelining",
         (
             "rates={matrix_unit_share: 0.3, launch_cycles: 0.7, exchange_share: 0.9, vector_bytes_per_cycle: 3, "
-            "transcendental_operations: 2.5}",
+            "transcendental_operations: 2.5, sync_skew_cycles: 10.5, pre_copy_cycles: 100.3, pair_exchange: 1.1 us, "
+            "post_copy_cycles: 0}",
         ),
     ),
     "transformer": ("transformer_eight_ipus", ("numerics=off",)),
