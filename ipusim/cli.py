@@ -270,7 +270,7 @@ def validate(
         typer.Option(
             metavar="FILE.csv",
             help="your own rows, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them  "
-            "[default: the rows that the rates were fitted to]",
+            "[default: the rows that the rates were fitted to, and micro-benchmarks]",
             show_default=False,
         ),
     ] = None,
@@ -283,12 +283,13 @@ def validate(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder for a table and a picture", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="folder for tables and a picture", show_default=False)
     ] = None,
 ) -> None:
-    """Hold the cost of dense products against measured ones: print measured, modelled and error of each."""
+    """Hold the costs of dense products, links and the host against measured ones: print both, and the error of each."""
     from ipusim.hardware.generations import find_ipu
     from ipusim.study.folder import ResultsFolder
+    from ipusim.study.micro_benchmarks import benchmark_table, benchmark_words, read_benchmarks
     from ipusim.study.product_rows import MEASURED, read_rows
     from ipusim.study.validate import (
         MEASURED_ON,
@@ -311,9 +312,15 @@ def validate(
     print_table(planner_rate_table(rows, chip))
     for line in words(rows, chip, fitted=products is None):
         typer.echo(line)
+    benchmarks = () if products else read_benchmarks()
+    if benchmarks:
+        typer.echo()
+        print_table(benchmark_table(benchmarks))
+        for line in benchmark_words(benchmarks):
+            typer.echo(line)
     if out is not None:
         with ResultsFolder(out, VALIDATION_FILES) as results:
-            files = validation_files(validated)
+            files = validation_files(validated, benchmarks)
             results.write(files)
         typer.echo(f"{out}: {', '.join(files)}")
 
