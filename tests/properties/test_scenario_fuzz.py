@@ -206,8 +206,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
                         {"name": "mine", "python": "f.py:double"},
                     ],
                 },
-                {"name": "drop", "type": "dropout", "rate": 0.2},
-                {"name": "gelu", "type": "activation", "activation": "gelu"},
+                {
+                    "repeat": 2,
+                    "layers": [
+                        {"name": "drop", "type": "dropout", "rate": 0.2},
+                        {"repeat": 1, "layers": [{"name": "gelu", "type": "activation", "activation": "gelu"}]},
+                    ],
+                },
                 {
                     "name": "logits",
                     "type": "dense",
@@ -223,7 +228,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "sync": "point_to_point",
             "overlap_copies": True,
             "virtual_stages": 2,
-            "splits": ["positions", "block", "logits"],
+            "splits": ["positions", "drop1", "logits"],
             "gradient_accumulation_count": 4,
             "micro_batch_size": 2,
         },
@@ -403,6 +408,8 @@ VALUES: list[Any] = [
     {"python": "f.py:block"},
     [{"name": "n", "type": "residual", "layers": []}],
     [{"name": "n", "type": "dense", "units": 4}],
+    {"repeat": 2, "layers": [{"name": "n", "type": "dense", "units": 4}]},
+    [{"repeat": 1000, "layers": [{"repeat": 1000, "layers": [{"name": "n", "type": "flatten"}]}]}],
     {"clip_by_norm": 0},
 ]
 
