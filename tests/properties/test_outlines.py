@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
@@ -72,8 +73,11 @@ def test_a_function_of_ones_own_sees_arrays_alone():
     assert not any("Outline" in repr(x) for x in seen)
 
 
-def test_a_model_of_any_size_takes_no_memory():
-    network = Network((NamedLayer("up", Dense(65_536, "gelu")), NamedLayer("down", Dense(65_536))), (512, 65_536))
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_model_of_any_size_takes_no_memory(causal):
+    attention = MultiHeadAttention(64, causal=causal, use_bias=False)
+    layers = NamedLayer("up", Dense(65_536, "gelu")), NamedLayer("heads", attention)
+    network = Network(layers, (8192, 65_536))
     (stage,) = build_stages(network, [network.names])
     tracemalloc.start()
     try:
@@ -81,7 +85,8 @@ def test_a_model_of_any_size_takes_no_memory():
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found.stash == 3 * 64 * 512 * 65_536 * 2  # the input, what gelu is of, and what comes out
+    # The input, what gelu is of, what comes out; queries, keys, values and results of the heads; scores.
+    assert found.stash == (7 * 64 * 8192 * 65_536 + 64 * 64 * 8192 * 8192) * 2
     assert peak < 200_000
 
 
@@ -116,6 +121,7 @@ OPERATIONS = {
     "chosen": lambda a, _: a[np.array([0, 1]), np.array([2, 2])],
     "like": lambda a, _: np.zeros_like(a.swapaxes(0, 2)),
     "like, in another shape": lambda a, _: np.empty_like(a.swapaxes(0, 2), shape=(5, 2, 2), order="C"),
+    "triangle": lambda a, _: ~np.tri(3, dtype=bool, like=a),
     "in place": lambda a, b: np.multiply(a, b, out=a),
     "other type": lambda a, _: a.swapaxes(0, 1).astype(np.float64),
     "copy": lambda a, _: a.copy(),

@@ -184,6 +184,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "transformer": {
         "system": {"name": "m2000"},
+        "numerics": "off",
         "data": {"type": "synthetic_tokens", "length": 4, "vocabulary": 8, "samples": 16, "noise": 0.1, "seed": 1},
         "model": {
             "layers": [

@@ -264,6 +264,10 @@ def _clipped(array: Any, *_: object, out: Any = None) -> Any:
     return _like(array) if out is None else out
 
 
+def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: object) -> Outline:
+    return Outline((rows, rows if M is None else M), dtype)
+
+
 def _result_type(*of: Any) -> np.dtype[Any]:
     return np.result_type(*(each.dtype if isinstance(each, Outline) else each for each in of))
 
@@ -275,5 +279,6 @@ _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.concatenate: _joined,
     np.pad: _padded,
     np.clip: _clipped,
+    np.tri: _triangle,
     np.result_type: _result_type,
 }
