@@ -66,7 +66,9 @@ def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], fo
             kind = definitions[name]["title"] if len(places) > 1 else ""
             found[name] = _section(at, kind, definitions[name], common if name in typed else None)
         for name, at in new.items():
-            _walk(at, definitions[name]["properties"], definitions, found)
+            # What may hold itself again holds there what stands around it.
+            own = {key: node for key, node in definitions[name]["properties"].items() if name not in _names(node)}
+            _walk(at, own, definitions, found)
 
 
 def _section(path: str, kind: str, mapping: Schema, common: Section | None = None) -> Section:
@@ -85,6 +87,11 @@ def _common(path: str, kinds: dict[str, Schema]) -> Section:
         if all(other["properties"].get(name) == node for other in others):
             keys[name] = node
     return Section(path, "", "One of the kinds below. All of them have these keys:", keys, frozenset(first["required"]))
+
+
+def _names(node: Schema) -> set[str]:
+    """Return the definitions of the mappings that a value can hold, by name."""
+    return {name for name, _ in _mappings(node, "")}
 
 
 def _mappings(node: Schema, path: str) -> Iterator[tuple[str, str]]:

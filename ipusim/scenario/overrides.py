@@ -85,7 +85,7 @@ def _index(items: list[Any], name: str, path: KeyPath) -> int:
         if int(name) < len(items):
             return int(name)
         raise _NowhereError(f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}")
-    named = [str(item.get("name")) if isinstance(item, dict) else "" for item in items]
+    named = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
     if name in named:
         return named.index(name)
     near = did_you_mean(name, [other for other in named if other])

@@ -84,6 +84,7 @@ def layers(draw):
             for index in range(draw(st.integers(0, 2)))
         ]
         found.append({"name": "sum", "type": "add", "from": "before"})
+    found += draw(repeated())
     if draw(st.booleans()):
         branches = [
             [{"name": f"branch{index}", "type": "dense", "units": units, "activation": "tanh"}]
@@ -91,6 +92,33 @@ def layers(draw):
         ]
         found.append({"name": "parallel", "type": "parallel", "branches": branches})
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
+
+
+@st.composite
+def repeated(draw):
+    """Return layers that come several times under numbered names, with a sum each time, or none."""
+    more = {"units": draw(st.integers(1, 4)), "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
+    times = [
+        [
+            {"name": f"time{number}", "type": "dense", **more},
+            {"name": f"bent{number}", "type": "activation", "activation": "tanh"},
+            {"name": f"sum{number}", "type": "add", "from": f"time{number}"},
+        ]
+        for number in range(draw(st.sampled_from([0, 0, 1, 2, 3])))
+    ]
+    return [layer for layers in times for layer in layers]
+
+
+def in_short(layers):
+    """Return a list of layers with those of :func:`repeated` as they repeat."""
+    first = {"time0": "time", "bent0": "bent", "sum0": "sum"}
+    once = [layer | {"name": first[layer["name"]]} for layer in layers if layer["name"] in first]
+    if not once:
+        return layers
+    start = next(index for index, layer in enumerate(layers) if layer["name"] == "time0")
+    end = start + sum(layer["name"][:-1] in first.values() for layer in layers)
+    block = [layer | {"from": "time"} if layer["type"] == "add" else layer for layer in once]
+    return [*layers[:start], {"repeat": (end - start) // len(once), "layers": block}, *layers[end:]]
 
 
 @st.composite
@@ -243,7 +271,7 @@ def accumulate(draw, pipeline, names):
     """Say how gradients are accumulated, and where activations are computed again from."""
     pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
-    if "sum" not in names:
+    if not any(name.startswith("sum") for name in names):
         pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
 
 
@@ -388,7 +416,7 @@ def test_options_together_change_no_result(shard):
 
 def check_scenario(scenario):
     """Run a drawn scenario, and the plain loop from the same weights."""
-    experiment = job_from(scenario)
+    experiment = job_from(scenario | {"model": {"layers": in_short(scenario["model"]["layers"])}})
     workload = experiment.workload(0)
     untrained = {}
     for stage in range(len(workload.stages)):

@@ -188,6 +188,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "transformer": {
         "system": {"name": "m2000"},
+        "numerics": "off",
         "data": {"type": "synthetic_tokens", "length": 4, "vocabulary": 8, "samples": 16, "noise": 0.1, "seed": 1},
         "model": {
             "layers": [
@@ -210,8 +211,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
                         {"name": "mine", "python": "f.py:double"},
                     ],
                 },
-                {"name": "drop", "type": "dropout", "rate": 0.2},
-                {"name": "gelu", "type": "activation", "activation": "gelu"},
+                {
+                    "repeat": 2,
+                    "layers": [
+                        {"name": "drop", "type": "dropout", "rate": 0.2},
+                        {"repeat": 1, "layers": [{"name": "gelu", "type": "activation", "activation": "gelu"}]},
+                    ],
+                },
                 {
                     "name": "logits",
                     "type": "dense",
@@ -227,7 +233,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "sync": "point_to_point",
             "overlap_copies": True,
             "virtual_stages": 2,
-            "splits": ["positions", "block", "logits"],
+            "splits": ["positions", "drop1", "logits"],
             "gradient_accumulation_count": 4,
             "micro_batch_size": 2,
         },
@@ -414,6 +420,8 @@ VALUES: list[Any] = [
     {"python": "f.py:block"},
     [{"name": "n", "type": "residual", "layers": []}],
     [{"name": "n", "type": "dense", "units": 4}],
+    {"repeat": 2, "layers": [{"name": "n", "type": "dense", "units": 4}]},
+    [{"repeat": 1000, "layers": [{"repeat": 1000, "layers": [{"name": "n", "type": "flatten"}]}]}],
     {"clip_by_norm": 0},
 ]
 

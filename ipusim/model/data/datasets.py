@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array, Loss, Shape
+from ipusim.model.layers.outline import Outline
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...).
+    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...), or outlines of them where only time is simulated.
 
     Raises ModelError for no samples, unequal lengths, values that are not finite,
     or class numbers outside ``classes``.
@@ -39,7 +41,7 @@ class Dataset:
         for what, array in (("inputs", self.x), ("labels", self.y)):
             if array.dtype.kind not in "iuf":
                 raise ModelError(f"{self.name}: expected numbers as {what}, got {array.dtype}")
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
+            if array.dtype.kind == "f" and not self.is_outlined and not np.isfinite(array).all():
                 raise ModelError(f"{self.name}: {what} hold values that are not finite")
         if self.classes is not None and (self.y.min() < 0 or self.y.max() >= self.classes):
             raise ModelError(
@@ -50,6 +52,12 @@ class Dataset:
     def __len__(self) -> int:
         """The number of samples."""
         return len(self.x)
+
+    @property
+    def is_outlined(self) -> bool:
+        """Whether there are outlines of samples and labels alone: then all are alike."""
+        x: Any = self.x
+        return isinstance(x, Outline)
 
     @property
     def sample_shape(self) -> Shape:
@@ -73,8 +81,11 @@ class Dataset:
             most = len(self) - 1
             right = f"a fraction between 0 and 1, or a number from 1 to {most}" if most > 1 else "more samples"
             raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
-        order = np.random.default_rng([seed, len(self)]).permutation(len(self))
-        train, test = order[int(held) :], order[: int(held)]
+        train: Any = slice(int(held), None)
+        test: Any = slice(int(held))
+        if not self.is_outlined:
+            order = np.random.default_rng([seed, len(self)]).permutation(len(self))
+            train, test = order[train], order[test]
         return replace(self, x=self.x[train], y=self.y[train]), replace(self, x=self.x[test], y=self.y[test])
 
 

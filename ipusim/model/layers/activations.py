@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ipusim.model.work import VectorWork
 
 _GELU_SCALE: Final = math.sqrt(2 / math.pi)
 _GELU_CUBIC: Final = 0.044715
-_erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf of its own
+_erf: Any = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf of its own
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _gelu_back(z: Array, grad: Array) -> Array:
 
 def _normal_distribution(z: Array) -> Array:
     """Return the share of a normal distribution below z."""
-    share: Array = np.asarray(_erf(z * math.sqrt(0.5)), z.dtype)
+    share: Array = _erf(z * math.sqrt(0.5)).astype(z.dtype)
     share += 1
     share *= 0.5
     return share

@@ -109,7 +109,7 @@ class MultiHeadAttention(InHalves):
         scores = q @ k.swapaxes(-1, -2)  # (batch, heads, positions, positions)
         scores *= 1 / math.sqrt(q.shape[-1])
         if self.causal:
-            scores[..., ~np.tri(x.shape[1], dtype=bool)] = -np.inf
+            scores[..., ~np.tri(x.shape[1], dtype=bool, like=x)] = -np.inf
         scores -= scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)

@@ -40,7 +40,7 @@ class GRU(Recurrent):
         if self.use_bias:
             gates += parameters["b"][0] if self.reset_after else parameters["b"]
         h = zero_state(x, self.units)
-        outputs, inner = (np.empty((batch, steps, self.units), x.dtype) for _ in range(2))
+        outputs, inner = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(2))
         for t in range(steps):
             z, r, n = self._split(gates[:, t])
             inner[:, t] = self._step(parameters, h, z, r, n)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.layers.outline import Outline
 
 
 def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
@@ -22,12 +23,12 @@ def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
 
 def root_of(array: Array) -> Array:
     """Return the array whose memory ``array`` lies in: a view keeps all of it alive."""
-    while isinstance(array.base, np.ndarray):
+    while isinstance(array.base, np.ndarray | Outline):
         array = array.base
     return array
 
 
-def _arrays(saved: Any) -> Iterator[Array]:
+def _arrays(saved: Any) -> Iterator[Any]:
     """Yield every array that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
     seen: dict[int, Any] = {}
     waiting = [saved]
@@ -37,7 +38,7 @@ def _arrays(saved: Any) -> Iterator[Array]:
             continue
         seen[id(thing)] = thing  # keeps it alive, so that no other takes its id
         match thing:
-            case np.ndarray():
+            case np.ndarray() | Outline():
                 yield thing
             case tuple() | list() | set() | frozenset():
                 waiting.extend(thing)

@@ -47,7 +47,7 @@ class LSTM(Recurrent):
         if self.use_bias:
             gates += parameters["b"]
         h, c = zero_state(x, self.units), zero_state(x, self.units)
-        outputs, cells, squashed = (np.empty((batch, steps, self.units), x.dtype) for _ in range(3))
+        outputs, cells, squashed = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
         for t in range(steps):
             gates[:, t] += h @ U
             i, f, g, o = self._split(gates[:, t])

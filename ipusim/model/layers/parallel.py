@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -161,8 +162,8 @@ class Parallel(InHalves):
         kept, widths = saved
         rests: list[Rest] = []
         total: Array | None = None
-        for part, own, piece in zip(self.parts, kept, np.split(grad, np.cumsum(widths)[:-1], axis=-1), strict=True):
-            dx, rest = part.backward_input(parameters, own, np.ascontiguousarray(piece), need_input_gradient)
+        for part, own, piece in zip(self.parts, kept, _pieces(grad, widths), strict=True):
+            dx, rest = part.backward_input(parameters, own, piece, need_input_gradient)
             rests.append(rest)
             if dx is not None:
                 total = dx if total is None else total + dx
@@ -191,3 +192,11 @@ class Parallel(InHalves):
         backward = in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize)
         apart = chain.halves(found, itemsize, join, add) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
+
+
+def _pieces(joined: Array, widths: Sequence[int]) -> Iterator[Array]:
+    """Yield copies of the pieces that lie side by side along the last axis."""
+    end = 0
+    for width in widths:
+        start, end = end, end + width
+        yield joined[..., start:end].copy()

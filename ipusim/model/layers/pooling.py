@@ -146,7 +146,7 @@ class AveragePool2D(_Pool):
         if not need_input_gradient:
             return None, {}
         share = grad / self._counts(saved).astype(grad.dtype)
-        result = np.zeros((len(grad), *self.padded_shape(saved)), grad.dtype)
+        result = np.zeros_like(grad, order="C", shape=(len(grad), *self.padded_shape(saved)))
         for target in self._windows.offsets(result, saved):
             np.add(target, share, out=target)
         return self._windows.crop(result, saved), {}

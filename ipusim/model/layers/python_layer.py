@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
+from ipusim.model.layers.outline import Outline
 
 #: Samples of the micro-batch of zeros that a function is tried on.
 _PROBE_BATCH: Final = 2
@@ -188,14 +189,16 @@ class PythonLoss(_PythonFunction, Undivided):
     label_dtype: str = "int32"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless two samples of zeros with the first labels give a scalar."""
+        """Raise ModelError unless two samples of zeros with the first labels, or zeros for outlines, give a scalar."""
         batch = min(_PROBE_BATCH, len(labels))
         if labels.shape[1:] != self.label_shape:
             raise ModelError(
                 f"{self._label} was declared for labels of shape {self.label_shape} for each sample, "
                 f"got {labels.shape[1:]}"
             )
-        loss = self._try(np.zeros((batch, *input_shape)), labels[:batch])
+        x = np.zeros((batch, *input_shape))
+        outlined = isinstance(labels, Outline)
+        loss = self._try(x, self.zero_labels(input_shape, batch, x.dtype) if outlined else labels[:batch])
         if loss.shape != ():
             raise ModelError(
                 f"{self._label} must return a scalar, the mean loss of the micro-batch: it gave shape {loss.shape}"

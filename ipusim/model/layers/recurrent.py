@@ -107,7 +107,7 @@ class Recurrent(InHalves):
         """Return the gradient of every time step's output, which is zero but for the last without sequences."""
         if self.return_sequences:
             return grad
-        whole = np.zeros((len(grad), time_steps, self.units), grad.dtype)
+        whole = np.zeros_like(grad, shape=(len(grad), time_steps, self.units))
         whole[:, -1] = grad
         return whole
 
@@ -208,7 +208,7 @@ class Recurrent(InHalves):
 
 def zero_state(x: Array, units: int) -> Array:
     """Return the state before the first time step of ``x`` (batch, time steps, elements)."""
-    return np.zeros((len(x), units), x.dtype)
+    return np.zeros_like(x, shape=(len(x), units))
 
 
 def kernel_gradient(x: Array, gates: Array) -> Array:

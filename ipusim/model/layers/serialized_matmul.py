@@ -59,7 +59,7 @@ class SerializedMatmul:
 
     def product(self, a: Array, b: Array) -> Array:
         """Return a @ b of shape (m, n); parts are as equal as can be where the factor does not divide."""
-        y = np.zeros((len(a), b.shape[1]), np.result_type(a, b))
+        y = np.zeros_like(a, np.result_type(a, b), "C", shape=(len(a), b.shape[1]))
         for m, k, n in self._parts(len(a), *b.shape):
             y[m, n] += a[m, k] @ b[k, n]
         return y

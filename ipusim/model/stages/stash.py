@@ -1,15 +1,16 @@
 """What a stage of layers keeps in memory, measured on its own arithmetic.
 
 The stash of a micro-batch is what the layers' forward passes really keep for their
-backward passes: the distinct arrays in it are found by running the stage on zeros.
-Every array of a micro-batch grows by the same bytes with each sample, so that one
-and two samples tell the bytes of any number.
+backward passes: the distinct arrays in it are found by running the stage, on outlines of
+arrays, which have no elements. A user's own functions need them: a stage with such a
+layer runs on zeros. Every array of a micro-batch grows by the same bytes with each
+sample, so that one and two samples tell the bytes of any number.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -17,10 +18,10 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array, Described, Parameters, Saved, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, Described, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.outline import Outline
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
-from ipusim.model.stages.bound_stage import Passes
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 
@@ -96,46 +97,49 @@ def kept_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
     passes: in the first stage, those before the first one with parameters.
     """
     try:
-        one, two = (_measure(stage, samples, itemsize) for samples in (1, 2))
+        return outlined_bytes(stage, batch, itemsize)
+    except Exception:  # whatever outlines cannot do: zeros can, or say what is wrong
+        return measured_bytes(stage, batch, itemsize)
+
+
+def outlined_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+    """Return the bytes that ``stage`` keeps of ``batch`` samples, found without any; raises what outlines cannot do."""
+    return _run(stage, batch, itemsize, Outline)
+
+
+def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+    """Return the same, found with zeros: their parameters and activations are there for a while."""
+    try:
+        one, two = (_run(stage, samples, itemsize, np.zeros) for samples in (1, 2))
     except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
-        return _measure(stage, batch, itemsize)
+        return _run(stage, batch, itemsize, np.zeros)
     return KeptBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
 
 
-def _measure(stage: LayerStage, samples: int, itemsize: int) -> KeptBytes:
-    ran = _run(stage, samples, itemsize)
-    # With skip connections what is kept is not sorted by layers, and all of it counts.
-    lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
-    stash = kept_arrays(ran.saved[lowest:], ran.parameters)
-    zeros: Any = tuple(map(np.zeros_like, ran.output)) if isinstance(ran.output, tuple) else np.zeros_like(ran.output)
-    with np.errstate(all="ignore"):
-        _, rest = ran.bound.backward_input(ran.saved, None if stage.loss else zeros, stage.first_position > 0)
-    return KeptBytes(_size(stash, itemsize), _size(kept_arrays(rest, ran.parameters), itemsize))
-
-
-class _Ran(NamedTuple):
-    """A stage that has run forward on zeros."""
-
-    bound: Passes
-    parameters: Parameters
-    output: Any
-    saved: Saved
-
-
-def _run(stage: LayerStage, samples: int, itemsize: int) -> _Ran:
+def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> KeptBytes:
+    """Run both passes on what ``make`` makes of a shape and a type, and count what is kept."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
-        f"{named.name}/{name}": np.zeros(shape, dtype)
+        f"{named.name}/{name}": make(shape, dtype)
         for named, before in zip(stage.described, stage.shapes, strict=False)
         for name, shape in named.layer.parameter_shapes(before).items()
     }
-    labels = None if stage.loss is None else stage.loss.layer.zero_labels(stage.shapes[-1], samples, dtype)
-    x = np.zeros((samples, *stage.shapes[0]), np.int32 if _takes_ids(stage) else dtype)
-    arriving = [np.zeros((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
+    labels = None
+    if stage.loss is not None:
+        none = stage.loss.layer.zero_labels(stage.shapes[-1], 0, dtype)
+        labels = make((samples, *none.shape[1:]), none.dtype)
+    x = make((samples, *stage.shapes[0]), np.dtype(np.int32) if _takes_ids(stage) else dtype)
+    arriving = [make((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
     given: Any = (x, *arriving) if arriving else x
     bound = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        return _Ran(bound, parameters, *bound.forward(given, labels))
+        output, saved = bound.forward(given, labels)
+        # With skip connections what is kept is not sorted by layers, and all of it counts.
+        lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
+        stash = kept_arrays(saved[lowest:], parameters)
+        grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
+        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.first_position > 0)
+    return KeptBytes(_size(stash, itemsize), _size(kept_arrays(rest, parameters), itemsize))
 
 
 def _size(arrays: Iterable[Array], itemsize: int) -> int:

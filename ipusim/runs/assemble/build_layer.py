@@ -13,10 +13,10 @@ from ipusim.model.work import MeasuredWork
 from ipusim.runs.assemble.limits import check_parameters
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, LayerSpec, PythonSpec
+from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, PythonSpec
 
 
-def build_layer(spec: LayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
+def build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
     """Return the layer that ``spec``, written at ``path``, stands for; None after noting why there is none.
 
     ``base`` is the folder that file names are relative to.

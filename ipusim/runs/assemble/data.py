@@ -1,4 +1,4 @@
-"""From the data section of a request to datasets in memory."""
+"""From the data section of a request to datasets in memory, or to outlines of them where only time is simulated."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ipusim.errors import ModelError
 from ipusim.files import open_file
 from ipusim.model.data import dataset_files
 from ipusim.model.data.datasets import Dataset
+from ipusim.model.data.outlined import outlined_classes, outlined_targets, outlined_tokens
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets, synthetic_tokens
 from ipusim.runs.assemble.limits import MAX_DIRECTION_ELEMENTS, MAX_SAMPLE_ELEMENTS
 from ipusim.runs.findings import Findings
@@ -26,6 +27,8 @@ from ipusim.runs.request.data_spec import (
 )
 from ipusim.runs.request.schema import Options
 
+_Made = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
@@ -38,13 +41,17 @@ class Data:
 def resolve_data(options: Options, base: Path, findings: Findings) -> Data | None:
     """Return the datasets in the request's precision; None where there are none, or after noting why not.
 
-    ``base`` is the folder that file names are relative to.
+    ``base`` is the folder that file names are relative to. Without arithmetic, no synthetic sample is made; files are
+    read all the same, and checked.
     """
     spec = options.data
     if spec is None:
         return None
     dtype = np.dtype(options.precision)
-    train = _dataset(spec, base, dtype, findings)
+    if options.numerics == "off" and isinstance(spec, _Made):
+        train = _outlined(spec, dtype, findings)
+    else:
+        train = _dataset(spec, base, dtype, findings)
     if train is None:
         return None
     train = train.astype(dtype)
@@ -116,9 +123,7 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
         outputs = min(size, spec.classes)
-        if spec.samples < spec.classes:
-            text = f"expected at least one sample for each of {spec.classes} classes, got {spec.samples}"
-            findings.add(("data", "samples"), text)
+        if not _one_each(spec, findings):
             return None
     else:
         outputs = math.prod(spec.target_shape)
@@ -135,3 +140,30 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
             return synthetic_classes(spec.shape, spec.classes, spec.samples, spec.noise, spec.seed)
         return synthetic_targets(spec.shape, spec.target_shape, spec.samples, spec.noise, spec.seed)
     return None
+
+
+def _one_each(spec: SyntheticSpec, findings: Findings) -> bool:
+    """Note fewer samples than classes; tell whether there is one for each."""
+    if spec.samples < spec.classes:
+        text = f"expected at least one sample for each of {spec.classes} classes, got {spec.samples}"
+        findings.add(("data", "samples"), text)
+    return spec.samples >= spec.classes
+
+
+def _outlined(spec: _Made, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
+    """Return outlines of synthetic samples in ``dtype``, which may be any number; None after noting why not."""
+    before = len(findings)
+    for key in ("shape", "target_shape"):
+        size = math.prod(getattr(spec, key, ()))
+        if size > MAX_SAMPLE_ELEMENTS:
+            findings.add(("data", key), f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in a sample, got {size}")
+    if isinstance(spec, SyntheticSpec):
+        _one_each(spec, findings)
+    if len(findings) > before:
+        return None
+    match spec:
+        case SyntheticSpec():
+            return outlined_classes(spec.shape, spec.classes, spec.samples, dtype)
+        case SyntheticTargetsSpec():
+            return outlined_targets(spec.shape, spec.target_shape, spec.samples, dtype)
+    return outlined_tokens(spec.length, spec.vocabulary, spec.samples)

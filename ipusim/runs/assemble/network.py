@@ -12,7 +12,7 @@ from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.near_names import did_you_mean
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
-from ipusim.runs.assemble.stages import RequestedLayer
+from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.layer_spec import PythonSpec
 
@@ -35,7 +35,7 @@ def resolve_network(
     body = layers[:-1] if last else layers
     if last and not body:
         findings.add(last.path, "expected a layer before the loss, got the loss alone")
-    for layer in filter(is_loss, body):
+    for layer in {layer.path: layer for layer in filter(is_loss, body)}.values():  # once each where they are written
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
     tokens = dataset.x.dtype.kind in "iu"

@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ipusim.near_names import did_you_mean
+from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.functions import Functions
-from ipusim.runs.request.layer_spec import LayerSpec, PythonSpec
+from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.model_spec import TimedStageSpec
 from ipusim.runs.request.schema import Options
-
-
-@dataclass(frozen=True)
-class RequestedLayer:
-    """A layer of the request and where it is written."""
-
-    path: KeyPath
-    spec: LayerSpec
 
 
 @dataclass(frozen=True)
@@ -52,8 +45,9 @@ def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
 def requested_stages(options: Options, findings: Findings) -> tuple[RequestedStage, ...] | None:
     """Return the stages in order; None after noting why there are none."""
     before = len(findings)
-    _check_model(options, findings)
-    layers = _model_layers(options)
+    layers = model_layers(options, findings)
+    if len(findings) > before and not layers:
+        return None
     pipeline = options.pipeline
     if pipeline.stages is None:
         if options.model is None:
@@ -70,21 +64,6 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
         text = "expected no cycles beside stages that give their own, got both: leave this key out"
         findings.add(("pipeline", "cycles"), text)
     return None if len(findings) > before else tuple(stages)
-
-
-def _model_layers(options: Options) -> list[RequestedLayer]:
-    specs = options.model.layers if options.model else ()
-    return [RequestedLayer(("model", "layers", index), spec) for index, spec in enumerate(specs)]
-
-
-def _check_model(options: Options, findings: Findings) -> None:
-    """Refuse two layers of one name."""
-    seen: set[str] = set()
-    for layer in _model_layers(options):
-        if layer.spec.name in seen:
-            text = f"expected a name that no other layer has, got {layer.spec.name!r} again"
-            findings.add((*layer.path, "name"), text)
-        seen.add(layer.spec.name)
 
 
 def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: Findings) -> list[RequestedStage]:

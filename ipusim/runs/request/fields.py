@@ -227,12 +227,16 @@ BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14,
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
 #: A duration in cycles of the tile clock, or a time. At most about a minute, so that the longest run fits 64 bits.
 Cycles = Annotated[int, CycleCount(10**11)]
+#: Characters of a name at most.
+MAX_NAME: Final = 64
 #: The name of a layer or stage, which ``--set`` can use as an index.
 Name = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$",
-        json_schema_extra=expects("a name of at most 64 letters, digits, _ and -, the first one a letter or _"),
+        pattern=rf"^[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}$",
+        json_schema_extra=expects(
+            f"a name of at most {MAX_NAME} letters, digits, _ and -, the first one a letter or _"
+        ),
     ),
 ]
 #: A file, relative to the scenario's folder.

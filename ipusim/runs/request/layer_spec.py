@@ -1,4 +1,4 @@
-"""The layers that a scenario can name, told apart by ``type`` or ``python``: one class of keys for each.
+"""The layers that a scenario can name, told apart by ``type``, ``python`` or ``repeat``: one class of keys for each.
 
 Those with a type are made of the table of layers (:mod:`ipusim.model.layers.table`), whose names are Keras'.
 """
@@ -9,11 +9,14 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Strict, Tag
 
 from ipusim.model.layers.table import LayerRow, rows
 from ipusim.runs.request.derived import RowSpec, spec_of
 from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
+
+#: Layers of one model at most, repeated ones written out.
+MAX_LAYERS: Final = 1024
 
 
 class BuiltSpec(RowSpec):
@@ -73,12 +76,16 @@ def _spec_of(row: LayerRow, inner: Any = None) -> type[BuiltSpec]:
     return spec
 
 
-def _any_of(specs: list[type[BuiltSpec]]) -> Any:
-    """Return the annotation of any of these layers, or of a function as a layer."""
+def _entry_kind(value: object) -> str | None:
+    return "<repeat>" if isinstance(value, dict) and "repeat" in value else kind_of(value)
+
+
+def _any_of(specs: list[type[BuiltSpec]], *others: Any) -> Any:
+    """Return the annotation of any of these layers, of a function as a layer, or of one of the ``others``."""
     tagged = [Annotated[spec, Tag(f"<{kind}>")] for spec in specs for kind in (spec.row.kind,)]
     return Annotated[
-        reduce(or_, [*tagged, Annotated[PythonSpec, Tag("<python>")]]),
-        Discriminator(kind_of),
+        reduce(or_, [*tagged, Annotated[PythonSpec, Tag("<python>")], *others]),
+        Discriminator(_entry_kind if others else kind_of),
         Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}")),
     ]
 
@@ -86,9 +93,27 @@ def _any_of(specs: list[type[BuiltSpec]]) -> Any:
 _WITHIN: Final = [_spec_of(row) for row in rows() if row.within]
 if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
-    LayerSpec = BuiltSpec | PythonSpec
 else:
     #: A layer that may stand within another one.
     InnerLayerSpec = _any_of(_WITHIN)
-    #: One layer of a model: any of these, and those that only stand in a model itself.
-    LayerSpec = _any_of([*_WITHIN, *(_spec_of(row, InnerLayerSpec) for row in rows() if not row.within)])
+_MODEL: Final = [*_WITHIN, *(_spec_of(row, InnerLayerSpec) for row in rows() if not row.within)]
+
+
+class RepeatSpec(Node, title="repeat"):
+    """Layers that come so many times in a row: each time their names end in the time's number, from 0."""
+
+    repeat: int = Field(ge=1, le=MAX_LAYERS, description="how many times the layers come")
+    layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
+        min_length=1,
+        max_length=MAX_LAYERS,
+        description="the layers in order: `attention` is `attention0`, then `attention1`, and `conv2` is `conv2_0`; "
+        "`from` with the name of one of them means that of the same time",
+    )
+
+
+if TYPE_CHECKING:
+    LayerSpec = BuiltSpec | PythonSpec | RepeatSpec
+else:
+    #: One layer of a model, those that only stand in a model itself too; or layers that repeat.
+    LayerSpec = _any_of(_MODEL, Annotated[RepeatSpec, Tag("<repeat>")])
+    RepeatSpec.model_rebuild()

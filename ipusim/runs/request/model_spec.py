@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import Discriminator, Field, Strict, Tag
 
 from ipusim.runs.request.fields import Bytes, Cycles, Name, Node, expects
-from ipusim.runs.request.layer_spec import CyclesSpec, LayerSpec, PythonSpec
+from ipusim.runs.request.layer_spec import MAX_LAYERS, CyclesSpec, LayerSpec, PythonSpec
 
 
 class ModelSpec(Node, title="model"):
     """The model: named layers in order, the loss last."""
 
     layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
-        min_length=1, max_length=1024, description="the layers in order; a loss, if any, is the last"
+        min_length=1, max_length=MAX_LAYERS, description="the layers in order; a loss, if any, is the last"
     )
 
 
@@ -70,7 +70,9 @@ def _stage_kind(value: object) -> str | None:
 
 #: One stage: names of layers, a Python function, or a cost alone; or several of these that run at the same time.
 StageSpec = Annotated[
-    Annotated[tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=1024), Tag("<layers>")]
+    Annotated[
+        tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=MAX_LAYERS), Tag("<layers>")
+    ]
     | Annotated[
         tuple[TimedStageSpec, ...],
         Strict(False),

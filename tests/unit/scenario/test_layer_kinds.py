@@ -22,7 +22,7 @@ from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
-from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec
+from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
 from ipusim.scenario import ScenarioError, load_job
 
 TOKENS = """\
@@ -78,7 +78,7 @@ def layers_of(experiment: Job) -> list[Any]:
     return [named.layer for stage in experiment.workload(0).stages for named in stage.named_layers]
 
 
-KINDS = sorted(specs(LayerSpec) - {PythonSpec}, key=lambda spec: spec.__name__)
+KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spec.__name__)
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])

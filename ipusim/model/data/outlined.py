@@ -1,0 +1,36 @@
+"""Synthetic datasets of which no sample is there: their shapes, types and ranges, for runs that simulate time alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.data.datasets import Dataset
+from ipusim.model.layers.layer import Shape
+from ipusim.model.layers.outline import Outline
+
+
+def outlined_classes(shape: Shape, classes: int, samples: int, dtype: npt.DTypeLike) -> Dataset:
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_classes` in ``dtype``."""
+    x: Any = Outline((samples, *shape), dtype)
+    return Dataset(x, _numbers((samples,), classes), classes, "synthetic")
+
+
+def outlined_targets(shape: Shape, target_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Dataset:
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_targets` in ``dtype``."""
+    x: Any = Outline((samples, *shape), dtype)
+    y: Any = Outline((samples, *target_shape), dtype)
+    return Dataset(x, y, None, "synthetic")
+
+
+def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`; any token may come."""
+    tokens = _numbers((samples, length), vocabulary)
+    return Dataset(tokens, tokens, vocabulary, "synthetic tokens")
+
+
+def _numbers(shape: Shape, below: int) -> Any:
+    """Return the outline of whole numbers from 0, such as tokens and numbers of classes."""
+    return Outline(shape, np.int32, span=(0, below - 1))

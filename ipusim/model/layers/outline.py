@@ -1,0 +1,284 @@
+"""Arrays of which the shape, the type and the memory that they lie in are known, and no element is there.
+
+Layers run on them as on any array and make the arrays that they always make, views among them, in no time and
+memory: which of them a layer keeps can be told of a model of any size. The order of axes in memory, which decides
+whether a change of shape is a view, is what NumPy itself makes of arrays with two elements along each axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.lib.stride_tricks import as_strided
+
+from ipusim.model.layers.layer import Shape
+
+
+class Outline(NDArrayOperatorsMixin):
+    """An array without elements: operations give outlines, and zero where they give a number.
+
+    Whatever it cannot do raises a TypeError or an AttributeError. What is written to it is not looked at.
+
+    Attributes:
+        base: the outline whose memory it lies in; None for one with memory of its own.
+        span: the least and the largest number that an element may be; none where that is not known.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: npt.DTypeLike,
+        axes: Sequence[int] | None = None,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """Lie in memory of its own, with ``axes`` in this order; by default the last one's elements side by side."""
+        kind = np.dtype(dtype)
+        strides, step = [0] * len(shape), kind.itemsize
+        for axis in reversed(range(len(shape)) if axes is None else axes):
+            strides[axis] = step
+            step *= shape[axis]
+        self.base: Outline | None = None
+        self.span = span
+        self._view = as_strided(np.empty(1, kind), shape, strides)  # views alone are made of it: it is never read
+
+    def _seen_as(self, view: npt.NDArray[Any]) -> Outline:
+        """Return a view of this array."""
+        seen = Outline.__new__(Outline)
+        seen.base, seen.span, seen._view = self if self.base is None else self.base, self.span, view
+        return seen
+
+    def __repr__(self) -> str:
+        """Name shape and type."""
+        return f"<Outline of {self.dtype} {self.shape}>"
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the axes."""
+        return self._view.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._view.ndim
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self._view.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an element."""
+        return self._view.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._view.size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self._view.nbytes
+
+    @property
+    def T(self) -> Outline:  # noqa: N802 - NumPy's name
+        """The array with its axes in reverse."""
+        return self._seen_as(self._view.T)
+
+    def __len__(self) -> int:
+        """The size of the first axis."""
+        return len(self._view)
+
+    def __bool__(self) -> bool:
+        """Refuse, as nothing is known of the elements; raises TypeError."""
+        raise TypeError("an outline has no elements")
+
+    def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
+        """Refuse to become an array, which would have elements; raises TypeError."""
+        raise TypeError("an outline has no elements")
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a view, or a new array where arrays of whole numbers choose the elements of the first axes."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(each, Outline | np.ndarray | list) for each in keys):
+            return self._chosen([each if isinstance(each, Outline) else np.asarray(each) for each in keys])
+        whole = (
+            keys if any(each is Ellipsis for each in keys) else (*keys, Ellipsis)
+        )  # which makes a view of one element
+        return _number_or(self._seen_as(self._view[whole]))
+
+    def _chosen(self, keys: Sequence[Any]) -> Any:
+        if any(each.dtype.kind not in "iu" for each in keys):
+            raise TypeError("which elements of an outline are true is not known")
+        chosen = np.broadcast_shapes(*(each.shape for each in keys))
+        return _number_or(Outline((*chosen, *self.shape[len(keys) :]), self.dtype))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Let it be: there are no elements."""
+
+    def reshape(self, *shape: Any) -> Outline:
+        """Return a view in another shape, or a copy where its elements do not lie so."""
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        known = math.prod(size for size in wanted if size != -1)
+        sizes = tuple(self.size // known if size == -1 else size for size in wanted)
+        try:
+            return self._seen_as(np.reshape(self._view, sizes, copy=False))
+        except ValueError:
+            return Outline(sizes, self.dtype)
+
+    def swapaxes(self, one: int, other: int) -> Outline:
+        """Return a view with two axes swapped."""
+        return self._seen_as(self._view.swapaxes(one, other))
+
+    def transpose(self, *axes: Any) -> Outline:
+        """Return a view with its axes in another order."""
+        return self._seen_as(self._view.transpose(*axes))
+
+    def copy(self) -> Outline:
+        """Return an array of its own."""
+        return Outline(self.shape, self.dtype)
+
+    def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Outline:
+        """Return an array of another type, or itself where that changes nothing and it need not be a copy."""
+        return self if not copy and self.dtype == dtype else Outline(self.shape, dtype, _order(self))
+
+    def take(self, indices: Any, axis: int) -> Any:
+        """Return what whole numbers choose along an axis."""
+        return _number_or(Outline((*self.shape[:axis], *indices.shape, *self.shape[axis + 1 :]), self.dtype))
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Return sums along axes, by default all."""
+        return _reduce(np.add, self, axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Return means along axes, by default all."""
+        return self.sum(axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Return the largest along axes, by default all."""
+        if axis is None and not keepdims and self.span:
+            return self.span[1]
+        return _reduce(np.maximum, self, axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Return the smallest along axes, by default all."""
+        if axis is None and not keepdims and self.span:
+            return self.span[0]
+        return _reduce(np.minimum, self, axis, keepdims)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+        """Return what an operation on elements, a matrix product, or a reduction of either makes."""
+        if method not in ("__call__", "reduce") or ufunc.nout != 1:
+            return NotImplemented
+        made = getattr(ufunc, method)(*map(_small, inputs), **more)
+        if method == "reduce":
+            shape = _reduced(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
+        elif ufunc is np.matmul:
+            shape = _product(*(each.shape for each in inputs))
+        else:
+            shape = np.broadcast_shapes(*(getattr(each, "shape", ()) for each in inputs))
+        if out is not None:
+            (into,) = out
+            if not isinstance(into, Outline):
+                return NotImplemented
+            return into
+        return Outline(shape, made.dtype, _order(made)) if isinstance(made, np.ndarray) and made.ndim else made
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what one of NumPy's functions makes, of those that are known here."""
+        known = _FUNCTIONS.get(function)
+        return NotImplemented if known is None else known(*args, **kwargs)
+
+
+def _reduce(ufunc: Any, array: Outline, axis: Any, keepdims: bool) -> Any:
+    return ufunc.reduce(array, axis=axis, keepdims=keepdims)
+
+
+def _number_or(made: Outline) -> Any:
+    """Return zero for an array without axes, where NumPy gives a number."""
+    return made if made.ndim else made.dtype.type(0)
+
+
+def _order(array: Any) -> list[int]:
+    """Return the axes in the order in which they lie in memory, that of the largest steps first."""
+    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+
+
+def _small(operand: Any) -> Any:
+    """Return an operand with at most two elements along each axis, in the same order of axes; numbers as they are."""
+    if not isinstance(operand, Outline | np.ndarray):
+        return operand
+    axes = _order(operand)
+    made = np.zeros([min(operand.shape[axis], 2) for axis in axes], operand.dtype)
+    return made.transpose(np.argsort(axes)) if axes else made
+
+
+def _product(left: Shape, right: Shape) -> Shape:
+    """Return the shape of a matrix product."""
+    if len(left) < 2 or len(right) < 2:
+        raise TypeError("products of vectors are not outlined")
+    return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+
+
+def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
+    """Return the shape that is left of ``shape`` along all axes but some, or all where ``axis`` is None."""
+    count = len(shape)
+    axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    gone = {each % count for each in axes}
+    return tuple(1 if at in gone else size for at, size in enumerate(shape) if keepdims or at not in gone)
+
+
+def _like(like: Any, dtype: npt.DTypeLike | None = None, order: str = "K", shape: Shape | None = None) -> Outline:
+    same = shape is None or len(shape) == like.ndim
+    axes = _order(like) if order == "K" and same else None
+    return Outline(like.shape if shape is None else shape, like.dtype if dtype is None else dtype, axes)
+
+
+def _stacked(arrays: Sequence[Any], axis: int = 0) -> Outline:
+    first = arrays[0]
+    at = axis % (first.ndim + 1)
+    return Outline((*first.shape[:at], len(arrays), *first.shape[at:]), np.result_type(*(a.dtype for a in arrays)))
+
+
+def _joined(arrays: Sequence[Any], axis: int = 0) -> Outline:
+    first = arrays[0]
+    at, size = axis % first.ndim, sum(array.shape[axis] for array in arrays)
+    made = np.concatenate([_small(array) for array in arrays], axis)
+    return Outline((*first.shape[:at], size, *first.shape[at + 1 :]), made.dtype, _order(made))
+
+
+def _padded(array: Any, width: Any, **_: object) -> Outline:
+    shape = tuple(before + size + after for size, (before, after) in zip(array.shape, width, strict=True))
+    return Outline(shape, array.dtype, _order(np.pad(_small(array), 1)))
+
+
+def _clipped(array: Any, *_: object, out: Any = None) -> Any:
+    return _like(array) if out is None else out
+
+
+def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: object) -> Outline:
+    return Outline((rows, rows if M is None else M), dtype)
+
+
+def _result_type(*of: Any) -> np.dtype[Any]:
+    return np.result_type(*(each.dtype if isinstance(each, Outline) else each for each in of))
+
+
+_FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+    np.zeros_like: _like,
+    np.empty_like: _like,
+    np.stack: _stacked,
+    np.concatenate: _joined,
+    np.pad: _padded,
+    np.clip: _clipped,
+    np.tri: _triangle,
+    np.result_type: _result_type,
+}

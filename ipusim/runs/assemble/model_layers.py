@@ -1,0 +1,101 @@
+"""The layers of a request's model in order, with those that repeat written out under numbered names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipusim.model.layers.keys import EarlierLayer
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.fields import MAX_NAME
+from ipusim.runs.request.layer_spec import MAX_LAYERS, BuiltSpec, LayerSpec, PythonSpec, RepeatSpec
+from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True)
+class RequestedLayer:
+    """A layer of the request and where it is written; layers that repeat are written in one place."""
+
+    path: KeyPath
+    spec: BuiltSpec | PythonSpec
+
+
+def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
+    """Return the layers of the model in order; none where there is no model, or after noting that there are too many.
+
+    Notes names that two layers have, or that are too long with their numbers.
+    """
+    entries = options.model.layers if options.model else ()
+    if _too_many(entries, findings):
+        return []
+    layers = list(_written_out(entries, ("model", "layers"), (), {}))
+    seen: set[str] = set()
+    wrong: dict[KeyPath, str] = {}
+    for layer in layers:
+        name = layer.spec.name
+        if name in seen:
+            wrong.setdefault(layer.path, f"expected a name that no other layer has, got {name!r} again")
+        elif len(name) > MAX_NAME:
+            text = f"expected a name of at most {MAX_NAME} characters with its number behind it, got {name!r}"
+            wrong.setdefault(layer.path, text)
+        seen.add(name)
+    for path, text in wrong.items():
+        findings.add((*path, "name"), text)
+    return layers
+
+
+def numbered(name: str, numbers: Sequence[int]) -> str:
+    """Return the name that a layer has the time of these numbers, the outermost repetition's first.
+
+    >>> numbered("dense", [3]), numbered("dense", [3, 0]), numbered("conv2", [3])
+    ('dense3', 'dense3_0', 'conv2_3')
+    """
+    for number in numbers:
+        name = f"{name}_{number}" if name[-1].isdigit() else f"{name}{number}"
+    return name
+
+
+def _too_many(entries: Sequence[LayerSpec], findings: Findings) -> bool:
+    """Note where layers that repeat make too many of them, before any is written out; tell whether they do."""
+    total = 0
+    for index, entry in enumerate(entries):
+        total += _count(entry)
+        if total > MAX_LAYERS:
+            text = (
+                f"expected a model of at most {MAX_LAYERS} layers, got {total} up to here: repeat fewer, or less often"
+            )
+            key = ("repeat",) if isinstance(entry, RepeatSpec) else ()
+            findings.add(("model", "layers", index, *key), text)
+            return True
+    return False
+
+
+def _count(entry: LayerSpec) -> int:
+    return entry.repeat * sum(map(_count, entry.layers)) if isinstance(entry, RepeatSpec) else 1
+
+
+def _written_out(
+    entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], around: Mapping[str, str]
+) -> Iterator[RequestedLayer]:
+    """Yield the layers of ``entries``, which stand at ``path``, the time of these ``numbers``.
+
+    ``around`` are the names of the layers around them, as written and with their numbers.
+    """
+    own = {entry.name: numbered(entry.name, numbers) for entry in entries if not isinstance(entry, RepeatSpec)}
+    names = {**around, **own}
+    for index, entry in enumerate(entries):
+        here = (*path, index)
+        if isinstance(entry, RepeatSpec):
+            for number in range(entry.repeat):
+                yield from _written_out(entry.layers, (*here, "layers"), (*numbers, number), names)
+        else:
+            yield RequestedLayer(here, _renamed(entry, names) if numbers else entry)
+
+
+def _renamed(spec: BuiltSpec | PythonSpec, names: Mapping[str, str]) -> BuiltSpec | PythonSpec:
+    """Return a layer under its numbered name, and with those of earlier layers that it names."""
+    keys = spec.row.keys if isinstance(spec, BuiltSpec) else ()
+    sources = {key.argument: getattr(spec, key.argument) for key in keys if key.hint is EarlierLayer}
+    changes = {argument: names.get(name, name) for argument, name in sources.items()}
+    return spec.model_copy(update={"name": names[spec.name], **changes})
