@@ -207,6 +207,10 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     ],
                 },
                 {"name": "drop", "type": "dropout", "rate": 0.2},
+                {"name": "wide", "type": "conv1d", "filters": 8, "kernel_size": 3, "padding": "same", "groups": 2},
+                {"name": "gate", "type": "glu"},
+                {"name": "norm", "type": "batch_norm", "epsilon": 0.01},
+                {"name": "masked", "type": "take_positions", "count": 3},
                 {"name": "gelu", "type": "activation", "activation": "gelu"},
                 {
                     "name": "logits",
@@ -215,7 +219,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "serialization_factor": 2,
                     "serialization_dimension": "b_rows",
                 },
-                {"name": "cel", "type": "softmax_cross_entropy"},
+                {"name": "cel", "type": "masked_softmax_cross_entropy", "positions": 2},
             ]
         },
         "pipeline": {
@@ -251,6 +255,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "name": "conv",
                     "type": "conv2d",
                     "filters": 4,
+                    "groups": 2,
                     "kernel_size": [3, 3],
                     "strides": [1, 2],
                     "padding": "same",
