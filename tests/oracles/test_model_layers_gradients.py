@@ -19,6 +19,7 @@ from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.tied_projection import TiedProjection
 
 STEP = 1e-6
 KEY = (7, 3, 1)
@@ -99,6 +100,8 @@ LAYERS = {
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
     "residual": (BLOCK, (3, 4)),
     "residual with shortcut": (RESNET, (4, 3, 2)),
+    "tied projection": (TiedProjection(4, "tokens"), (3, 5)),
+    "tied projection without bias": (TiedProjection(4, "tokens", use_bias=False), (5,)),
     "parallel": (BRANCHES, (3, 4)),
 }
 

@@ -32,6 +32,7 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
@@ -109,7 +110,7 @@ def kinds_of(layer):
 
 def test_every_kind_of_layer_is_drawn():
     drawn = {kind for layers in SHAPES.values() for layer in layers for kind in kinds_of(layer)}
-    beside = {"add", "flatten", "embedding", "softmax_cross_entropy"}  # drawn in place below
+    beside = {"add", "flatten", "embedding", "tied_projection", "softmax_cross_entropy"}  # drawn in place below
     # A loss of no parameters is a loss like another.
     others = {"mean_squared_error", "masked_softmax_cross_entropy"}
     assert drawn | beside >= {row.kind for row in rows()} - others
@@ -120,7 +121,8 @@ def workloads(draw):
     shape = draw(st.sampled_from(sorted(SHAPES)))
     middle = draw(st.lists(st.sampled_from(SHAPES[shape]), min_size=1, max_size=5))
     tokens = len(shape) == 2 and draw(st.booleans())
-    stack = [Embedding(7, WIDTH), *middle] if tokens else middle
+    tied = [TiedProjection(7, "layer0", draw(st.booleans()))] if draw(st.booleans()) else []
+    stack = [Embedding(7, WIDTH), *middle, *tied] if tokens else middle
     named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
     skips = draw(st.booleans())
     for at in draw(st.sets(st.integers(1, len(named)), max_size=2)) if skips else ():
@@ -226,7 +228,7 @@ def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_a_layers_halves_are_its_whole(shape):
     rng = np.random.default_rng(3)
-    for layer in SHAPES[shape]:
+    for layer in (*SHAPES[shape], TiedProjection(WIDTH, "tokens")):
         parameters = layer.initial_parameters(shape, rng, np.float32)
         x, grad = (rng.normal(size=(BATCH, *shape)).astype(np.float32) for _ in range(2))
         _, saved = layer.forward(parameters, x, (1, 2))

@@ -212,6 +212,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "norm", "type": "batch_norm", "epsilon": 0.01},
                 {"name": "masked", "type": "take_positions", "count": 3},
                 {"name": "gelu", "type": "activation", "activation": "gelu"},
+                {"name": "scores", "type": "tied_projection", "embedding": "tokens", "units": 8, "use_bias": False},
                 {
                     "name": "logits",
                     "type": "dense",

@@ -9,7 +9,7 @@ and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array, Described, Parameters, Saved, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, Parameters, Saved, Shape, TakesTokens, View, parameter_count
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.bound_stage import Passes
@@ -57,23 +57,21 @@ def with_memory(
     )
     if not training:
         return profile
-    count, kept = sum(weights), kept_bytes(stage, batch, itemsize)
+    count, kept = sum(stage.owned_sizes.values()), kept_bytes(stage, batch, itemsize)
     return replace(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
-        state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
+        state_tensors=tuple(_slots(optimizer, stage, itemsize)) if optimizer else (),
         stash_bytes=kept.stash,
         rest_bytes=kept.rest,
         weight_gradient_bytes=max(weights) * itemsize,
     )
 
 
-def _slots(optimizer: Optimizer, layers: Sequence[Described], shapes: Sequence[Shape], itemsize: int) -> Iterator[int]:
+def _slots(optimizer: Optimizer, stage: LayerStage, itemsize: int) -> Iterator[int]:
     """Yield the bytes of each slot of each parameter: a slot is as large as its parameter."""
-    for layer, before in zip(layers, shapes, strict=False):
-        for shape in layer.parameter_shapes(before).values():
-            count = math.prod(shape)
-            yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
+    for count in stage.owned_sizes.values():
+        yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
 class KeptBytes(NamedTuple):
@@ -125,7 +123,7 @@ class _Ran(NamedTuple):
 def _run(stage: LayerStage, samples: int, itemsize: int) -> _Ran:
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
-        f"{named.name}/{name}": np.zeros(shape, dtype)
+        named.flat_name(name): np.zeros(shape, dtype)
         for named, before in zip(stage.described, stage.shapes, strict=False)
         for name, shape in named.layer.parameter_shapes(before).items()
     }

@@ -24,6 +24,7 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, in_turn
 from tests.work_cycles import vector_operations, work_cycles
 
@@ -49,6 +50,7 @@ LAYERS = {
     "lstm": (LSTM(3, return_sequences=True), (4, 2)),
     "gru": (GRU(3), (4, 2)),
     "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
+    "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
     "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
 }
 
@@ -223,6 +225,8 @@ REFUSED = {
     "positions of what": (lambda: PositionEmbedding().output_shape((3,)), "input of two axes, got 1"),
     "epsilon": (lambda: LayerNorm(0), "epsilon above 0, got 0"),
     "scalar": (lambda: LayerNorm().output_shape(()), "at least one axis, got a scalar"),
+    "no tied units": (lambda: TiedProjection(0, "tokens"), "at least 1 unit, got 0"),
+    "tied scalars": (lambda: TiedProjection(2, "tokens").output_shape(()), "at least one axis, got a scalar"),
     "odd halves": (lambda: GLU().output_shape((2, 3)), r"an even number of elements to halve, got \(2, 3\)"),
     "no positions": (lambda: TakePositions(0), "at least 1 position to take, got 0"),
     "few positions": (lambda: TakePositions(6).output_shape((5, 4)), r"at least 6 positions to take, got shape \(5, 4"),
@@ -374,6 +378,13 @@ def test_gated_unit_cost_by_hand():
     cost = GLU().cost((3, 8), batch=2, itemsize=4)
     assert cost.forward == Work((), VectorWork(n, transcendentals=n), 4 * (2 * n + n), 4 * n)
     assert cost.backward == Work((), VectorWork(4 * n, transcendentals=n), 4 * (2 * n + n + 2 * n), 4 * 2 * n)
+
+
+def test_a_tied_projection_costs_what_a_dense_layer_does():
+    for need in (True, False):
+        assert TiedProjection(9, "t").cost((3, 5), 2, 4, need) == Dense(9).cost((3, 5), 2, 4, need)
+        bare = TiedProjection(9, "t", use_bias=False).cost((3, 5), 2, 4, need)
+        assert bare == Dense(9, use_bias=False).cost((3, 5), 2, 4, need)
 
 
 def test_taking_positions_costs_what_is_moved():
