@@ -334,17 +334,32 @@ def check(
     costs: Annotated[
         bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
     ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Validate a scenario without running it."""
     from ipusim.pipeline.plan import order_and_sync
-    from ipusim.scenario.load import load_job
+    from ipusim.runs.assemble.assemble import assemble
+    from ipusim.scenario.load import placed_request
+    from ipusim.study.profile import hold_against, profile_table, words
 
-    job = load_job(scenario, overrides or ())
+    with placed_request(scenario, overrides or ()) as request:
+        job = assemble(request)
+        held = hold_against(request, profile) if profile else ()
     program = job.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
+    if held:
+        typer.echo(words(held))
+        print_table(profile_table(held))
     if costs:
         from ipusim.study.costs import cost_tables
 

@@ -33,7 +33,7 @@ from ipusim.model.layers.layer import (
     glorot_uniform,
 )
 from ipusim.model.layers.windows import Extent, Extents, Padding, Windows
-from ipusim.model.work import Product, VectorWork, Work
+from ipusim.model.work import Convolution, Product, VectorWork, Work
 
 _GROUPS = Doc(
     "parts that channels and filters are divided into, each part of the filters made of its own part of the "
@@ -161,69 +161,72 @@ class _Convolution(InHalves, ABC):
         """Return the work, with Y outputs of K = window x channels of a group products each.
 
         Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
-        for each output. Backward: Y*K for dW, and again for dx where needed. Products
+        for each output, a compute set each. Backward: Y*K for dW, and again for dx where needed. Products
         with the padding count (PopLibs counts those within the image alone). Tiles read
         windows where they lie: im2col is this simulator's arithmetic, not the machine's.
         """
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
-        window = math.prod(self._kernel()) * input_shape[-1] // self.groups
-        weights = window * self.filters
+        taps, channels, filters = math.prod(self._kernel()), input_shape[-1] // self.groups, self.filters // self.groups
+        weights, positions = taps * channels * self.filters, y // self.filters
         bias = self.filters if self.use_bias else 0
         rule = activation(self.activation)
-        along, own, into = self._products(y // self.filters, window)
+        changes = rule.keeps != "nothing"
+        stride = math.prod(self._windows.strides)
         forward = Work(
-            products=(along,),
+            products=(Convolution(positions, channels, filters, taps, stride, self.groups),),
             vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y) * itemsize,
-            exchange_bytes=x * itemsize,
             itemsize=itemsize,
+            compute_sets=self.use_bias + changes,
             convolution=True,
         )
-        saved = x + (y if rule.keeps != "nothing" else 0)
+        saved = x + (y if changes else 0)
+        own, into = self._gradients(positions, channels)
         again = weights + x if need_input_gradient else 0
         backward = Work(
             products=(own, *((into,) if need_input_gradient else ())),
             vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
-            exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
+            compute_sets=changes + 2 * self.use_bias,
             convolution=True,
         )
-        apart = self._halves(x, y, window, itemsize) if need_input_gradient else all_later(backward)
+        apart = self._halves(x, y, channels, itemsize) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
 
-    def _products(self, positions: int, window: int) -> tuple[Product, Product, Product]:
-        """Return the products for y, dW and dx, of each group beside the others."""
-        filters = self.filters // self.groups
-        return (
-            Product(positions, window, filters, self.groups),
-            Product(window, positions, filters, self.groups),
-            Product(positions, filters, window, self.groups),
-        )
+    def _gradients(self, positions: int, channels: int) -> tuple[Product, Convolution]:
+        """Return what makes dW, whose rows of all taps take the same image, and what makes dx.
 
-    def _halves(self, x: int, y: int, window: int, itemsize: int) -> Halves:
+        ``channels`` are those of a group.
+        """
+        taps, filters = math.prod(self._kernel()), self.filters // self.groups
+        own = Product(taps * channels, positions, filters, self.groups, shared=taps)
+        return own, Convolution(positions, filters, channels, taps, groups=self.groups)
+
+    def _halves(self, x: int, y: int, channels: int, itemsize: int) -> Halves:
         """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
-        weights, rule = window * self.filters, activation(self.activation)
-        _, own_product, into_product = self._products(y // self.filters, window)
-        slope = 2 * y if rule.keeps != "nothing" else 0
-        into = Work(
-            products=(into_product,),
+        weights, rule = math.prod(self._kernel()) * channels * self.filters, activation(self.activation)
+        changes = rule.keeps != "nothing"
+        slope = 2 * y if changes else 0
+        own, into = self._gradients(y // self.filters, channels)
+        first = Work(
+            products=(into,),
             vector=y * rule.backward,
             sram_bytes=(y + slope + weights + x) * itemsize,
-            exchange_bytes=(y + weights) * itemsize,
             itemsize=itemsize,
+            compute_sets=int(changes),
             convolution=True,
         )
-        own = Work(
-            products=(own_product,),
+        second = Work(
+            products=(own,),
             vector=VectorWork(reductions=y * self.use_bias),
             sram_bytes=(x + y + weights + (self.filters if self.use_bias else 0)) * itemsize,
-            exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
+            compute_sets=2 * self.use_bias,
             convolution=True,
         )
-        return Halves(into, own)
+        return Halves(first, second)
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,9 @@ class GLU(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with n elements of the output; the gating half comes to where the other one lies.
 
-        Forward, for each: a sigmoid and a product. Backward a sigmoid, three products and a difference; the
-        gating half comes again, and its gradient goes back.
+        Forward, for each: a sigmoid and a product, a compute set each. Backward a sigmoid, three products and a
+        difference, in one for the sigmoid and one for the gradient of either half; the gating half comes again,
+        and its gradient goes back.
         """
         n = batch * math.prod(self.output_shape(input_shape))
         forward = Work(
@@ -65,11 +66,13 @@ class GLU(Parameterless):
             sram_bytes=3 * n * itemsize,
             exchange_bytes=n * itemsize,
             itemsize=itemsize,
+            compute_sets=2,
         )
         backward = Work(
             vector=n * VectorWork(4, transcendentals=1),
             sram_bytes=5 * n * itemsize,
             exchange_bytes=2 * n * itemsize,
             itemsize=itemsize,
+            compute_sets=3,
         )
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

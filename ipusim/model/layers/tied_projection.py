@@ -99,5 +99,5 @@ class TiedProjection(InHalves):
         return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of a dense layer of these units: the table lies still forward and is exchanged backward."""
+        """Return the work of a dense layer of these units."""
         return Dense(self.units, use_bias=self.use_bias).cost(input_shape, batch, itemsize, need_input_gradient)
