@@ -14,8 +14,8 @@ from ipusim.study.report import comparison_files, picture, picture_window
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
-#: The tutorial's model with layers so wide that its passes take longer than the syncs, data from the host, and eight
-#: micro-batches, which leaves room for their numbers. As it is, nearly all its time goes into syncs.
+#: The tutorial's model with layers so wide that its passes take longer than the copies, data from the host, and eight
+#: micro-batches, which leaves room for their numbers. As it is, nearly all its time goes into copies.
 TUTORIAL = (
     "steps=1",
     "numerics=off",
@@ -74,7 +74,7 @@ GALLERY = (
     Picture(
         "tutorial_step1_single_ipu",
         "One IPU runs the whole model, micro-batch by micro-batch; nothing is exchanged. In the pictures of the "
-        "tutorial the layers are wider than in its scenarios, where nearly all time goes into syncs.",
+        "tutorial the layers are wider than in its scenarios, where nearly all time goes into copies.",
         TUTORIAL,
     ),
     Picture(
@@ -126,8 +126,14 @@ GALLERY = (
         "AUTO chooses; [copy times of all three orders](selection_orders.md).",
     ),
     Picture(
+        "small_superstep",
+        "With short passes and little to send, copies are half of the time, and their parts show: a sync, tiles that "
+        "lay out what they send, the exchange, tiles that put away what came. "
+        "[Measured ones](micro_benchmarks.md) take as long.",
+    ),
+    Picture(
         "digits_training",
-        "An execution of the pipeline that learns the digits. The layers are small, so most of it is synchronisation.",
+        "An execution of the pipeline that learns the digits. The layers are small, so copies take most of it.",
         ("steps=1", "numerics=off"),
     ),
     Picture(

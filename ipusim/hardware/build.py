@@ -48,7 +48,7 @@ def build_system(
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
         clock_hz: tile clock, by default the generation's.
-        overhead_ns: fixed cost of a superstep that exchanges between IPUs; by default those of ``rates``.
+        overhead_ns: all fixed parts of an exchange between IPUs but sync and hops, in place of those of ``rates``.
         rates: what prices passes, and what the IPUs do together.
         host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
@@ -107,7 +107,13 @@ def _check_ipus_are_there(name: str, mapping: Sequence[int], count: int) -> None
 def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:
     if overhead_ns < 0:
         raise QuantityError(f"{name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
-    return rates.with_values(pair_overhead_ns=overhead_ns, beyond_pair_overhead_ns=overhead_ns)
+    nothing = Fraction(0)
+    return rates.with_values(
+        pre_copy_cycles=nothing,
+        pair_exchange_ns=overhead_ns,
+        beyond_pair_exchange_ns=overhead_ns,
+        post_copy_cycles=nothing,
+    )
 
 
 def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
@@ -142,7 +148,8 @@ def _links(machine: Machine, device: Device) -> Topology | PodRing:
     whole = device.count == machine.count
     if device.count > POD_IPUS:
         return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)
-    return Topology(device.positions[0], device.count, machine.looped and (whole or device.count == POD_IPUS))
+    looped = machine.looped and (whole or device.count == POD_IPUS)
+    return Topology(device.positions[0], device.count, looped, machine.rung)
 
 
 def _check_stages_are_placed(mapping: Sequence[int]) -> None:

@@ -3,7 +3,8 @@
 Ten IPU-Links leave each IPU: six along its rung, two up and two down its rail.
 PopLibs models the six as two resources, four links for the traffic of the two
 IPUs of the rung themselves and two for traffic that crosses the rung on its way
-to another one (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp).
+to another one (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). That
+is a C2 card; what the two IPUs of a rung reach in an IPU-Machine was measured.
 
 Between pods there are GW-Links, two from each machine of four IPUs.
 """
@@ -16,7 +17,7 @@ from typing import Literal
 
 from ipusim.hardware.rates import Rates
 
-Channel = Literal["rung", "rung crossing", "rail", "gateway", "gateway pair"]
+Channel = Literal["rung", "machine rung", "rung crossing", "rail", "gateway", "gateway pair"]
 
 
 @dataclass(frozen=True, order=True)
@@ -26,9 +27,9 @@ class LinkDirection:
     Attributes:
         source, target: physical IPU numbers, that is, positions in the ladder;
             of the first IPUs of two machines for their GW-Links.
-        channel: ``rung`` for traffic that ends on this rung, ``rung crossing`` for
-            traffic that goes on to another rung, ``rail`` for a hop between rungs,
-            ``gateway`` for one between pods, ``gateway pair`` between two pods alone.
+        channel: ``rung`` for traffic that ends on this rung, ``machine rung`` for the same in
+            an IPU-Machine, ``rung crossing`` for traffic that goes on to another rung, ``rail`` for a hop
+            between rungs, ``gateway`` for one between pods, ``gateway pair`` between two pods alone.
     """
 
     source: int
@@ -37,25 +38,25 @@ class LinkDirection:
 
     def bytes_per_s(self, rates: Rates) -> Fraction:
         """Return the exact useful rate of these links together."""
-        one = rates.gateway_link_bytes_per_s if self._between_pods else rates.link_bytes_per_s
-        return self._links(rates) * one * rates.link_efficiency
+        link = rates.link_bytes_per_s * rates.link_efficiency
+        gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
+        match self.channel:
+            case "rung":
+                return rates.rung_links * link
+            case "machine rung":
+                return rates.machine_rung_bytes_per_s
+            case "rung crossing":
+                return rates.rung_crossing_links * link
+            case "rail":
+                return rates.rail_links * link
+            case "gateway":
+                return rates.gateway_links * gateway_link
+            case "gateway pair":
+                return 2 * rates.gateway_links * gateway_link
 
     def latency_ns(self, rates: Rates) -> Fraction:
         """Return the time of a signal over this hop."""
         return rates.gateway_latency_ns if self._between_pods else rates.hop_latency_ns
-
-    def _links(self, rates: Rates) -> Fraction:
-        match self.channel:
-            case "rung":
-                return rates.rung_links
-            case "rung crossing":
-                return rates.rung_crossing_links
-            case "rail":
-                return rates.rail_links
-            case "gateway":
-                return rates.gateway_links
-            case "gateway pair":
-                return 2 * rates.gateway_links
 
     @property
     def _between_pods(self) -> bool:
@@ -63,8 +64,8 @@ class LinkDirection:
 
     @property
     def label(self) -> str:
-        """The direction for people: ``0→1 rung``."""
-        return f"{self.source}→{self.target} {self.channel}"
+        """The direction for people: ``0→1 rung``, of whatever machine."""
+        return f"{self.source}→{self.target} {self.channel.removeprefix('machine ')}"
 
     def __str__(self) -> str:
         """Return :attr:`label`."""

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from ipusim.errors import DeviceError
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
+from ipusim.hardware.links import Channel
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.near_names import did_you_mean
 
@@ -50,6 +51,11 @@ class Machine:
     def sizes(self) -> tuple[int, ...]:
         """Numbers of IPUs that a device of this machine can have: the powers of two up to all."""
         return tuple(1 << power for power in range(self.count.bit_length()))
+
+    @property
+    def rung(self) -> Channel:
+        """What carries the traffic of a rung's own two IPUs: links of a card, or of an IPU-Machine."""
+        return "machine rung" if self.connection == "Fabric" else "rung"
 
     def id_at(self, position: int) -> int:
         """Return the single-IPU id of the IPU at a ladder position."""

@@ -50,6 +50,11 @@ class PodRing:
             )
 
     @property
+    def rung(self) -> Channel:
+        """What carries the traffic of a rung's own two IPUs: pods are made of IPU-Machines."""
+        return "machine rung"
+
+    @property
     def count(self) -> int:
         """The number of IPUs."""
         return self.pods * POD_IPUS
@@ -61,7 +66,7 @@ class PodRing:
 
     @cached_property
     def _tori(self) -> tuple[Topology, ...]:
-        return tuple(Topology(first, POD_IPUS, looped=True) for first in self.ipus[::POD_IPUS])
+        return tuple(Topology(first, POD_IPUS, True, self.rung) for first in self.ipus[::POD_IPUS])
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in the order of travel.

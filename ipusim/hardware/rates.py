@@ -166,17 +166,29 @@ class Rates:
         meaning="what a link's protocol leaves; of GW-Links assumed",
         source=f"{_UTIL}: linkEfficiency",
         plausible=("0.83", "0.85"),
-        evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way over 2 links",
+        evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if over 2 links",
     )
     rung_links: Fraction = _rate(
         4,
         "links",
         _LINKS,
         part="links",
-        meaning="IPU-Links of a rung for the traffic of its own two IPUs",
+        meaning="IPU-Links of a C2 card, a rung, for the traffic of its own two IPUs",
         source=f"{_UTIL}: numIntraIpuLinks",
         plausible=(4, 6),
         evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
+    )
+    machine_rung_bytes_per_s: Fraction = _rate(
+        Fraction(423_312_076_496, 8 * 2),
+        "bytes/s",
+        _LINK_RATE,
+        part="links",
+        meaning="a rung of an IPU-Machine in one direction, for the traffic of its own two IPUs",
+        source="measured: Graphcore's gc-iputraffictest, devices 2 and 3 of an M2000, 423.3 Gbit/s both ways together; "
+        "Bow-2000 assumed alike",
+        plausible=(Fraction(423_312_076_496, 8 * 2), Fraction(128 * 2**30 * 6 * 85, 8 * 100)),
+        evidence="the test moves 64 kB x 1000 from each of 32 tiles and does not say its links: 2 at 83 % of 16 GB/s "
+        "would do, and the BMC user guide has 6 within a pair",
     )
     rung_crossing_links: Fraction = _rate(
         2,
@@ -232,25 +244,58 @@ class Rates:
         source="assumed",
         evidence="no measurement is published",
     )
-    pair_overhead_ns: Fraction = _rate(
-        3700 - 30 - 15,
+    sync_skew_cycles: Fraction = _rate(
+        250,
+        "cycles",
+        (0, 10**6),
+        part="links",
+        meaning="what a sync of several IPUs takes beyond the signal among them and the sync of their own tiles",
+        source=f"derived from {_STENCIL}: 640 cycles on 16 IPUs, float, less 240 of signal and 150 of tiles; the same "
+        "cycles are assumed for other numbers of IPUs, GC200 and Bow",
+        plausible=(501 - 390, 642 - 390),
+        evidence="the same: 501 to 642 cycles by type of number",
+    )
+    pre_copy_cycles: Fraction = _rate(
+        1894,
+        "cycles",
+        (0, 10**6),
+        part="links",
+        meaning="tiles lay out what they send to other IPUs, before a global exchange",
+        source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
+        plausible=(1611, 1897),
+        evidence="the same, by type of number",
+    )
+    pair_exchange_ns: Fraction = _rate(
+        1350,
         "ns",
         _SECOND_NS,
         part="links",
-        meaning="what an exchange between 2 IPUs adds to a superstep, less nominal sync and a hop",
-        source=f"derived from {_STENCIL}: 3.7 us; the same in seconds is assumed for GC200 and Bow",
-        plausible=(3640 - 45, 3700 - 45),
-        evidence="the same: 3.64 to 3.70 us by type of number",
+        meaning="fixed time of a global exchange between 2 IPUs, beside the bytes on the links and their hops",
+        source=f"derived from {_STENCIL}: 3.70 us more than on one IPU with a halo of 16,000 bytes, less its transfer "
+        "and the other parts; the same in seconds is assumed for GC200 and Bow",
+        plausible=(1350, 1740),
+        evidence="the same: 3.64 us with a halo of 8,000 bytes, half4, less the parts of that type",
     )
-    beyond_pair_overhead_ns: Fraction = _rate(
-        5000 - 60 - 15,
+    beyond_pair_exchange_ns: Fraction = _rate(
+        2400,
         "ns",
         _SECOND_NS,
         part="links",
         meaning="the same in a larger device",
-        source=f"derived from {_STENCIL}: 5 us; the same in seconds is assumed for GC200 and Bow",
-        plausible=(5000 - 75, 5160 - 165),
-        evidence="the same: 5.02 to 5.16 us on 4 to 16 IPUs",
+        source=f"derived from {_STENCIL}: 5.04, 5.08 and 5.16 us on 4, 8 and 16 IPUs, float, less the same; the same "
+        "in seconds is assumed for GC200 and Bow",
+        plausible=(1900, 2530),
+        evidence="the same: 3043 to 4048 cycles of global exchange on 16 IPUs by type of number",
+    )
+    post_copy_cycles: Fraction = _rate(
+        954,
+        "cycles",
+        (0, 10**6),
+        part="links",
+        meaning="tiles put away what they have received from other IPUs, behind a global exchange",
+        source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
+        plausible=(882, 954),
+        evidence="the same, by type of number",
     )
 
     def __post_init__(self) -> None:
@@ -262,6 +307,10 @@ class Rates:
                 raise QuantityError(
                     f"rates: expected {rate.attribute} from {least} to {most} {rate.unit}, got {float(value):g}"
                 )
+
+    def exchange_ns(self, ipus: int) -> Fraction:
+        """Return the fixed time of a global exchange in a device of ``ipus`` IPUs, 2 or more."""
+        return self.pair_exchange_ns if ipus == 2 else self.beyond_pair_exchange_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced, by attribute name. Raises QuantityError for a name that is none."""

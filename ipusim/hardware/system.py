@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ipusim.errors import DeviceError, QuantityError
-from ipusim.hardware.copies import CopyCost, LinkLoad, bytes_by_direction, nominal_sync_ns
+from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
 from ipusim.hardware.orders import laid_out
@@ -90,15 +91,26 @@ class System:
 
     @property
     def sync_cycles(self) -> int:
-        """Cycles in which all IPUs of the device synchronise; 0 for a single IPU."""
-        return self._duration(nominal_sync_ns(self.rates, self.count, self.pods))
+        """Cycles in which all IPUs of the device synchronise; 0 for a single IPU.
+
+        The tiles of each, the signal among the IPUs, and what its tiles and they are apart when they arrive.
+        """
+        if self.count == 1 or self.free:
+            return 0
+        nominal = self._duration(nominal_sync_ns(self.rates, self.count, self.pods))
+        return nominal + self.ipu.internal_sync_cycles + math.ceil(self.rates.sync_skew_cycles)
 
     @property
-    def overhead_cycles(self) -> int:
-        """Fixed cycles of a merged copy that moves anything between IPUs; 0 for a single IPU."""
-        if self.count == 1:
-            return 0
-        return self._duration(self.rates.pair_overhead_ns if self.count == 2 else self.rates.beyond_pair_overhead_ns)
+    def exchanging(self) -> FixedParts:
+        """Fixed parts of a superstep that exchanges anything between IPUs, but for sync and latency."""
+        if self.count == 1 or self.free:
+            return NOTHING_FIXED
+        rates = self.rates
+        return FixedParts(
+            pre_copy_cycles=math.ceil(rates.pre_copy_cycles),
+            exchange_cycles=self._duration(rates.exchange_ns(self.count)),
+            post_copy_cycles=math.ceil(rates.post_copy_cycles),
+        )
 
     @property
     def host_sync_cycles(self) -> int:
@@ -139,13 +151,11 @@ class System:
             if byte_count:
                 routed.append((route, byte_count))
         if not routed:
-            return CopyCost(self.sync_cycles, 0, 0, ())
+            return CopyCost(FixedParts(self.sync_cycles), ())
         rates = self.rates
         latency_ns = max(sum((direction.latency_ns(rates) for direction in route), Fraction(0)) for route, _ in routed)
         return CopyCost(
-            sync_cycles=self.sync_cycles,
-            overhead_cycles=self.overhead_cycles,
-            latency_cycles=self._duration(latency_ns),
+            fixed=self.exchanging._replace(sync_cycles=self.sync_cycles, latency_cycles=self._duration(latency_ns)),
             links=tuple(
                 LinkLoad(direction, byte_count, self.transfer_cycles(byte_count, direction.bytes_per_s(rates)))
                 for direction, byte_count in bytes_by_direction(routed)
@@ -192,7 +202,9 @@ class System:
         ipus = self.ipus[number * self.shards : (number + 1) * self.shards]
         # A pod is looped by itself; any smaller part of one is a ladder.
         looped = self.shards == POD_IPUS
-        return replace(self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped), replicas=1)
+        return replace(
+            self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped, self.topology.rung), replicas=1
+        )
 
     def transfer_cycles(self, byte_count: int, bytes_per_s: Fraction) -> int:
         """Return the cycles in which ``byte_count`` bytes pass at ``bytes_per_s``; 0 on the free system."""

@@ -30,6 +30,7 @@ class Topology:
         first: lowest physical IPU number; even, unless the device is one IPU.
         count: IPUs, 1 or an even number.
         looped: whether the ends of the rails are joined, which makes a torus.
+        rung: what carries the traffic of a rung's own two IPUs: ``rung``, or ``machine rung`` in IPU-Machines.
 
     Raises DeviceError when the positions do not make whole rungs.
     """
@@ -37,6 +38,7 @@ class Topology:
     first: int
     count: int
     looped: bool = False
+    rung: Channel = "rung"
 
     def __post_init__(self) -> None:
         """Refuse half rungs."""
@@ -93,7 +95,7 @@ class Topology:
 
         paths = nx.all_shortest_paths(graph, source, target)
         path: list[int] = min(paths, key=lambda path: (not _same_rung(path[0], path[1]), path))
-        rung: Channel = "rung" if _same_rung(source, target) else "rung crossing"
+        rung: Channel = self.rung if _same_rung(source, target) else "rung crossing"
         return tuple(
             LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
         )

@@ -6,7 +6,7 @@ from collections import Counter
 
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
-from ipusim.pricing.costs import Costs
+from ipusim.pricing.costs import Costs, StepCopy
 
 #: Spans of a feed's element: the host's work, the wait for it, and the transfer.
 _OF_ELEMENT = 3
@@ -14,6 +14,12 @@ _OF_ELEMENT = 3
 _OF_GATHER = 2
 #: Spans of a weight update on an IPU: itself, waits before and behind it, a load, a store and an all-gather.
 _OF_UPDATE = 5 + _OF_GATHER
+
+
+def _parts(copy: StepCopy) -> int:
+    """Return the spans of a copy but for its links: sync and what tiles do, where there is any, and the exchange."""
+    fixed = copy.fixed
+    return sum(map(bool, (fixed.sync_cycles, fixed.pre_copy_cycles, copy.links, fixed.post_copy_cycles)))
 
 
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
@@ -26,11 +32,11 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         for (kind, stage), times in passes.items()
     )
     per_meeting = replicas * ipus // max(len(costs.copies.meetings), 1)
-    meetings = sum(  # in lock-step a wait of each IPU, the sync, the exchange, and the links
-        times * (per_meeting + 2 + len(copies[index].links))
+    meetings = sum(  # in lock-step a wait of each IPU, the parts of the copy, and the links
+        times * (per_meeting + _parts(copies[index]) + len(copies[index].links))
         for copies in costs.copies.meetings
         for index, times in Counter(costs.copies.copy_of).items()
-        if copies[index].lead_cycles or copies[index].links or system.free
+        if copies[index].total_cycles or copies[index].links or system.free
     )
     # In point-to-point the send, the wait for it, and the links.
     meetings += sum(2 + len(send.links) for send in costs.sends.values()) * plan.shape.micro_batches

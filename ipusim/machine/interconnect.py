@@ -34,8 +34,9 @@ class _Bundle(NamedTuple):
 class Interconnect(Meeting):
     """The meeting point of a pipeline's IPUs after each time-step, and its IPU-Links.
 
-    When the last IPU has arrived they synchronise, every link direction carries its
-    share of the bytes, and the copy ends when the last link has delivered. An IPU that has
+    When the last IPU has arrived they synchronise, their tiles lay out what they send, every
+    link direction carries its share of the bytes, and when the last link has delivered, their tiles
+    put away what they have received, which ends the copy. An IPU that has
     nothing to do for several time-steps arrives once for all of them, and sleeps.
     Link directions that carry for equally long end by one event.
 
@@ -77,7 +78,10 @@ class Interconnect(Meeting):
         self._meeting = 0
         self._released = (0, NONE)
         self._waits_of: dict[frozenset[int], int] = {}
-        self._sync = recorder.describe(Description(SpanKind.SYNC, ALL_IPUS, replica=replica))
+        self._sync, self._pre_copy, self._post_copy = (
+            recorder.describe(Description(kind, ALL_IPUS, replica=replica))
+            for kind in (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.POST_COPY)
+        )
         self._exchange = [
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
@@ -141,16 +145,11 @@ class Interconnect(Meeting):
         while True:
             self._record_waits(self._step)
             self._copy = copy = self._copies[self._copy_of[self._time_step]]
-            if copy.lead_cycles:
-                start = self._clock.now
-
-                def transfer(_: object, start: int = start, cause: int = cause) -> None:
-                    self._transfer(self._record(self._sync, self._step, start, self._clock.now, cause))
-
-                self._clock.call(copy.lead_cycles, transfer)
+            if copy.fixed.lead_cycles:
+                self._clock.call(copy.fixed.lead_cycles, partial(self._begin, self._clock.now, cause))
                 return
             if copy.links:
-                self._transfer(cause)
+                self._transfer(self._clock.now, cause)
                 return
             self._finish(cause)
             if len(self._asleep) != len(self._ipus):
@@ -184,17 +183,35 @@ class Interconnect(Meeting):
             found = self._waits_of[who] = self._recorder.group([self._wait_of[ipu] for ipu in self._ipus if ipu in who])
         return found
 
-    def _transfer(self, cause: int) -> None:
-        """Wake the link directions that carry the copy; without any, the copy is done."""
-        copy = self._copy
-        if not copy.links:
-            self._finish(cause)
-            self._go_on(cause)
+    def _begin(self, start: int, cause: int, _: object) -> None:
+        """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
+        fixed = self._copy.fixed
+        met = start + fixed.sync_cycles
+        laid_out = met + fixed.pre_copy_cycles
+        if met > start:
+            cause = self._record(self._sync, self._step, start, met, cause)
+        if laid_out > met:
+            cause = self._record(self._pre_copy, self._step, met, laid_out, cause)
+        self._transfer(laid_out, cause)
+
+    def _transfer(self, since: int, cause: int) -> None:
+        """Wake the link directions that carry the copy, whose exchange began at ``since``; without any, it is done."""
+        if not self._copy.links:
+            self._end(cause)
             return
-        self._carrying = len(copy.links)
-        start = self._clock.now
+        self._carrying = len(self._copy.links)
+        first_byte = self._clock.now
         for bundle in self._bundles[self._copy_of[self._time_step]]:
-            self._clock.call(bundle.cycles, partial(self._deliver, bundle, start, cause))
+            self._clock.call(bundle.cycles, partial(self._deliver, bundle, since, first_byte, cause))
+
+    def _put_away(self, start: int, cause: int, _: object) -> None:
+        """Note that the tiles have put away what they received."""
+        self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
+
+    def _end(self, cause: int) -> None:
+        """End the copy, and go on."""
+        self._finish(cause)
+        self._go_on(cause)
 
     def _go_on(self, cause: int) -> None:
         """Begin the next meeting where all IPUs sleep through the next time-step."""
@@ -220,12 +237,14 @@ class Interconnect(Meeting):
         if self.finished is not None:
             self.finished(self._step)
 
-    def _deliver(self, bundle: _Bundle, start: int, cause: int, _: object) -> None:
-        """End a bundle's share of the merged copy; the copy ends when the last link has delivered."""
-        now = start + bundle.cycles
-        self._record(bundle.what, self._step, start, now, cause)
+    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, cause: int, _: object) -> None:
+        """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
+        now = first_byte + bundle.cycles
+        self._record(bundle.what, self._step, first_byte, now, cause)
         self._carrying -= bundle.links
         if not self._carrying:
-            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, start, now, cause)
-            self._finish(last)
-            self._go_on(last)
+            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, now, cause)
+            if after := self._copy.fixed.post_copy_cycles:
+                self._clock.call(after, partial(self._put_away, now, last))
+            else:
+                self._end(last)

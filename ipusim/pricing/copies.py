@@ -92,7 +92,7 @@ def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
                 cost = system.merged_copy({(first + source, first + target): copy.bytes})
                 found[replica, copy.source, copy.target] = Send(
                     copy.bytes,
-                    cost.overhead_cycles + cost.latency_cycles,
+                    cost.fixed.total_cycles - cost.fixed.sync_cycles,
                     tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
                     max((load.cycles for load in cost.links), default=0),
                 )
@@ -130,4 +130,4 @@ def _step_copy(
     shares = tuple(
         LinkShare(links.setdefault(load.direction, len(links)), load.bytes, load.cycles) for load in cost.links
     )
-    return StepCopy(edges, cost.sync_cycles, cost.overhead_cycles, cost.latency_cycles, shares, sum(crossing.values()))
+    return StepCopy(edges, cost.fixed, shares, sum(crossing.values()))

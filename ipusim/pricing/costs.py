@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.order import Edge
@@ -27,29 +28,20 @@ class StepCopy:
 
     Attributes:
         edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
-        sync_cycles: all IPUs of the device meet; 0 where they do not.
-        overhead_cycles: fixed cost of a superstep that exchanges between IPUs.
-        latency_cycles: hops of the longest route.
+        fixed: the parts that are as long whatever is carried; all 0 where the IPUs do not meet.
         links: what each link direction on the routes carries.
         bytes: bytes of all tensors that cross to another IPU.
     """
 
     edges: tuple[Edge, ...]
-    sync_cycles: int = 0
-    overhead_cycles: int = 0
-    latency_cycles: int = 0
+    fixed: FixedParts = NOTHING_FIXED
     links: tuple[LinkShare, ...] = ()
     bytes: int = 0
 
     @property
-    def lead_cycles(self) -> int:
-        """Cycles from the moment that the last IPU arrives to the first byte on the links; 0 without a sync."""
-        return self.sync_cycles + self.overhead_cycles + self.latency_cycles
-
-    @property
     def total_cycles(self) -> int:
-        """Cycles of the whole copy: its lead, and the busiest link direction."""
-        return self.lead_cycles + max((share.cycles for share in self.links), default=0)
+        """Cycles of the whole copy: its fixed parts, and the busiest link direction."""
+        return self.fixed.total_cycles + max((share.cycles for share in self.links), default=0)
 
 
 @dataclass(frozen=True)
@@ -83,8 +75,8 @@ class Send(NamedTuple):
 
     Attributes:
         bytes: of one micro-batch.
-        lead_cycles: from the moment that it is handed over to its first byte on the links: the fixed cost of an
-            exchange between IPUs, and the hops of its route.
+        lead_cycles: from the moment that it is handed over to its first byte on the links: the fixed parts of an
+            exchange between IPUs but for the sync, the one behind the bytes too, and the hops of its route.
         links: numbers of the link directions of its route.
         cycles: from its first byte to its last, with the links to itself.
     """

@@ -27,10 +27,17 @@ class Law:
 
 _GUIDE: Final = "IPU Programmer's Guide, chapter 2: tiles sync, exchange, compute"
 _PLANNER: Final = "PopLibs ConvModel.cpp: a search over the splits of a product over tiles"
-_LINKS: Final = ("link_bytes_per_s", "link_efficiency", "rung_links", "rung_crossing_links", "rail_links")
+_LINKS: Final = (
+    "link_bytes_per_s",
+    "link_efficiency",
+    "rung_links",
+    "machine_rung_bytes_per_s",
+    "rung_crossing_links",
+    "rail_links",
+)
 _ACROSS: Final = (*_LINKS, "gateway_link_bytes_per_s", "gateway_links")
 _LATENCIES: Final = ("hop_latency_ns", "gateway_latency_ns")
-_OVERHEADS: Final = ("pair_overhead_ns", "beyond_pair_overhead_ns")
+_MEASURED: Final = "measured, see the rates"
 _TRANSFER: Final = "bytes x clock_hz / {}"
 
 MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
@@ -92,20 +99,27 @@ MEMORY: Final = Law(
 )
 COPY_SYNC: Final = Law(
     "copy sync",
-    "2 x (hops x hop_latency + pods / 2 x gateway_latency) x clock_hz; hops are 1 + a quarter of a pod's IPUs",
-    _LATENCIES,
+    "2 x (hops x hop_latency + pods / 2 x gateway_latency) x clock_hz + internal_sync_cycles + sync_skew_cycles; "
+    "hops are 1 + a quarter of a pod's IPUs",
+    (*_LATENCIES, "sync_skew_cycles"),
+    ("clock_hz", "internal_sync_cycles"),
+    "PopLibs Util.cpp, setGlobalSyncLatency; of pods assumed; skew measured, see the rate",
+)
+PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), (), _MEASURED)
+GLOBAL_EXCHANGE: Final = Law(
+    "global exchange",
+    "pair_exchange or beyond_pair_exchange x clock_hz",
+    ("pair_exchange_ns", "beyond_pair_exchange_ns"),
     ("clock_hz",),
-    "PopLibs Util.cpp, setGlobalSyncLatency; of pods assumed",
+    _MEASURED,
 )
-COPY_OVERHEAD: Final = Law(
-    "copy overhead", "overhead by the number of IPUs x clock_hz", _OVERHEADS, ("clock_hz",), "measured, see the rates"
-)
+POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
 COPY_LATENCY: Final = Law(
     "copy latency", "latency of the longest route x clock_hz", _LATENCIES, ("clock_hz",), "assumed as of a sync"
 )
 COPY_LINK: Final = Law(
     "busiest link",
-    _TRANSFER.format("(links x rate of one x link_efficiency)"),
+    _TRANSFER.format("(links x rate of one x link_efficiency, or machine_rung)"),
     _ACROSS,
     ("clock_hz",),
     "PopLibs Util.cpp, the slowest of addGlobalExchangeConstraints",

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.hardware.copies import nominal_sync_ns
+from ipusim.hardware.copies import FixedParts, nominal_sync_ns
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
@@ -170,15 +170,17 @@ def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
 
 
 def _copy(of: str, step: StepCopy, costs: Costs, program: PipelineProgram, device: System) -> Iterator[Term]:
-    yield from _meeting(of, step.sync_cycles, step.overhead_cycles, device)
-    if step.latency_cycles:
+    fixed = step.fixed
+    yield from _meeting(of, fixed, device)
+    if fixed.latency_cycles:
         crossing = [pair for pair, size in traffic(program, step.edges, device).items() if size]
         routes = [device.route(*pair) for pair in crossing]
         longest = max(sum((way.latency_ns(device.rates) for way in route), Fraction(0)) for route in routes)
-        yield _once(of, laws.COPY_LATENCY, step.latency_cycles, _time(longest, device))
+        yield _once(of, laws.COPY_LATENCY, fixed.latency_cycles, _time(longest, device))
     if step.links:
         busiest = max(step.links, key=lambda share: share.cycles)
         yield _once(of, laws.COPY_LINK, busiest.cycles, _link(costs.links[busiest.link], busiest.bytes, device))
+    yield from _post_copy(of, fixed, device)
 
 
 def _sends(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
@@ -188,24 +190,34 @@ def _sends(costs: Costs, program: PipelineProgram, system: System) -> Iterator[T
         of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
         here, there = (replica * system.shards + program.shape.mapping[stage] for stage in (source, target))
         cost = system.merged_copy({(here, there): send.bytes})
-        yield from _meeting(of, 0, cost.overhead_cycles, system)
-        if cost.latency_cycles:
+        fixed = cost.fixed._replace(sync_cycles=0)
+        yield from _meeting(of, fixed, system)
+        if fixed.latency_cycles:
             latency = sum((way.latency_ns(system.rates) for way in system.route(here, there)), Fraction(0))
-            yield _once(of, laws.COPY_LATENCY, cost.latency_cycles, _time(latency, system))
+            yield _once(of, laws.COPY_LATENCY, fixed.latency_cycles, _time(latency, system))
         if send.cycles:
             busiest = max(cost.links, key=lambda load: load.cycles)
             yield _once(of, laws.COPY_LINK, send.cycles, _link(busiest.direction, send.bytes, system))
+        yield from _post_copy(of, fixed, system)
 
 
-def _meeting(of: str, sync_cycles: int, overhead_cycles: int, device: System) -> Iterator[Term]:
-    """Yield what it takes until the IPUs of a device have met and their exchange has begun."""
+def _meeting(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
+    """Yield what it takes until the IPUs of a device have met and the bytes of their exchange are on their way."""
     rates = device.rates
-    if sync_cycles:
-        text = _time(nominal_sync_ns(rates, device.count, device.pods), device)
-        yield _once(of, laws.COPY_SYNC, sync_cycles, text)
-    if overhead_cycles:
-        overhead = rates.pair_overhead_ns if device.count == 2 else rates.beyond_pair_overhead_ns
-        yield _once(of, laws.COPY_OVERHEAD, overhead_cycles, _time(overhead, device))
+    if fixed.sync_cycles:
+        signal = _time(nominal_sync_ns(rates, device.count, device.pods), device)
+        text = f"{signal} + {device.ipu.internal_sync_cycles} + {_whole(rates.sync_skew_cycles)}"
+        yield _once(of, laws.COPY_SYNC, fixed.sync_cycles, text)
+    if fixed.pre_copy_cycles:
+        yield _once(of, laws.PRE_COPY, fixed.pre_copy_cycles, _whole(rates.pre_copy_cycles))
+    if fixed.exchange_cycles:
+        text = _time(rates.exchange_ns(device.count), device)
+        yield _once(of, laws.GLOBAL_EXCHANGE, fixed.exchange_cycles, text)
+
+
+def _post_copy(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
+    if fixed.post_copy_cycles:
+        yield _once(of, laws.POST_COPY, fixed.post_copy_cycles, _whole(device.rates.post_copy_cycles))
 
 
 def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
@@ -248,17 +260,22 @@ def _collectives(costs: Costs, system: System) -> Iterator[Term]:
     for ipu, gather in costs.update_gathers.items():
         found[f"all-gather for update on IPU {ipu} ({gather.algorithm})"] = gather.cost
     for of, cost in found.items():
-        yield from _meeting(of, cost.sync_cycles, cost.overhead_cycles, system)
+        yield from _meeting(of, cost.fixed, system)
         rounds: Counter[str] = Counter()
         for each in cost.rounds:
             busiest = max(each.links, key=lambda load: load.cycles)
             rounds[f"({each.latency_cycles} + {_link(busiest.direction, busiest.bytes, system)})"] += 1
         if cost.rounds_cycles:
             yield Term(of, laws.ROUNDS, cost.rounds_cycles, tuple(rounds.items()))
+        yield from _post_copy(of, cost.fixed, system)
 
 
 def _once(of: str, law: Law, cycles: int, text: str) -> Term:
     return Term(of, law, cycles, ((text, 1),))
+
+
+def _whole(cycles: Fraction) -> str:
+    return number(cycles) if cycles.denominator == 1 else f"ceil({number(cycles)})"
 
 
 def _time(nanoseconds: Fraction, system: System) -> str:

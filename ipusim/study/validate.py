@@ -17,6 +17,7 @@ from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, P
 from ipusim.render.figures import to_png
 from ipusim.render.products import ShapePoint, product_chart
 from ipusim.render.tables import Table
+from ipusim.study.micro_benchmarks import MicroBenchmark, benchmarks_csv
 from ipusim.study.product_rows import ProductRow
 
 #: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
@@ -25,7 +26,7 @@ from ipusim.study.product_rows import ProductRow
 #: its range. On a Bow the same model explains all rows with none there.
 MEASURED_ON: Final = BOW
 #: Every file that a validation may write.
-VALIDATION_FILES: Final = ("products.csv", "products.png")
+VALIDATION_FILES: Final = ("products.csv", "products.png", "micro_benchmarks.csv")
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ def products_png(validated: Sequence[ValidatedRow]) -> bytes:
     return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))
 
 
-def validation_files(validated: Sequence[ValidatedRow]) -> dict[str, bytes]:
-    """Return the content of every file of a validation, by name."""
-    return {"products.csv": products_csv(validated), "products.png": products_png(validated)}
+def validation_files(validated: Sequence[ValidatedRow], benchmarks: Sequence[MicroBenchmark]) -> dict[str, bytes]:
+    """Return the content of every file of a validation, by name; micro-benchmarks are there if there are any."""
+    files = {"products.csv": products_csv(validated), "products.png": products_png(validated)}
+    return files | ({"micro_benchmarks.csv": benchmarks_csv(benchmarks)} if benchmarks else {})

@@ -20,6 +20,8 @@ from ipusim.timeline.kind_row import Part, Row, Track, Use
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
+_TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
+_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",))
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"))
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6)
 _REMOTE: Final = Use("remote", "Streaming Memory", 8)
@@ -104,7 +106,7 @@ class SpanKind(IntEnum):
     ALL_REDUCE = (
         12,
         Row(
-            doc="All replicas sum up their gradients before the weight update: sync, overhead, and every round.",
+            doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
             name="all-reduce of gradients",
             category="collective",
             colour="rail_load",
@@ -211,7 +213,7 @@ class SpanKind(IntEnum):
     EXCHANGE = (
         5,
         Row(
-            doc="The merged inter-IPU copy itself, from its first byte to the last link's last byte.",
+            doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
             name="inter-IPU copy",
             category="copy",
             colour="thread_state_running",
@@ -219,10 +221,32 @@ class SpanKind(IntEnum):
             use=Use("exchange", "exchange", 1, always=("meets",)),
         ),
     )
+    PRE_COPY = (
+        24,
+        Row(
+            doc="All IPUs' tiles lay out what a merged inter-IPU copy sends.",
+            name="pre-copy",
+            category="copy",
+            colour="thread_state_running",
+            look=_TILE_COPY,
+            use=_TILE_COPIES,
+        ),
+    )
+    POST_COPY = (
+        25,
+        Row(
+            doc="All IPUs' tiles put away what a merged inter-IPU copy has brought.",
+            name="post-copy",
+            category="copy",
+            colour="thread_state_running",
+            look=_TILE_COPY,
+            use=_TILE_COPIES,
+        ),
+    )
     SYNC = (
         4,
         Row(
-            doc="All IPUs meet before a merged inter-IPU copy: sync, overhead and hop latency.",
+            doc="All IPUs meet before a merged inter-IPU copy.",
             name="sync",
             category="sync",
             colour="grey",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import subprocess
 import sys
 import tempfile
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import jsonschema
@@ -20,6 +22,7 @@ from ipusim.schedules.registry import find, names
 from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
+from tests.copies import fixed_cycles, sync_cycles
 from tests.grids import parse_grid
 from tests.places import ROOT
 
@@ -298,7 +301,11 @@ def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     table = lines[lines.index("Selection orders") :]
     for words in ("ZIGZAG 0 1 2 3 ", "SNAKE (used) 0 1 3 2 ", "HOOF 0 2 4 6 "):
         assert any(" ".join(line.split()).startswith(words) for line in table)
-    for number in ("16 of 30", "65,589", "7,874,176"):
+    # a boundary of 2 MiB lies on a rung's four links in SNAKE, on a rail's two in HOOF; 32 + 2 x 16 time-steps
+    clock, link = 1_600_000_000, Fraction(128 * 2**30 * 85, 800)
+    fixed = sync_cycles(16, clock) + fixed_cycles(16, clock) + 24
+    snake, hoof = (fixed + math.ceil(2 * 2**20 * clock / (links * link)) for links in (4, 2))
+    for number in ("16 of 30", f"{snake:,}", f"{64 * hoof:,}"):
         assert any(number in line for line in table)
     tables = [line for line in lines if line.startswith((" ", "─"))]
     assert max(map(len, tables)) <= int(columns)
@@ -331,7 +338,9 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
     done = ipusim("run", MEMORY, "--out", tmp_path, columns="80")
     assert done.returncode == 0
-    for number in ("1.047 GiB", "14,957,192", "576 MiB"):
+    peak = json.loads((tmp_path / "summary.json").read_text())["memory"]["ipus"][0]["peak_cycle"]
+    assert peak > 10**6
+    for number in ("1.047 GiB", f"{peak:,}", "576 MiB"):
         assert number in done.stdout
 
 

@@ -18,6 +18,7 @@ from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.report import trace_file
 from ipusim.timeline.kinds import SpanKind
+from tests.copies import fixed_cycles, sync_cycles
 from tests.places import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -208,10 +209,8 @@ def copy_cycles(order, sizes, clock_hz):
     transfer = max(
         math.ceil(size * clock_hz / (link * (4 if channel == "rung" else 2))) for (_, _, channel), size in load.items()
     )
-    nanosecond = Fraction(clock_hz, 10**9)
-    sync = math.ceil(2 * 15 * (1 + 16 // 2 // 2) * nanosecond)
-    overhead = math.ceil((5000 - 60 - 15) * nanosecond)
-    return sync + overhead + math.ceil(longest * 15 * nanosecond) + transfer, longest
+    latency = math.ceil(longest * Fraction(15 * clock_hz, 10**9))
+    return sync_cycles(16, clock_hz) + fixed_cycles(16, clock_hz) + latency + transfer, longest
 
 
 @pytest.mark.parametrize("order", ["ZIGZAG", "SNAKE", "HOOF"])
@@ -227,8 +226,8 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
     assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
     assert (report.direct == len(report.routes)) == (order != "ZIGZAG")
     timeline = result.timeline
-    syncs, exchanges = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.EXCHANGE)
-    assert set((timeline.end[exchanges] - timeline.start[syncs]).tolist()) == {right}
+    syncs, post_copies = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.POST_COPY)
+    assert set((timeline.end[post_copies] - timeline.start[syncs]).tolist()) == {right}
     assert {len(route.ipus) for route in report.routes} == ({2, 3} if order == "ZIGZAG" else {2})
 
 

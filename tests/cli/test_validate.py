@@ -59,6 +59,25 @@ def test_it_prints_every_row_the_errors_by_type_and_size_and_the_rates(printed):
     assert "Read off a picture, 2 to 3 %; that the chip is a BOW is concluded." in printed
 
 
+def test_it_prints_micro_benchmarks_beside_products(printed, own):
+    assert re.search(
+        r"superstep with halo, 16 IPUs, 16,000 bytes +c2_server +5\.16 +5\.158 us +-0\.0% +fitted", printed
+    )
+    assert re.search(r"all-reduce of 4-IPU replicas, 64 IPUs, 176,000,000 bytes +pod64 +11\.31 ms", printed)
+    assert "Source: Graphcore gc-iputraffictest 1.2.3" in printed
+    alone = ipusim("validate", "--products", own(HEADER + "1024,1024,256,fp32,30\n"), columns="").stdout
+    assert "icro-benchmark" not in alone
+
+
+def test_a_folder_gets_both_tables(tmp_path):
+    done = ipusim("validate", "--out", tmp_path / "out")
+    assert done.stdout.rstrip().endswith("out: products.csv, products.png, micro_benchmarks.csv")
+    with (tmp_path / "out" / "micro_benchmarks.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["unit"] for row in rows} == {"us", "ms", "GB/s", "cycles"}
+    assert all(row["simulated"] for row in rows)
+
+
 def test_rows_of_ones_own_are_held_against_the_same_rates_and_nothing_is_fitted_to_them(own, printed):
     path = own("source,N,m,k,dtype,tflop/s,note\nmine,256,1024,1024,half,44.65,twice as slow\n\n")
     done = ipusim("validate", "--products", path, columns="")

@@ -27,6 +27,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
+from tests.copies import fixed_cycles
 from tests.orders import needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -151,9 +152,8 @@ class Case:
         if system.free:
             return 0, 0, {}
         route, clock = system.route(here, there), system.clock_hz
-        overhead = system.rates.pair_overhead_ns if system.count == 2 else system.rates.beyond_pair_overhead_ns
         hops = len(route) * system.rates.hop_latency_ns
-        lead = sum(math.ceil(ns * clock / 10**9) for ns in (overhead, hops))
+        lead = fixed_cycles(system.count, clock) + math.ceil(hops * clock / 10**9)
         links = {(each.source, each.target, each.channel): each.bytes_per_s(system.rates) / clock for each in route}
         return lead, size, links
 

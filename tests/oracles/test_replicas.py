@@ -24,6 +24,7 @@ from ipusim.schedules.registry import find
 from ipusim.study.report import losses_csv
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+from tests.copies import fixed_cycles, sync_cycles
 from tests.price_and_run import price_and_run
 
 SCENARIO = """
@@ -125,8 +126,7 @@ def test_the_sum_takes_its_closed_form(load):
     hop = ceil(15 * info.clock_hz / Fraction(10**9))
     half = 8 * ceil(elements / 2)
     one_round = hop + ceil(half * info.clock_hz / (2 * link_bytes_per_s))
-    sync = ceil(60 * info.clock_hz / Fraction(10**9))
-    overhead = ceil((5000 - 60 - 15) * info.clock_hz / Fraction(10**9))
+    sync, overhead = sync_cycles(4, info.clock_hz), fixed_cycles(4, info.clock_hz)
     rows = timeline.rows(SpanKind.ALL_REDUCE)
     assert len(rows) == experiment.executions
     assert set((timeline.end - timeline.start)[rows].tolist()) == {sync + overhead + 2 * one_round}

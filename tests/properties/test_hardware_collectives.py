@@ -19,7 +19,13 @@ from tests.collectives import check_collective, collective_cost
 
 #: Useful bytes per second of the links of each channel, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)
-RATES = {"rung": 4 * LINK, "rung crossing": 2 * LINK, "rail": 2 * LINK, "gateway pair": Fraction(200 * 10**9 * 85, 800)}
+RATES = {
+    "rung": 4 * LINK,
+    "machine rung": Fraction(423_312_076_496, 16),
+    "rung crossing": 2 * LINK,
+    "rail": 2 * LINK,
+    "gateway pair": Fraction(200 * 10**9 * 85, 800),
+}
 
 KINDS = [(operation, name) for operation, algorithms in ALGORITHMS.items() for name in algorithms]
 

@@ -13,10 +13,13 @@ from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.system import System
+from tests.copies import POST_COPY, PRE_COPY, exchange_cycles, sync_cycles
 
 #: Useful bytes per second of one IPU-Link, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)
 LINKS = {"rung": 4, "rung crossing": 2, "rail": 2}
+#: Useful bytes per second of each channel: what was measured both ways together in an IPU-Machine, halved.
+RATES = {channel: count * LINK for channel, count in LINKS.items()} | {"machine rung": Fraction(423_312_076_496, 16)}
 
 
 @st.composite
@@ -35,13 +38,13 @@ def systems_with_traffic(draw: st.DrawFn) -> tuple[System, dict[tuple[int, int],
     return system, draw(st.dictionaries(pairs, st.integers(0, 10**9), max_size=8))
 
 
-def walk(source: int, target: int, first: int, count: int, looped: bool) -> list[tuple[int, int, str]]:
+def walk(source: int, target: int, first: int, count: int, looped: bool, rung: str) -> list[tuple[int, int, str]]:
     """Cross the rung if the rails differ, then step along the rail, on a loop the shorter way round."""
     hops = []
     here = source
     if (source - target) % 2:
         here = source ^ 1
-        hops.append((source, here, "rung" if here == target else "rung crossing"))
+        hops.append((source, here, rung if here == target else "rung crossing"))
     up = (target - here) % count if looped else target - here
     down = count - up if looped else -up
     if looped and up == down:
@@ -58,7 +61,8 @@ def walk(source: int, target: int, first: int, count: int, looped: bool) -> list
 
 def expected_route(system: System, source: int, target: int) -> list[tuple[int, int, str]]:
     topology = system.topology
-    return walk(system.ipus[source], system.ipus[target], topology.first, topology.count, topology.looped)
+    rung = "rung" if system.name in {"c2_server", "free"} else "machine rung"
+    return walk(system.ipus[source], system.ipus[target], topology.first, topology.count, topology.looped, rung)
 
 
 @given(systems(), st.data())
@@ -95,22 +99,21 @@ def test_a_merged_copy_costs_what_its_parts_add_up_to(
     for pair, route in routes.items():
         for hop in route:
             bytes_on[hop] = bytes_on.get(hop, 0) + traffic[pair]
-    cycles_on = {hop: math.ceil(Fraction(size) / (LINKS[hop[2]] * LINK) * clock) for hop, size in bytes_on.items()}
+    cycles_on = {hop: math.ceil(Fraction(size) / RATES[hop[2]] * clock) for hop, size in bytes_on.items()}
 
-    sync_hops = 1 + system.count // 4
-    sync = math.ceil(Fraction(2 * 15 * sync_hops, 10**9) * clock)
-    overhead_ns = 3700 - 30 - 15 if system.count == 2 else 5000 - 60 - 15
-    overhead = math.ceil(Fraction(overhead_ns, 10**9) * clock) if routes else 0
+    sync = 0 if system.free else sync_cycles(system.count, clock)
+    parts = [PRE_COPY, exchange_cycles(system.count, clock), POST_COPY]
+    before, exchange, after = parts if routes and not system.free else [0, 0, 0]
     latency = math.ceil(Fraction(15, 10**9) * max(map(len, routes.values()), default=0) * clock)
 
     cost = system.merged_copy(traffic)
-    assert (cost.sync_cycles, cost.overhead_cycles, cost.latency_cycles) == (sync, overhead, latency)
+    assert cost.fixed == (sync, before, exchange, latency, after)
     assert [
         ((load.direction.source, load.direction.target, load.direction.channel), load.bytes, load.cycles)
         for load in cost.links
     ] == [(hop, bytes_on[hop], cycles_on[hop]) for hop in sorted(bytes_on)]
     assert cost.transfer_cycles == max(cycles_on.values(), default=0)
-    assert cost.total_cycles == sync + overhead + latency + max(cycles_on.values(), default=0)
+    assert cost.total_cycles == sync + before + exchange + latency + max(cycles_on.values(), default=0) + after
 
 
 @given(systems_with_traffic())

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ipusim.hardware.collectives.collective import Collective
-from ipusim.hardware.copies import LinkLoad
+from ipusim.hardware.copies import NOTHING_FIXED, FixedParts, LinkLoad
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 
@@ -58,19 +58,17 @@ class CollectiveCost:
     """The cost of collectives that run at the same time.
 
     Attributes:
-        sync_cycles: all IPUs of the device meet, once.
-        overhead_cycles: fixed cost of a superstep that exchanges between IPUs, once.
+        fixed: all IPUs of the device meet, and the fixed parts of a superstep that exchanges between them, once.
         rounds: the rounds, one after the other.
     """
 
-    sync_cycles: int
-    overhead_cycles: int
+    fixed: FixedParts
     rounds: tuple[RoundCost, ...]
 
     @property
     def lead_cycles(self) -> int:
-        """Cycles from the moment that the last IPU arrives to the first round."""
-        return self.sync_cycles + self.overhead_cycles
+        """Cycles from the moment that the last IPU arrives to the first round, and of tiles behind the last one."""
+        return self.fixed.total_cycles
 
     @property
     def rounds_cycles(self) -> int:
@@ -107,11 +105,11 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
         key = tuple(sorted(traffic.items()))
         if key not in known:
             copy = system.merged_copy(traffic)
-            known[key] = RoundCost(copy.latency_cycles, copy.links)
+            known[key] = RoundCost(copy.fixed.latency_cycles, copy.links)
         rounds.append(known[key])
     if not rounds:
-        return CollectiveCost(0, 0, ())
-    return CollectiveCost(system.sync_cycles, system.overhead_cycles, tuple(rounds))
+        return CollectiveCost(NOTHING_FIXED, ())
+    return CollectiveCost(system.exchanging._replace(sync_cycles=system.sync_cycles), tuple(rounds))
 
 
 def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:

@@ -122,7 +122,7 @@ def price_run(
         costs = price(plan, program, system)
         meetings = costs.copies.meetings
         copies = max(
-            (sum(copy.lead_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),
+            (sum(copy.fixed.total_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),
             default=0,
         )
         copies += sum(send.lead_cycles + send.cycles * len(send.links) for send in costs.sends.values())

@@ -150,9 +150,11 @@ def resolve_offloads(
 def _check_overhead(findings: Findings) -> bool:
     """Refuse the fixed cost of a copy between IPUs under two names at once."""
     before = len(findings)
-    for name in ("pair_overhead", "beyond_pair_overhead"):
+    for name in ("pre_copy_cycles", "pair_exchange", "beyond_pair_exchange", "post_copy_cycles"):
         if findings.is_set(("system", "overhead")) and findings.is_set(("rates", name)):
-            findings.add(("rates", name), "expected it or system.overhead, which says both overheads, got both")
+            findings.add(
+                ("rates", name), "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
+            )
     return len(findings) == before
 
 

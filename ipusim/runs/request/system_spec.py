@@ -109,7 +109,8 @@ class SystemSpec(Node, title="system"):
     )
     clock: Hertz | None = Field(default=None, description="tile clock; default: the generation's")
     overhead: Seconds | None = Field(
-        default=None, description="fixed time of a superstep that exchanges between IPUs; default: as measured"
+        default=None,
+        description="fixed time of a superstep that exchanges between IPUs, beside sync and hops; default: as measured",
     )
     host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
     enable_remote_buffers: Annotated[

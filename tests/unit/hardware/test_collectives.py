@@ -1,7 +1,9 @@
 """Plans of collectives as data, what the check refuses, how they run, and which algorithm is chosen."""
 
 import copy
+import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_order, ring_reduce_scatter
 from ipusim.hardware.collectives.run import run
+from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from tests.collectives import check_collective, collective_cost, replica_groups
@@ -110,7 +113,7 @@ def test_nothing_to_do_has_no_rounds_and_no_cost(operation: Any, name: str) -> N
     for participants, elements in (((0,), 10), (range(4), 0)):
         collective = ALGORITHMS[operation][name](ladder(), participants, elements, 4)
         assert collective.rounds == ()
-        assert collective_cost(ladder(), collective) == CollectiveCost(0, 0, ())
+        assert collective_cost(ladder(), collective) == CollectiveCost(FixedParts(), ())
     assert concurrent_cost(ladder(), []).total_cycles == 0
 
 
@@ -254,7 +257,7 @@ def test_plans_that_cannot_run(transfer: Transfer, message: str) -> None:
 def test_the_loads_of_a_ring_s_rounds() -> None:
     """On a GC2, 58.4 GB/s are 36.507 bytes a cycle, and a rail is half of a rung's own links."""
     cost = collective_cost(ladder(4), ring_all_reduce(ladder(4), range(4), 3999, 1))
-    assert (cost.sync_cycles, cost.overhead_cycles, len(cost.rounds)) == (96, 7880, 6)
+    assert (cost.fixed, len(cost.rounds)) == ((96 + 400, 1894, 3840, 0, 954), 6)
     assert set(cost.rounds) == {cost.rounds[0]}  # shorter messages travel padded
     assert [(str(load.direction), load.bytes, load.cycles) for load in cost.rounds[0].links] == [
         ("0→2 rail", 1000, 55),
@@ -263,8 +266,34 @@ def test_the_loads_of_a_ring_s_rounds() -> None:
         ("3→1 rail", 1000, 55),
     ]
     assert (cost.rounds[0].latency_cycles, cost.rounds[0].total_cycles) == (24, 79)
-    assert (cost.lead_cycles, cost.rounds_cycles, cost.total_cycles) == (7976, 6 * 79, 7976 + 6 * 79)
+    assert (cost.lead_cycles, cost.rounds_cycles, cost.total_cycles) == (7184, 6 * 79, 7184 + 6 * 79)
     assert cost.link_bytes[0] == (LinkDirection(0, 2, "rail"), 6000)
+
+
+def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed() -> None:
+    """Replicas of four IPUs: two share each rail, and a rail of an open ladder carries the ring there and back."""
+    length, clock = 88_000_000, 1_325_000_000
+    rail = Fraction(2 * 128 * 2**30 * 85, 800)
+
+    def cost(system: System) -> CollectiveCost:
+        replicas = system.count // 4
+        groups = replica_groups(system.count, replicas)
+        return fastest_all_reduce(system, groups, [length] * 4, 2)[1]
+
+    def taking(rounds: int, size: int, hops: int) -> int:
+        return rounds * (math.ceil(2 * size * clock / rail) + math.ceil(Fraction(15 * hops * clock, 10**9)))
+
+    pod16, pod64, part = (
+        build_system(name, mapping=range(4), ipus=ipus) for name, ipus in (("pod16", 16), ("pod64", 64), ("pod64", 16))
+    )
+    opened = replace(pod64, topology=replace(pod64.topology, looped=False))
+    # on a ladder, rings are laid over every other replica and back: two machines, four rungs, apart
+    assert cost(pod16).rounds_cycles == cost(part).rounds_cycles == taking(6, 2 * length // 4, 4)
+    assert cost(opened).rounds_cycles == taking(30, 2 * length // 16, 4)
+    assert cost(pod64).rounds_cycles == taking(30, 2 * length // 32, 2)
+    times = [each.rounds_cycles for each in map(cost, (pod16, opened, pod64))]
+    assert times[1] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 4), rel=1e-3)
+    assert times[2] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 2), rel=1e-3)
 
 
 def test_collectives_at_the_same_time_go_round_by_round() -> None:

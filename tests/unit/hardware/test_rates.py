@@ -93,7 +93,12 @@ def test_every_rate_of_products_changes_what_some_product_costs():
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate.part == "links"], ids=lambda rate: rate.name)
 def test_every_rate_of_links_changes_what_some_copy_costs(rate):
     """Between two IPUs alone, between all kinds of places of a larger device, and between pods."""
-    places = (("m2000", 2, [(0, 1)]), ("m2000", 4, [(0, 1), (0, 3), (0, 2)]), ("pod128", 128, [(0, 64)]))
+    places = (
+        ("c2_server", 2, [(0, 1)]),
+        ("m2000", 2, [(0, 1)]),
+        ("m2000", 4, [(0, 1), (0, 3), (0, 2)]),
+        ("pod128", 128, [(0, 64)]),
+    )
 
     def costs(rates):
         systems = [(build_system(name, mapping=(0,), ipus=ipus, rates=rates), pairs) for name, ipus, pairs in places]
@@ -140,10 +145,12 @@ def test_a_scenario_names_no_other_rates(load, change, message):
 
 def test_one_overhead_has_one_name_at_a_time(load):
     text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
-    both = ("system.overhead=1 us", "rates.pair_overhead=1 us")
-    assert load(text, both[0]).costs == load(text, both[1]).costs
-    with pytest.raises(ScenarioError, match=r"rates.pair_overhead: expected it or system.overhead"):
-        load(text, *both)
+    overhead = "system.overhead=1 us"
+    parts = "rates={pre_copy_cycles: 0, pair_exchange: 1 us, beyond_pair_exchange: 1 us, post_copy_cycles: 0}"
+    assert load(text, overhead).costs == load(text, parts).costs
+    for part in ("pre_copy_cycles: 0", "pair_exchange: 1 us", "beyond_pair_exchange: 1 us", "post_copy_cycles: 0"):
+        with pytest.raises(ScenarioError, match=rf"rates.{part.split(':')[0]}: expected it or system.overhead"):
+            load(text, overhead, f"rates={{{part}}}")
 
 
 def test_links_have_no_rates_where_they_are_free(load):

@@ -88,7 +88,8 @@ def test_spans_of_one_track_never_overlap():
     timeline = run(shape, "grouped", "m2000", infeed=Infeed(9000), outfeed=Outfeed(64), forward=50, backward=70)
     for ipu in range(3):
         on = (timeline.ipu == ipu) | (
-            (timeline.ipu == ALL_IPUS) & np.isin(timeline.kind, (SpanKind.SYNC, SpanKind.EXCHANGE))
+            (timeline.ipu == ALL_IPUS)
+            & np.isin(timeline.kind, (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.EXCHANGE, SpanKind.POST_COPY))
         )
         order = np.lexsort((timeline.end[on], timeline.start[on]))
         start, end = timeline.start[on][order], timeline.end[on][order]
@@ -111,9 +112,21 @@ def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
     assert timeline.makespan_cycles == sum(slowest) + 8 * cost.total_cycles
     syncs, exchanges = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.EXCHANGE)
     assert len(syncs) == len(exchanges) == 8, "copies are never masked: the ramps and the empty time-step have them too"
-    assert (timeline.end[exchanges] - timeline.start[exchanges] == cost.transfer_cycles).all()
+    fixed = cost.fixed
+    ends = [timeline.start[syncs]]
+    for kind, cycles in (
+        (SpanKind.SYNC, fixed.sync_cycles),
+        (SpanKind.PRE_COPY, fixed.pre_copy_cycles),
+        (SpanKind.EXCHANGE, fixed.exchange_cycles + fixed.latency_cycles + cost.transfer_cycles),
+        (SpanKind.POST_COPY, fixed.post_copy_cycles),
+    ):
+        part = timeline.rows(kind)
+        assert (timeline.start[part] == ends[-1]).all(), "the parts of a copy follow each other"
+        assert (timeline.end[part] - timeline.start[part] == cycles).all()
+        ends.append(timeline.end[part])
     links = timeline.rows(SpanKind.LINK)
     assert len(links) == 16
+    assert set(timeline.start[links].tolist()) == set((timeline.start[syncs] + fixed.lead_cycles).tolist())
     assert sorted(set(timeline.bytes[links].tolist())) == [32_000, 64_000]
     waits = timeline.rows(SpanKind.SYNC_WAIT)
     idle = sum(2 * slow for slow in slowest) - 4 * (100 + 10 + 30 + 500)

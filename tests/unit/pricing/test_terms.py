@@ -49,7 +49,8 @@ RUNS = {
         "tutorial_step3_pipelining",
         (
             "rates={amp_ceiling: 0.3, compute_set_cycles: 300.7, exchange_efficiency: 0.9, vector_slowdown: 5, "
-            "transcendental_operations: 2.5}",
+            "transcendental_operations: 2.5, sync_skew_cycles: 10.5, pre_copy_cycles: 100.3, pair_exchange: 1.1 us, "
+            "post_copy_cycles: 0}",
         ),
     ),
     "transformer": ("transformer_eight_ipus", ("numerics=off",)),
@@ -214,7 +215,8 @@ def test_commands_print_them_in_any_terminal(command, width):
     words = " ".join(result.stdout.split())
     for wanted in ("amp_ceiling", "0.9433 of peak", "1,325,000,000", "Sources of the rates"):
         assert wanted in words
-    assert ("ceil(3655 * 1.325)" in words) == (command[0] == "check")
+    assert ("ceil(1350 * 1.325)" in words) == (command[0] == "check")
+    assert ("ceil(30 * 1.325) + 150 + 250" in words) == (command[0] == "check")
 
 
 def test_the_listing_of_devices_is_as_before():

@@ -189,7 +189,7 @@ def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
     shown = execution_window(timeline)
     figure = execution_trace(timeline, shown.start, shown.end)
     legend = {entry for line in lines_of_legend(figure) for entry in line}
-    explained = {"forward", "backward", "weight update", "host I/O", "exchange", "sync", "host wait", "sync wait"}
+    explained = {"forward", "backward", "weight update", "host I/O", "exchange", "host wait", "sync wait"}
     assert legend == explained | {"sync point"}
     numbers = [text for text in figure.axes[-1].texts if text.get_text().isdigit()]
     for ipu in (0, 1):
@@ -199,3 +199,12 @@ def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
     assert cycles[:, SpanKind.SYNC].sum() < 0.1 * cycles.sum()
     passes = cycles[:, [SpanKind.FORWARD, SpanKind.BACKWARD]].sum()
     assert passes > 0.45 * cycles.sum()
+
+
+def test_a_zoom_shows_the_parts_of_a_copy():
+    timeline = result("tutorial_step3_pipelining", TUTORIAL).timeline
+    sync = timeline.rows(SpanKind.SYNC)[3]
+    end = int(timeline.end[timeline.rows(SpanKind.POST_COPY)[3]])
+    figure = execution_trace(timeline, int(timeline.start[sync]), end)
+    legend = {entry for line in lines_of_legend(figure) for entry in line}
+    assert legend == {"sync", "pre- and post-copy", "exchange"}

@@ -271,6 +271,7 @@ def test_tables_have_no_columns_of_what_the_mode_has_not():
     header = ipu_table(run("1f1b").summary).header
     assert header == ("IPU", "stages", "compute", "host I/O", "host wait", "sync wait", "tensor wait")
     lock_step = ipu_table(run("1f1b", sync="lock_step").summary).header
-    assert lock_step == ("IPU", "stages", "compute", "exchange", "sync", "host I/O", "host wait", "sync wait")
+    copies = ("exchange", "pre- and post-copy", "sync")
+    assert lock_step == ("IPU", "stages", "compute", *copies, "host I/O", "host wait", "sync wait")
     assert "send" in ipu_table(run("1f1b", **CROWDED, overlap_copies=False).summary).header
     assert summary_table(run("1f1b").summary).rows[0] == ("schedule", "1f1b in point-to-point")

@@ -1,0 +1,43 @@
+"""The command line: one command per verb; parse, call, print, exit code.
+
+Every import that costs time stands inside the command that needs it, so that
+``ipusim --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+# Each module adds its commands to the application, which lists them in this order.
+from ipusim.cli import runs, plans, fidelity  # isort: skip
+from ipusim.cli.app import app
+from ipusim.errors import IpusimError, OptionError
+from ipusim.streams import prepare_streams
+
+__all__ = ["app", "fidelity", "main", "plans", "runs"]
+
+
+def main() -> None:
+    """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
+    prepare_streams()
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
+    try:
+        app()
+    except IpusimError as error:
+        typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"{where}{error.strerror or error}", err=True)
+        sys.exit(2)
+    except MemoryError as error:
+        typer.echo(f"this takes more memory than there is: {error}", err=True)
+        sys.exit(2)
+
+
+def _flag(option: str) -> str:
+    """Return what an option is called here, as in ``--from``."""
+    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")

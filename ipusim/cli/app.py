@@ -1,0 +1,50 @@
+"""The application of the command line, and the words that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim import __version__
+
+app = typer.Typer(
+    name="ipusim",
+    help="Simulate pipeline execution on Graphcore IPUs: real training in simulated time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="another value for a key, such as pipeline.repeat_count=2"),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>]")]
+Start = Annotated[int | None, typer.Option("--from", min=0, metavar="CYCLE", help="first cycle of the picture")]
+End = Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="last cycle of the picture")]
+PhaseName = Annotated[
+    str | None,
+    typer.Option("--phase", metavar="PHASE", help="show one phase: ramp-up, main, ramp-down or weight-update"),
+]
+Execution = Annotated[
+    int, typer.Option("--execution", min=0, metavar="N", help="execution of the pipeline that the picture shows")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ipusim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version")
+    ] = False,
+) -> None:
+    """Simulate pipeline execution on Graphcore IPUs: real training in simulated time."""

@@ -1,0 +1,172 @@
+"""Commands that let time pass, or draw what has happened: run, compare, trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.cli.app import End, Execution, Out, Overrides, PhaseName, ScenarioPath, Start, app
+from ipusim.errors import OutputError
+from ipusim.terminal import interruptible, keep_watch, print_table, progress
+
+if TYPE_CHECKING:
+    from ipusim.runs.run import Run
+
+
+@app.command()
+def run(
+    scenario: ScenarioPath,
+    out: Out = None,
+    overrides: Overrides = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+    trace_format: Annotated[
+        str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
+    ] = "perfetto",
+) -> None:
+    """Run a scenario; write losses, weights, timeline, trace and pictures; print a summary."""
+    from ipusim.runs.execute import execute
+    from ipusim.scenario.load import load_job
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.report import RESULT_FILES, check_picture, check_trace_format, picture_window, run_files
+
+    job = load_job(scenario, overrides or ())
+    folder = out or Path("reports") / job.name
+    check_picture(job.executions, start, end, phase, execution)
+    check_trace_format(trace_format)
+    keep_watch()
+    with interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
+        with progress(job.name, heed) as told:
+            result = execute(job, told)
+        missing = ""
+        try:
+            window = picture_window(result.timeline, start, end, phase, execution)
+        except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
+            missing = f"{error}; the picture shows execution {execution} instead"
+            window = picture_window(result.timeline, execution=execution)
+        files = run_files(result, window, trace_format)
+        heed()
+        results.write(files)
+    _print_run(result)
+    typer.echo(f"{folder}: {', '.join(files)}")
+    if missing:
+        raise OutputError(missing)
+
+
+def _print_run(result: Run) -> None:
+    """Print what a run came to, table by table."""
+    from ipusim.render.tables import ipu_table, summary_table
+    from ipusim.study import tables
+
+    job = result.job
+    if job.request.description:
+        typer.echo(job.request.description)
+    print_table(summary_table(result.summary))
+    if (options := tables.option_table(job.program, job.system)).rows:
+        print_table(options)
+    print_table(ipu_table(result.summary))
+    if result.describes_memory:
+        print_table(tables.memory_table(result.memory, result.timeline))
+        print_table(tables.holder_table(result.memory))
+        typer.echo(f"{result.memory.verdict()}\n")
+    else:
+        typer.echo("Memory: the scenario does not say what its stages hold.\n")
+    if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
+        print_table(learned)
+    orders = result.summary.selection_orders
+    if orders[0].routes:
+        print_table(tables.order_table(orders))
+        print_table(tables.route_table(orders))
+    typer.echo(tables.order_words(result.job.system, orders))
+    for note in result.summary.notes:
+        typer.echo(note)
+
+
+@app.command()
+def compare(
+    scenario: ScenarioPath,
+    schedules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="the schedules, separated by commas  [default: Graphcore's own: grouped, interleaved, sequential and "
+            "sharded; `ipusim schedule` lists all]",
+            show_default=False,
+        ),
+    ] = None,
+    syncs: Annotated[
+        str,
+        typer.Option(
+            metavar="MODES",
+            help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
+            "scenario, or the schedule's own]",
+            show_default=False,
+        ),
+    ] = "",
+    out: Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run a scenario under several schedules and sync modes; print time and memory, draw their traces on one axis."""
+    from ipusim.render.tables import comparison_table
+    from ipusim.runs.problems import RequestError
+    from ipusim.scenario.load import load_job, load_request
+    from ipusim.study import tables
+    from ipusim.study.compare import GRAPHCORES
+    from ipusim.study.compare import compare as compare_schedules
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.report import COMPARISON_FILES, comparison_files
+
+    names = GRAPHCORES if schedules is None else _listed(schedules)
+    modes = _listed(syncs)
+    request = load_request(scenario, overrides or ())
+    folder = out or Path("reports") / request.name
+    keep_watch()
+    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
+        try:
+            with progress("comparing", heed) as told:
+                rows = compare_schedules(request, names, modes, told)
+        except RequestError:
+            # Of every schedule: a mistake of the file itself shows where it stands, else what the first one refuses.
+            load_job(scenario, overrides or ())
+            mode = [f"pipeline.sync={modes[0]}"] if modes else []
+            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}", *mode))
+            raise
+        files = comparison_files(rows)
+        heed()
+        results.write(files)
+    summaries = [row.result.summary for row in rows if row.result is not None]
+    refused = [(row.schedule, row.sync) for row in rows if row.result is None]
+    print_table(comparison_table(summaries, refused, [row.name for row in rows if not row.fits]))
+    if (memory := tables.schedule_memory_table(rows)).rows:
+        print_table(memory)
+    for line in tables.comparison_words(rows):
+        typer.echo(line)
+    typer.echo(f"{folder}: {', '.join(files)}")
+
+
+@app.command()
+def trace(
+    timeline: Annotated[Path, typer.Argument(metavar="TIMELINE", help="timeline.npz of a run", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="the picture, .png or .svg", show_default=False)],
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+) -> None:
+    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.study.folder import write_file
+    from ipusim.study.report import picture, picture_window
+    from ipusim.timeline.timeline import Timeline
+
+    loaded = Timeline.load(timeline)
+    write_file(out, picture(loaded, picture_window(loaded, start, end, phase, execution), out.suffix))
+    typer.echo(f"{out}")
+
+
+def _listed(names: str) -> list[str]:
+    """Return names that stand with commas between them."""
+    return [name.strip() for name in names.split(",") if name.strip()]
