@@ -68,8 +68,24 @@ def gru(x, W, U, b, reset_after):
     return anp.stack(hs, axis=-2)
 
 
-def convolution(x, W, b):
-    """Every place of the kernel over the whole image, which is padded to stay as large (TensorFlow's SAME)."""
+def glu(x):
+    half = x.shape[-1] // 2
+    return x[..., :half] * sigmoid(x[..., half:])
+
+
+def convolution(x, W, b, groups=1):
+    """Every place of the kernel over the whole image, which is padded to stay as large (TensorFlow's SAME).
+
+    Of several groups each has its own part of the channels, and makes its own part of the filters.
+    """
+    if groups > 1:
+        channels, filters = W.shape[-2], W.shape[-1] // groups
+        parts = []
+        for group in range(groups):
+            own = slice(group * filters, (group + 1) * filters)
+            given = x[..., group * channels : (group + 1) * channels]
+            parts.append(convolution(given, W[..., own], b[..., own]))
+        return anp.concatenate(parts, axis=-1)
     height, width = x.shape[-3:-1]
     before = [(size - 1) // 2 for size in W.shape[-4:-2]]
     after = [size - 1 - first for size, first in zip(W.shape[-4:-2], before, strict=True)]
@@ -80,6 +96,18 @@ def convolution(x, W, b):
         part = image[..., i : i + height, j : j + width, :]
         total = total + anp.matmul(part, W[..., i, j, None, None, :, :])
     return total
+
+
+def convolution_1d(x, W, b, groups=1):
+    """As of images of one row."""
+    return convolution(x[..., None, :, :], W[..., None, :, :, :], b, groups)[..., 0, :, :]
+
+
+def batch_norm(x, gamma, beta, epsilon=1e-3):
+    """Of every channel of sequences, over the samples of a batch and their steps."""
+    gamma, beta = (each[..., None, None, :] for each in (gamma, beta))
+    centred = x - anp.mean(x, axis=(-3, -2), keepdims=True)
+    return centred / anp.sqrt(anp.mean(centred**2, axis=(-3, -2), keepdims=True) + epsilon) * gamma + beta
 
 
 def layer_norm(x, gamma, beta, epsilon=1e-3):

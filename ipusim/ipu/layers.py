@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
 from ipusim.model.functions.variables import draw_key, get_variable
-from ipusim.model.layers.layer import Array, Layer, Loss, Shape
+from ipusim.model.layers.layer import Array, Layer, Loss, Shape, SharesParameters
 
 
 def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
@@ -40,6 +40,12 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
     from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     _check(name, of, "output_shape", x, seed)
+    if isinstance(of, SharesParameters):
+        table = "/".join(next(iter(of.shared.values())))
+        raise ModelError(
+            f"layer {name!r}: expected a layer with parameters of its own, got one that shares {table}: ask for that "
+            "with get_variable"
+        )
     shape = tuple(x.shape[1:])
     of.output_shape(shape)
     parameters = _parameters(name, of, x, seed)

@@ -5,17 +5,21 @@ import pytest
 
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
-from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.tied_projection import TiedProjection
 
 STEP = 1e-6
 KEY = (7, 3, 1)
@@ -49,7 +53,11 @@ LAYERS = {
     "serialized m": (Dense(4, "gelu", True, 3, "a_columns"), (5,)),
     "serialized k": (Dense(4, "gelu", True, 3, "a_rows_b_columns"), (2, 6)),
     "serialized n": (Dense(4, "gelu", True, 2, "b_rows"), (2, 6)),
+    "glu": (GLU(), (6,)),
+    "glu of sequences": (GLU(), (2, 3, 4)),
     "dropout": (Dropout(0.4), (5, 3)),
+    "take positions": (TakePositions(2), (5, 3)),
+    "take all positions": (TakePositions(4), (4,)),
     "position embedding": (PositionEmbedding(), (4, 3)),
     "layer norm": (LayerNorm(), (3, 5)),
     "layer norm of one axis": (LayerNorm(0.1), (5,)),
@@ -59,10 +67,22 @@ LAYERS = {
     "group norm of consecutive channels": (GroupNorm(groups=3, strided_channel_grouping=False), (2, 6)),
     "instance norm": (InstanceNorm(), (3, 2, 4)),
     "instance norm alone": (InstanceNorm(center=False, scale=False), (3, 2)),
+    "batch norm": (BatchNorm(), (2, 3, 4)),
+    "batch norm of one axis": (BatchNorm(0.1), (5,)),
+    "batch norm without gamma": (BatchNorm(scale=False), (3, 4)),
+    "batch norm without beta": (BatchNorm(center=False), (3, 4)),
     "conv valid": (Conv2D(3, (2, 3)), (4, 5, 2)),
     "conv same": (Conv2D(2, (3, 2), padding="same", activation="tanh"), (4, 3, 2)),
     "conv strided": (Conv2D(2, (2, 2), (2, 3), "same", use_bias=False), (5, 4, 1)),
     "conv with gaps": (Conv2D(2, (1, 1), (3, 2)), (5, 4, 2)),
+    "conv in groups": (Conv2D(6, (2, 3), (1, 2), "same", "tanh", groups=2), (4, 5, 4)),
+    "conv depthwise": (Conv2D(3, (3, 2), groups=3), (4, 3, 3)),
+    "conv depthwise, two filters each": (Conv2D(6, (2, 2), padding="same", use_bias=False, groups=3), (3, 3, 3)),
+    "conv of sequences": (Conv1D(3, 3), (5, 2)),
+    "conv of sequences, same": (Conv1D(2, 4, 2, "same", "gelu"), (5, 3)),
+    "conv of sequences with gaps": (Conv1D(2, 2, 3, use_bias=False), (7, 2)),
+    "conv of sequences in groups": (Conv1D(4, 3, padding="same", activation="swish", groups=2), (4, 6)),
+    "conv of sequences, depthwise": (Conv1D(4, 3, padding="same", groups=4), (5, 4)),
     "max pool": (MaxPool2D(), (4, 5, 2)),
     "max pool overlapping": (MaxPool2D((3, 2), (1, 2), "same"), (4, 3, 2)),
     "average pool": (AveragePool2D((2, 3)), (4, 6, 2)),
@@ -80,6 +100,8 @@ LAYERS = {
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
     "residual": (BLOCK, (3, 4)),
     "residual with shortcut": (RESNET, (4, 3, 2)),
+    "tied projection": (TiedProjection(4, "tokens"), (3, 5)),
+    "tied projection without bias": (TiedProjection(4, "tokens", use_bias=False), (5,)),
     "parallel": (BRANCHES, (3, 4)),
 }
 
@@ -140,3 +162,26 @@ def test_embedding_gradient_equals_finite_differences():
     right = finite_differences(lambda: float((layer.forward(parameters, ids)[0] * weight).sum()), parameters["W"])
     np.testing.assert_allclose(gradients["W"], right, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(grad_ids, np.zeros((2, 3)))
+
+
+LOSSES = {
+    "softmax cross entropy": (SoftmaxCrossEntropy(), (3, 4)),
+    "masked, behind other positions": (MaskedSoftmaxCrossEntropy(2), (5, 4)),
+    "masked, the positions alone": (MaskedSoftmaxCrossEntropy(2), (2, 4)),
+    "mean squared error": (MeanSquaredError(), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_of_losses_equal_finite_differences(name):
+    loss, shape = LOSSES[name]
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, *shape))
+    labels = rng.standard_normal(x.shape) if isinstance(loss, MeanSquaredError) else rng.integers(0, 4, x.shape[:-1])
+    loss.check_labels(shape, labels)
+    _, saved = loss.forward({}, x, labels)
+    grad, gradients = loss.backward({}, saved, 3.0)
+    right = finite_differences(lambda: 3 * float(loss.forward({}, x, labels)[0]), x)
+    np.testing.assert_allclose(grad, right, rtol=1e-6, atol=1e-9)
+    assert gradients == {}
+    assert loss.backward({}, saved, 3.0, need_input_gradient=False) == (None, {})

@@ -7,21 +7,25 @@ import numpy as np
 import pytest
 from autograd import grad as autograd_grad
 from scipy.linalg import subspace_angles
-from scipy.special import erf, expit
-from scipy.stats import norm
+from scipy.signal import correlate
+from scipy.special import erf, expit, log_softmax
+from scipy.stats import norm, zscore
 
 from ipusim.model.functions.counting import count_passes
 from ipusim.model.layers.activations import ACTIVATIONS, activate, pull_back
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import Dense
+from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.recurrent import orthogonal
-from tests.formulas import attention, gru, lstm
+from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm
 
 Z = np.linspace(-6, 6, 101)
 
@@ -114,6 +118,47 @@ def test_normalisations_element_by_element(layer, groups):
     np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-14)
 
 
+def test_batch_normalisation_is_that_of_the_whole_micro_batch():
+    """SciPy's z-scores of every channel, over all samples and places, where epsilon is as good as nothing."""
+    x = np.random.default_rng(2).standard_normal((3, 4, 5, 6)) * 7 + 3
+    gamma, beta = np.arange(6) - 2.5, np.arange(6) * 0.1
+    y, _ = BatchNorm(1e-12).forward({"gamma": gamma, "beta": beta}, x)
+    np.testing.assert_allclose(y, zscore(x, axis=(0, 1, 2)) * gamma + beta, rtol=1e-10, atol=1e-12)
+    apart = [BatchNorm(1e-12).forward({"gamma": gamma, "beta": beta}, x[at : at + 1])[0] for at in range(3)]
+    assert np.abs(np.concatenate(apart) - y).max() > 0.1
+
+
+def test_the_gated_unit_element_by_element():
+    x = np.random.default_rng(2).standard_normal((3, 4, 6))
+    y, _ = GLU().forward({}, x)
+    assert y.shape == (3, 4, 3)
+    for sample, place, element in np.ndindex(y.shape):
+        gate = x[sample, place, 3 + element]
+        assert y[sample, place, element] == pytest.approx(x[sample, place, element] / (1 + math.exp(-gate)), rel=1e-14)
+
+
+def test_positions_are_the_first_ones_and_their_copy():
+    x = np.arange(2.0 * 5 * 3).reshape(2, 5, 3)
+    y, saved = TakePositions(2).forward({}, x)
+    assert y.tolist() == [[[0, 1, 2], [3, 4, 5]], [[15, 16, 17], [18, 19, 20]]]
+    assert y.base is None
+    assert TakePositions(2).backward({}, saved, y)[0].tolist() == [
+        [*y[sample].tolist(), *[[0, 0, 0]] * 3] for sample in range(2)
+    ]
+
+
+def test_masked_cross_entropy_is_the_mean_over_the_first_positions():
+    rng = np.random.default_rng(3)
+    logits, labels = rng.standard_normal((4, 6, 5)), rng.integers(0, 5, (4, 6))
+    loss = MaskedSoftmaxCrossEntropy(2)
+    right = -np.mean([log_softmax(logits[s, p])[labels[s, p]] for s in range(4) for p in range(2)])
+    assert float(loss.forward({}, logits, labels)[0]) == pytest.approx(right, rel=1e-14)
+    # After take_positions there are no other logits, and as many labels as before.
+    assert float(loss.forward({}, logits[:, :2], labels)[0]) == pytest.approx(right, rel=1e-14)
+    assert loss.accuracy(logits, labels) == np.mean(logits[:, :2].argmax(axis=2) == labels[:, :2])
+    assert loss.constant_loss(np.array([[0, 1, 3], [1, 0, 3]])) == pytest.approx(math.log(2), rel=1e-14)
+
+
 def padded(x, window, strides, padding, value):
     """Pad as TensorFlow's documentation of SAME says, by the remainder of the size."""
     if padding == "valid":
@@ -152,6 +197,43 @@ def test_convolution_by_plain_loops(size, window, strides, padding):
 
 
 @pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
+@pytest.mark.parametrize(("groups", "filters"), [(2, 6), (4, 4), (4, 8)])
+def test_groups_are_convolutions_side_by_side(groups, filters, size, window, strides, padding):
+    """Each by SciPy's correlation of its channels, all windows of which strides then choose from."""
+    layer = Conv2D(filters, window, strides, padding, groups=groups)
+    x = np.random.default_rng(3).standard_normal((2, *size, 4))
+    parameters = drawn(layer, x.shape[1:])
+    y, _ = layer.forward(parameters, x)
+    image = padded(x, window, strides, padding, 0)
+    each = 4 // groups
+    for sample, filter_ in np.ndindex(2, filters):
+        group = filter_ // (filters // groups)
+        part = image[sample, :, :, group * each : (group + 1) * each]
+        found = correlate(part, parameters["W"][..., filter_], "valid")[:: strides[0], :: strides[1], 0]
+        field = y.shape[1:3]
+        right = found[: field[0], : field[1]] + parameters["b"][filter_]
+        np.testing.assert_allclose(y[sample, :, :, filter_], right, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("groups", "filters"), [(1, 5), (3, 6), (6, 6)])
+@pytest.mark.parametrize(("window", "stride", "padding"), [(3, 1, "valid"), (4, 2, "same"), (2, 3, "valid")])
+def test_convolution_of_sequences_by_plain_loops(groups, filters, window, stride, padding):
+    layer = Conv1D(filters, window, stride, padding, groups=groups)
+    x = np.random.default_rng(3).standard_normal((2, 8, 6))
+    parameters = drawn(layer, (8, 6))
+    assert parameters["W"].shape == (window, 6 // groups, filters)
+    y, _ = layer.forward(parameters, x)
+    steps = padded(x[:, None], (1, window), (1, stride), padding, 0)[:, 0]
+    assert y.shape == (2, *layer.output_shape((8, 6)))
+    for sample, step, filter_ in np.ndindex(y.shape):
+        first = filter_ // (filters // groups) * (6 // groups)
+        total = parameters["b"][filter_]
+        for at, channel in np.ndindex(window, 6 // groups):
+            total += steps[sample, step * stride + at, first + channel] * parameters["W"][at, channel, filter_]
+        assert y[sample, step, filter_] == pytest.approx(total, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
 @pytest.mark.parametrize(("kind", "reduce"), [(MaxPool2D, np.nanmax), (AveragePool2D, np.nanmean)])
 def test_pooling_by_plain_loops(kind, reduce, size, window, strides, padding):
     layer = kind(window, strides, padding)
@@ -178,6 +260,12 @@ FORMULAS = {
     "lstm": (LSTM(3, return_sequences=True), (5, 4), lstm),
     "gru": (GRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True)),
     "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (5, 4), lambda *a: gru(*a, False)),
+    "batch norm": (BatchNorm(), (5, 4), batch_norm),
+    "glu": (GLU(), (5, 4), glu),
+    "convolution": (Conv2D(6, (3, 2), padding="same"), (4, 5, 3), convolution),
+    "convolution in groups": (Conv2D(6, (3, 2), padding="same", groups=2), (4, 5, 4), lambda *a: convolution(*a, 2)),
+    "convolution of sequences": (Conv1D(6, 3, padding="same"), (5, 4), convolution_1d),
+    "depthwise convolution": (Conv1D(4, 3, padding="same", groups=4), (5, 4), lambda *a: convolution_1d(*a, 4)),
 }
 
 

@@ -11,16 +11,18 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_tokens
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
-from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.residual import Residual
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
@@ -82,7 +84,32 @@ def rnn() -> tuple[Network, Dataset]:
     return Network(layers, (4, 3), CEL), synthetic_classes((4, 3), 3, 40)
 
 
-MODELS = {"transformer": transformer, "cnn": cnn, "rnn": rnn}
+def conformer() -> tuple[Network, Dataset]:
+    """The convolution module of a Conformer, whose loss is that of the first positions alone."""
+    module = Residual(
+        stack(
+            norm=LayerNorm(),
+            widen=Conv1D(12, 1),
+            gate=GLU(),
+            depthwise=Conv1D(6, 3, padding="same", groups=6),
+            batch_norm=BatchNorm(),
+            swish=ActivationLayer("swish"),
+            project=Conv1D(6, 1),
+            drop=Dropout(0.2),
+        )
+    )
+    layers = stack(
+        tokens=Embedding(8, 6),
+        place=PositionEmbedding(),
+        module=module,
+        norm=BatchNorm(),
+        masked=TakePositions(3),
+        logits=Dense(8),
+    )
+    return Network(layers, (5,), NamedLayer("cel", MaskedSoftmaxCrossEntropy(3))), synthetic_tokens(5, 8, 40)
+
+
+MODELS = {"transformer": transformer, "cnn": cnn, "rnn": rnn, "conformer": conformer}
 
 
 def plain_loop(network, dataset, optimizer, mean):

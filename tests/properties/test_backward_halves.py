@@ -16,20 +16,23 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
@@ -59,7 +62,11 @@ ANYWHERE = [
     LayerNorm(),
     LayerNorm(center=False),
     LayerNorm(scale=False, center=False),
+    BatchNorm(),
+    BatchNorm(center=False),
     Dropout(0.4),
+    TakePositions(3),
+    Residual(inner(Dense(2 * WIDTH), GLU())),
     Residual(inner(Dense(WIDTH, "gelu"), Dropout(0.5))),
     Residual(inner(LayerNorm()), inner(Dense(WIDTH), ActivationLayer("relu"))),
     Parallel((inner(Dense(1, "tanh")), (NamedLayer("wide", Dense(3)), NamedLayer("drop", Dropout(0.2))))),
@@ -76,11 +83,15 @@ SHAPES = {
         MultiHeadAttention(2),
         MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2),
         PositionEmbedding(),
+        Conv1D(WIDTH, 2, padding="same", activation="relu"),
+        Conv1D(WIDTH, 3, padding="same", groups=WIDTH),
     ],
     (3, 2, WIDTH): [
         *ANYWHERE,
         Conv2D(WIDTH, (2, 2), padding="same", activation="swish"),
         Conv2D(WIDTH, (1, 1), use_bias=False),
+        Conv2D(WIDTH, (3, 1), padding="same", activation="tanh", groups=2),
+        Conv2D(WIDTH, (2, 2), padding="same", groups=WIDTH),
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
         GroupNorm(),
@@ -99,9 +110,10 @@ def kinds_of(layer):
 
 def test_every_kind_of_layer_is_drawn():
     drawn = {kind for layers in SHAPES.values() for layer in layers for kind in kinds_of(layer)}
-    beside = {"add", "flatten", "embedding", "softmax_cross_entropy"}  # drawn in place below
+    beside = {"add", "flatten", "embedding", "tied_projection", "softmax_cross_entropy"}  # drawn in place below
     # A loss of no parameters is a loss like another.
-    assert drawn | beside >= {row.kind for row in rows()} - {"mean_squared_error"}
+    others = {"mean_squared_error", "masked_softmax_cross_entropy"}
+    assert drawn | beside >= {row.kind for row in rows()} - others
 
 
 @st.composite
@@ -109,7 +121,8 @@ def workloads(draw):
     shape = draw(st.sampled_from(sorted(SHAPES)))
     middle = draw(st.lists(st.sampled_from(SHAPES[shape]), min_size=1, max_size=5))
     tokens = len(shape) == 2 and draw(st.booleans())
-    stack = [Embedding(7, WIDTH), *middle] if tokens else middle
+    tied = [TiedProjection(7, "layer0", draw(st.booleans()))] if draw(st.booleans()) else []
+    stack = [Embedding(7, WIDTH), *middle, *tied] if tokens else middle
     named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
     skips = draw(st.booleans())
     for at in draw(st.sets(st.integers(1, len(named)), max_size=2)) if skips else ():
@@ -215,7 +228,7 @@ def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_a_layers_halves_are_its_whole(shape):
     rng = np.random.default_rng(3)
-    for layer in SHAPES[shape]:
+    for layer in (*SHAPES[shape], TiedProjection(WIDTH, "tokens")):
         parameters = layer.initial_parameters(shape, rng, np.float32)
         x, grad = (rng.normal(size=(BATCH, *shape)).astype(np.float32) for _ in range(2))
         _, saved = layer.forward(parameters, x, (1, 2))

@@ -1,6 +1,6 @@
 """What holds for every stack of layers and every way to cut it."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -11,10 +11,12 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.residual import Residual
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
@@ -29,14 +31,18 @@ layers = st.one_of(
     st.builds(Dense, st.integers(1, 5), st.sampled_from(sorted(ACTIVATIONS)), st.booleans()),
     st.builds(ActivationLayer, st.sampled_from(sorted(ACTIVATIONS))),
     st.builds(LayerNorm, st.sampled_from([1e-3, 1.0]), st.booleans(), st.booleans()),
+    st.builds(BatchNorm, st.sampled_from([1e-3, 1.0]), st.booleans(), st.booleans()),
+    st.just(TakePositions(1)),
     st.builds(Dropout, st.sampled_from([0.0, 0.5])),
     st.just(Residual((NamedLayer("norm", LayerNorm()), NamedLayer("swish", ActivationLayer("swish"))))),
 )
+#: Layers in a row: one, or two of which the second needs what the first makes.
+pieces = st.one_of(layers.map(lambda layer: (layer,)), st.integers(1, 3).map(lambda units: (Dense(2 * units), GLU())))
 
 
 @st.composite
 def networks(draw):
-    stack = [*draw(st.lists(layers, max_size=5)), Flatten(), Dense(3)]
+    stack = [*chain.from_iterable(draw(st.lists(pieces, max_size=5))), Flatten(), Dense(3)]
     named = tuple(NamedLayer(f"layer{i}", layer) for i, layer in enumerate(stack))
     return Network(named, draw(shapes), NamedLayer("cel", SoftmaxCrossEntropy()))
 

@@ -48,6 +48,9 @@ FIRST = {
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
     "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
     "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
+    "batch_norm": lambda layer, h, **own: formulas.batch_norm(h, **own, epsilon=layer["epsilon"]),
+    "glu": lambda layer, h: formulas.glu(h),
+    "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
     "multi_head_attention": lambda layer, h, **own: formulas.attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
@@ -63,15 +66,21 @@ often = st.sampled_from([True, True, True, False])
 
 @st.composite
 def layers(draw):
-    """Return the hidden layers and the logits of a small classifier."""
+    """Return the hidden layers and the logits of a small classifier.
+
+    Parameters have two elements at least: clipped to a norm, gradients of one would be of one size, which cancel, and
+    LAMB tells a sum that is zero from one that is zero but for rounding.
+    """
     found = [*draw(st.lists(sequences(), max_size=2, unique_by=lambda layer: layer["name"]))]
+    if found and draw(st.booleans()):
+        found.append({"name": "gated", "type": "glu"})
     if not found and draw(st.booleans()):
         found = [{"name": "conv", "type": "conv2d", "filters": 2, "kernel_size": [2, 1], "padding": "same"}]
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
         activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
         if draw(st.booleans()):
-            layer = {"type": "dense", "units": draw(st.integers(1, 5)), "use_bias": draw(st.booleans())}
+            layer = {"type": "dense", "units": draw(st.integers(2, 5)), "use_bias": draw(st.booleans())}
         else:
             layer = {"type": "activation"}
         found.append({"name": f"layer{index}", **layer, "activation": activation})
@@ -88,7 +97,7 @@ def layers(draw):
     if draw(st.booleans()):
         branches = [
             [{"name": f"branch{index}", "type": "dense", "units": units, "activation": "tanh"}]
-            for index, units in enumerate(draw(st.lists(st.integers(1, 3), min_size=2, max_size=3)))
+            for index, units in enumerate(draw(st.lists(st.integers(2, 3), min_size=2, max_size=3)))
         ]
         found.append({"name": "parallel", "type": "parallel", "branches": branches})
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
@@ -124,13 +133,17 @@ def in_short(layers):
 @st.composite
 def sequences(draw):
     """Return a layer of sequences that keeps their form: two steps of two elements."""
-    kind = draw(st.sampled_from(["lstm", "gru", "multi_head_attention", "layer_norm"]))
+    kind = draw(st.sampled_from(["lstm", "gru", "multi_head_attention", "layer_norm", "batch_norm", "conv1d"]))
     more = {
         "lstm": {"units": 2, "return_sequences": True},
         "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
         "multi_head_attention": {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())},
         "layer_norm": {},
+        "batch_norm": {"epsilon": 0.1},  # a small one would blow up what rounding makes of few samples
+        "conv1d": {"filters": 2, "kernel_size": draw(st.integers(1, 3)), "padding": "same"},
     }[kind]
+    if kind == "conv1d":
+        more["groups"] = draw(st.integers(1, 2))
     return {"name": f"first_{kind}", "type": kind, **more}
 
 

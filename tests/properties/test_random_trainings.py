@@ -30,12 +30,13 @@ from ipusim.ipu.optimizers import (
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.normalisation import LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from tests import formulas
 from tests.sharded import SHARDS, check_shard, drawn
@@ -56,6 +57,11 @@ RULES = {
 }
 
 
+def doubled(h):
+    """Activations, and beside them the same in reverse order."""
+    return anp.concatenate([h, h[..., ::-1]], axis=-1)
+
+
 def image(of):
     """A function of images as one of sequences: they get a channel, and lose it again."""
     return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape, 1)), *rest), h.shape)
@@ -70,7 +76,11 @@ KINDS = {
     "attention": (MultiHeadAttention(2), lambda *a: formulas.attention(*a, 2, False)),
     "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),
     "convolution": (Conv2D(1, (2, 3), padding="same"), image(formulas.convolution)),
+    "sequence convolution": (Conv1D(WIDTH, 3, padding="same"), formulas.convolution_1d),
+    "depthwise": (Conv1D(WIDTH, 2, padding="same", groups=WIDTH), lambda *a: formulas.convolution_1d(*a, WIDTH)),
     "layer norm": (LayerNorm(), formulas.layer_norm),
+    "batch norm": (BatchNorm(), formulas.batch_norm),
+    "gated": (GLU(), lambda h: formulas.glu(doubled(h))),
 }
 SHARED = ("shared scale", "shared product", "shared dense")
 
@@ -176,6 +186,8 @@ def run_layer(kind, name, h, seed):
     layer = KINDS["dense" if kind == "shared dense" else kind][0]
     if kind == "convolution":
         h = anp.reshape(h, (*h.shape, 1))
+    if kind == "gated":
+        h = doubled(h)
     y = layers.layer(name, layer, h, seed=seed)
     return anp.reshape(y, y.shape[:3]) if kind == "convolution" else y
 
@@ -206,8 +218,8 @@ def losses_of(weights, training, x, labels):
         else:
             formula = KINDS["dense" if kind == "shared dense" else kind][1]
             own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
-            order = [key for key in ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b") if key in own]
-            h = formula(h, *(own[key] for key in order or ("gamma", "beta")))
+            order = ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b", "gamma", "beta")
+            h = formula(h, *(own[key] for key in order if key in own))
     flat = anp.reshape(h, (*labels.shape, -1))
     return formulas.cross_entropy(anp.matmul(flat, weights["logits/W"]) + weights["logits/b"][:, None], labels)
 

@@ -218,6 +218,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
                         {"repeat": 1, "layers": [{"name": "gelu", "type": "activation", "activation": "gelu"}]},
                     ],
                 },
+                {"name": "wide", "type": "conv1d", "filters": 8, "kernel_size": 3, "padding": "same", "groups": 2},
+                {"name": "gate", "type": "glu"},
+                {"name": "norm", "type": "batch_norm", "epsilon": 0.01},
+                {"name": "masked", "type": "take_positions", "count": 3},
+                {"name": "scores", "type": "tied_projection", "embedding": "tokens", "units": 8, "use_bias": False},
                 {
                     "name": "logits",
                     "type": "dense",
@@ -225,7 +230,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "serialization_factor": 2,
                     "serialization_dimension": "b_rows",
                 },
-                {"name": "cel", "type": "softmax_cross_entropy"},
+                {"name": "cel", "type": "masked_softmax_cross_entropy", "positions": 2},
             ]
         },
         "pipeline": {
@@ -261,6 +266,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "name": "conv",
                     "type": "conv2d",
                     "filters": 4,
+                    "groups": 2,
                     "kernel_size": [3, 3],
                     "strides": [1, 2],
                     "padding": "same",

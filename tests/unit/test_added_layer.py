@@ -119,6 +119,7 @@ def test_the_docs_have_it(python, tmp_path: Path) -> None:  # type: ignore[no-un
     assert row in section.splitlines()
     assert re.findall(r"^### model\.layers\[\]: (\w+)$", text, re.MULTILINE)[-5:] == [
         "softmax_cross_entropy",
+        "masked_softmax_cross_entropy",
         "mean_squared_error",
         "hinge",
         "python",

@@ -1,8 +1,12 @@
-"""Two-dimensional convolution as a matrix product over the windows of the image (im2col)."""
+"""Convolution as matrix products over the windows of images or sequences (im2col), a product for each group.
+
+A sequence is an image of one row, so that both kinds run the same arithmetic and cost the same work.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -28,66 +32,91 @@ from ipusim.model.layers.layer import (
     all_later,
     glorot_uniform,
 )
-from ipusim.model.layers.windows import Extents, Padding, Windows
+from ipusim.model.layers.windows import Extent, Extents, Padding, Windows
 from ipusim.model.work import Convolution, Product, VectorWork, Work
 
+_GROUPS = Doc(
+    "parts that channels and filters are divided into, each part of the filters made of its own part of the "
+    "channels; as many as there are channels: a depthwise convolution"
+)
 
-@dataclass(frozen=True)
-class Conv2D(InHalves):
-    """A convolution of images of height, width and channels.
 
-    Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels,
-    filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. As in every framework
-    the kernel is not turned round: it is a correlation. Padding is what
-    :mod:`ipusim.model.layers.windows` says.
-    """
+class _Convolution(InHalves, ABC):
+    """What the kinds share: all but how many axes there are."""
 
-    kind: ClassVar = "conv2d"
+    filters: int
+    padding: Padding
+    activation: str
+    use_bias: bool
+    groups: int
 
-    filters: Annotated[Axis, Doc("channels of the output")]
-    kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
-    strides: Annotated[Extents, Doc("steps of the kernel, down and right")] = (1, 1)
-    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
-    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
-    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    @property
+    @abstractmethod
+    def _windows(self) -> Windows:
+        """The windows over images."""
+
+    @abstractmethod
+    def _image(self, input_shape: Shape) -> Shape:
+        """Return the input's shape as that of an image; raises ModelError where it is none."""
+
+    @abstractmethod
+    def _kernel(self) -> Shape:
+        """Return the axes of the kernel."""
 
     def __post_init__(self) -> None:
-        """Raise ModelError for filters below 1, an unknown activation, or windows that cannot be."""
+        """Raise ModelError for filters or groups below 1, an unknown activation, or windows that cannot be."""
         if self.filters < 1:
             raise ModelError(f"a convolution needs at least 1 filter, got {self.filters}")
+        if self.groups < 1 or self.filters % self.groups:
+            raise ModelError(f"expected a number of groups that divides the {self.filters} filters, got {self.groups}")
         activation(self.activation)
         _ = self._windows
 
-    @cached_property
-    def _windows(self) -> Windows:
-        return Windows(self.kernel_size, self.strides, self.padding)
+    def _field(self, input_shape: Shape) -> Shape:
+        """Return how many windows there are along each axis; raises ModelError when none fits."""
+        image = self._image(input_shape)
+        field = self._windows.field(image)
+        if image[-1] % self.groups:
+            raise ModelError(f"expected a number of groups that divides the {image[-1]} channels, got {self.groups}")
+        return field[-len(self._kernel()) :]
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return (windows down, windows right, filters); raises ModelError when no window fits."""
-        return (*self._windows.field(input_shape), self.filters)
+        """Return the windows along each axis, and the filters; raises ModelError when no window fits."""
+        return (*self._field(input_shape), self.filters)
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of ``W`` and, with a bias, ``b``."""
-        kernel = (*self.kernel_size, input_shape[-1], self.filters)
+        kernel = (*self._kernel(), input_shape[-1] // self.groups, self.filters)
         return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw ``W`` Glorot uniform; ``b`` is zero."""
-        parameters = {"W": glorot_uniform((*self.kernel_size, input_shape[-1], self.filters), rng, dtype)}
+        parameters = {"W": glorot_uniform(self.parameter_shapes(input_shape)["W"], rng, dtype)}
         if self.use_bias:
             parameters["b"] = np.zeros(self.filters, dtype)
         return parameters
 
-    def _columns(self, x: Array) -> Array:
-        """Return the windows of ``x`` as rows: (batch * windows, window * channels)."""
-        places = list(self._windows.offsets(self._windows.pad(x), x.shape[1:]))
-        return np.stack(places, axis=3).reshape(-1, len(places) * x.shape[-1])
+    def _joined(self, groups: Array) -> Array:
+        """Return results (groups, rows, filters of a group) as (rows, filters)."""
+        return groups.transpose(1, 0, 2).reshape(groups.shape[1], -1)
+
+    def _kernels(self, W: Array) -> Array:
+        """Return ``W`` as a matrix for each group: (groups, window x channels, filters)."""
+        return W.reshape(-1, self.groups, self.filters // self.groups).transpose(1, 0, 2)
+
+    def _columns(self, image: Array) -> Array:
+        """Return the windows as rows of each group: (groups, batch x windows, window x channels)."""
+        places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
+        channels = image.shape[-1] // self.groups
+        stacked = np.stack(places, axis=3).reshape(-1, len(places), self.groups, channels)
+        return stacked.transpose(2, 0, 1, 3).reshape(self.groups, len(stacked), -1)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the images ``x`` (batch, height, width, channels) convolved, in the output's shape."""
-        y = self._columns(x) @ parameters["W"].reshape(-1, self.filters)
+        """Return ``x`` (batch, ..., channels) convolved, in the output's shape."""
+        columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
+        y = self._joined(columns @ self._kernels(parameters["W"]))
         if self.use_bias:
             y += parameters["b"]
         y, kept = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
@@ -101,29 +130,35 @@ class Conv2D(InHalves):
         rows = pull_back(self.activation, kept, grad).reshape(-1, self.filters)
         if not need_input_gradient:
             return None, (x, rows)
-        field = grad.shape[:-1]
-        columns = (rows @ parameters["W"].reshape(-1, self.filters).T).reshape(*field, -1, x.shape[-1])
-        padded = np.zeros_like(self._windows.pad(x))
-        for place, view in enumerate(self._windows.offsets(padded, x.shape[1:])):
+        shape = self._image(x.shape[1:])
+        columns = self._rows(rows) @ self._kernels(parameters["W"]).swapaxes(1, 2)
+        places = columns.reshape(self.groups, len(rows), -1, shape[-1] // self.groups).transpose(1, 2, 0, 3)
+        columns = places.reshape(len(x), *self._windows.field(shape), -1, shape[-1])
+        padded = np.zeros_like(self._windows.pad(x.reshape(len(x), *shape)))
+        for place, view in enumerate(self._windows.offsets(padded, shape)):
             np.add(view, columns[..., place, :], out=view)
-        return self._windows.crop(padded, x.shape[1:]), (x, rows)
+        return self._windows.crop(padded, shape).reshape(x.shape), (x, rows)
+
+    def _rows(self, rows: Array) -> Array:
+        """Return g (rows, filters) as (groups, rows, filters of a group)."""
+        return rows.reshape(len(rows), self.groups, -1).transpose(1, 0, 2)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return dW = windows.T @ g and db = sum of g."""
         x, rows = rest
-        gradients = {"W": (self._columns(x).T @ rows).reshape(parameters["W"].shape)}
+        columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
+        kernels = columns.swapaxes(1, 2) @ self._rows(rows)
+        gradients = {"W": self._joined(kernels).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
         return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the windows side by side, as rows of a matrix."""
-        *field, filters = self.output_shape(input_shape)
-        kernel = self.parameter_shapes(input_shape)["W"]
-        return InnerSizes(0, math.prod(field) * math.prod(kernel) // filters)
+        return InnerSizes(0, math.prod((*self._field(input_shape), *self._kernel(), input_shape[-1])))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with Y outputs of K = window x channels products each.
+        """Return the work, with Y outputs of K = window x channels of a group products each.
 
         Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
         for each output, a compute set each. Backward: Y*K for dW, and again for dx where needed. Products
@@ -132,13 +167,14 @@ class Conv2D(InHalves):
         """
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
-        taps, channels = math.prod(self.kernel_size), input_shape[-1]
+        taps, channels, filters = math.prod(self._kernel()), input_shape[-1] // self.groups, self.filters // self.groups
         weights, positions = taps * channels * self.filters, y // self.filters
         bias = self.filters if self.use_bias else 0
         rule = activation(self.activation)
         changes = rule.keeps != "nothing"
+        stride = math.prod(self._windows.strides)
         forward = Work(
-            products=(Convolution(positions, channels, self.filters, taps, math.prod(self.strides)),),
+            products=(Convolution(positions, channels, filters, taps, stride, self.groups),),
             vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y) * itemsize,
             itemsize=itemsize,
@@ -160,14 +196,17 @@ class Conv2D(InHalves):
         return LayerCost(forward, backward, apart)
 
     def _gradients(self, positions: int, channels: int) -> tuple[Product, Convolution]:
-        """Return what makes dW, whose rows of all taps take the same image, and what makes dx."""
-        taps = math.prod(self.kernel_size)
-        own = Product(taps * channels, positions, self.filters, shared=taps)
-        return own, Convolution(positions, self.filters, channels, taps)
+        """Return what makes dW, whose rows of all taps take the same image, and what makes dx.
+
+        ``channels`` are those of a group.
+        """
+        taps, filters = math.prod(self._kernel()), self.filters // self.groups
+        own = Product(taps * channels, positions, filters, self.groups, shared=taps)
+        return own, Convolution(positions, filters, channels, taps, groups=self.groups)
 
     def _halves(self, x: int, y: int, channels: int, itemsize: int) -> Halves:
         """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
-        weights, rule = math.prod(self.kernel_size) * channels * self.filters, activation(self.activation)
+        weights, rule = math.prod(self._kernel()) * channels * self.filters, activation(self.activation)
         changes = rule.keeps != "nothing"
         slope = 2 * y if changes else 0
         own, into = self._gradients(y // self.filters, channels)
@@ -188,3 +227,69 @@ class Conv2D(InHalves):
             convolution=True,
         )
         return Halves(first, second)
+
+
+@dataclass(frozen=True)
+class Conv2D(_Convolution):
+    """A convolution of images of height, width and channels.
+
+    Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels of a
+    group, filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. As in every framework
+    the kernel is not turned round: it is a correlation. Padding is what
+    :mod:`ipusim.model.layers.windows` says.
+    """
+
+    kind: ClassVar = "conv2d"
+
+    filters: Annotated[Axis, Doc("channels of the output")]
+    kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
+    strides: Annotated[Extents, Doc("steps of the kernel, down and right")] = (1, 1)
+    padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    groups: Annotated[Axis, _GROUPS] = 1
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.kernel_size, self.strides, self.padding)
+
+    def _image(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def _kernel(self) -> Shape:
+        return self.kernel_size
+
+
+@dataclass(frozen=True)
+class Conv1D(_Convolution):
+    """A convolution of sequences of steps and channels.
+
+    Names and defaults are those of Keras ``Conv1D``. Kernel ``W`` of shape (kernel_size, channels of a
+    group, filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. All else is as in ``conv2d``.
+    """
+
+    kind: ClassVar = "conv1d"
+
+    filters: Annotated[Axis, Doc("channels of the output")]
+    kernel_size: Annotated[Extent, Doc("steps that the kernel extends over")]
+    strides: Annotated[Extent, Doc("steps from one window to the next")] = 1
+    padding: Annotated[Padding, Doc("whether the sequence is padded for windows at its ends")] = "valid"
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+    groups: Annotated[Axis, _GROUPS] = 1
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows((1, self.kernel_size), (1, self.strides), self.padding)
+
+    def _image(self, input_shape: Shape) -> Shape:
+        if len(input_shape) != 2:
+            raise ModelError(f"expected sequences of steps and channels, got an input of shape {input_shape}")
+        if self.padding == "valid" and input_shape[0] < self.kernel_size:
+            raise ModelError(
+                f"expected sequences no shorter than the window of {self.kernel_size} steps, got {input_shape[0]}"
+            )
+        return (1, *input_shape)
+
+    def _kernel(self) -> Shape:
+        return (self.kernel_size,)

@@ -174,6 +174,16 @@ class TakesTokens(Protocol):
         ...
 
 
+@runtime_checkable
+class SharesParameters(Protocol):
+    """A layer some of whose parameters are those of an earlier layer: the same arrays, with one gradient."""
+
+    @property
+    def shared(self) -> Mapping[str, tuple[str, str]]:
+        """By its own name for each, the earlier layer and the name there."""
+        ...
+
+
 class Loss(Described, Protocol):
     """The last layer of a training network: a scalar of its input and the labels, with its gradient."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from annotated_doc import Doc
 
 from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work
 
@@ -105,6 +107,83 @@ class SoftmaxCrossEntropy(Parameterless):
             compute_sets=2,
         )
         return LayerCost(forward, backward)
+
+
+_CROSS_ENTROPY: Final = SoftmaxCrossEntropy()
+
+
+@dataclass(frozen=True)
+class MaskedSoftmaxCrossEntropy(Parameterless):
+    """The loss of a language model of masked tokens: softmax cross entropy of the first positions of each sample.
+
+    The mean of -log softmax(logits)[label] over these; labels of other positions, and logits where there are any,
+    take no part. Logits are (batch, positions, ..., classes), labels (batch, positions, ...).
+    """
+
+    kind: ClassVar = "masked_softmax_cross_entropy"
+
+    positions: Annotated[Axis, Doc("positions of each sample, the first ones, that the loss is taken of")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no positions."""
+        if self.positions < 1:
+            raise ModelError(f"expected at least 1 position to take the loss of, got {self.positions}")
+
+    def _taken(self, input_shape: Shape) -> Shape:
+        """Return the shape of the logits that take part; raises ModelError where a sample has too few positions."""
+        if len(input_shape) < 2 or input_shape[0] < self.positions:
+            raise ModelError(
+                f"masked softmax cross entropy needs logits of at least {self.positions} positions and an axis of "
+                f"classes, got shape {input_shape} for each sample"
+            )
+        return (self.positions, *input_shape[1:])
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError unless there are class numbers for each of the positions."""
+        taken = self._taken(input_shape)
+        if labels.ndim < 2 or labels.shape[1] < self.positions:
+            raise ModelError(
+                f"masked softmax cross entropy needs labels of at least {self.positions} positions for each sample, "
+                f"got shape {labels.shape[1:]}"
+            )
+        _CROSS_ENTROPY.check_labels(taken, labels[:, : self.positions])
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return class 0 for each of the positions."""
+        return _CROSS_ENTROPY.zero_labels(self._taken(input_shape), samples, dtype)
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the mean loss of the first positions."""
+        loss, saved = _CROSS_ENTROPY.forward(parameters, x[:, : self.positions], labels[:, : self.positions])
+        return loss, (saved, x.shape)
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradient of the first positions, and zeros for any others."""
+        inner, shape = saved
+        grad, none = _CROSS_ENTROPY.backward(parameters, inner, scale, need_input_gradient)
+        if grad is None or grad.shape == shape:
+            return grad, none
+        dx = np.zeros(shape, grad.dtype)
+        dx[:, : self.positions] = grad
+        return dx, none
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return the share of labels of the first positions that are the largest logit's class."""
+        return _CROSS_ENTROPY.accuracy(x[:, : self.positions], labels[:, : self.positions])
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return the entropy of the class frequencies at the first positions, in nats."""
+        return _CROSS_ENTROPY.constant_loss(labels[:, : self.positions])
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of softmax cross entropy on the logits that take part; backward, zeros for any others."""
+        taken = self._taken(input_shape)
+        cost = _CROSS_ENTROPY.cost(taken, batch, itemsize, need_input_gradient)
+        others = batch * (math.prod(input_shape) - math.prod(taken))
+        written = replace(cost.backward, sram_bytes=cost.backward.sram_bytes + others * itemsize)
+        return LayerCost(cost.forward, written)
 
 
 @dataclass(frozen=True)

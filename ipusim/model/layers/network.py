@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape
+from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape, SharesParameters
+from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,20 @@ class NamedLayer(Generic[DescribedT]):
 
     name: str
     layer: DescribedT
+
+    @property
+    def shared(self) -> Mapping[str, tuple[str, str]]:
+        """The parameters that are an earlier layer's: by own name, that layer and the name there."""
+        return self.layer.shared if isinstance(self.layer, SharesParameters) else {}
+
+    def flat_name(self, parameter: str) -> str:
+        """Return the name of one of its parameters among those of all layers: ``layer/W``, of the layer it is of."""
+        return "/".join(self.shared.get(parameter, (self.name, parameter)))
+
+    def owned_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of the parameters that are no earlier layer's, by own names."""
+        shapes = self.layer.parameter_shapes(input_shape)
+        return {name: shape for name, shape in shapes.items() if name not in self.shared}
 
 
 def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tuple[Shape, ...]:
@@ -31,6 +46,29 @@ def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tup
         except ModelError as error:
             raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
     return tuple(shapes)
+
+
+def why_not_shared(
+    owner: tuple[str, str], shape: Shape, earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
+) -> str:
+    """Return why a parameter of ``shape`` cannot be that of ``owner``, a layer and a name there; empty if it can.
+
+    ``shapes`` are those of the inputs of the ``earlier`` layers.
+    """
+    layer, name = owner
+    having = {
+        named.name: found[name]
+        for named, before in zip(earlier, shapes, strict=False)
+        if name in (found := named.owned_shapes(before))
+    }
+    if layer not in having:
+        return (
+            f"expected an earlier layer with a parameter {name}, got {layer!r}{did_you_mean(layer, list(having))} "
+            f"(these are {', '.join(having) or 'none'})"
+        )
+    if having[layer] != shape:
+        return f"expected {layer}/{name} to have the shape {list(shape)}, got {list(having[layer])}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +112,17 @@ class Network:
                     f"layer {named.name!r}: expected two values of one shape to add, got {shapes[place]} and "
                     f"{shapes[source + 1]} of {self.layers[source].name!r}"
                 )
+            for name in named.shared:
+                self._check_owner(place, name)
+
+    def _check_owner(self, place: int, name: str) -> None:
+        """Raise ModelError unless the earlier layer has the parameter that the layer at ``place`` calls ``name``."""
+        named, shape = self.layers[place], self.shapes[place]
+        own = named.layer.parameter_shapes(shape)[name]
+        earlier = self.layers[:place]
+        problem = why_not_shared(named.shared[name], own, earlier, self.shapes)
+        if problem:
+            raise ModelError(f"layer {named.name!r}: {problem}")
 
     def source_of(self, place: int) -> int | None:
         """Return the place of the earlier layer that the layer at ``place`` adds; None where it adds none.

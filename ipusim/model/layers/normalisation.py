@@ -1,6 +1,7 @@
-"""Normalisations: each group of elements of a sample is brought to mean 0 and variance 1, then scaled and shifted.
+"""Normalisations: each group of elements is brought to mean 0 and variance 1, then scaled and shifted.
 
-Names and defaults are those of Graphcore's Keras layers (keras.ipu.layers, where
+A group lies within a sample, but for batch normalisation, whose groups go through a whole
+micro-batch. Names and defaults are those of Graphcore's Keras layers (keras.ipu.layers, where
 epsilon is 0.001): a scale ``gamma`` of ones, an offset ``beta`` of zeros, no moving
 statistics. Channels are the last axis.
 """
@@ -27,7 +28,7 @@ _GROUP: Final = VectorWork(3, transcendentals=1)
 
 @dataclass(frozen=True)
 class _Normalisation(InHalves):
-    """What the normalisations share; they differ in which elements of a sample form a group."""
+    """What the normalisations share; they differ in which elements form a group."""
 
     epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
     center: Annotated[bool, Doc("whether beta is added")] = True
@@ -122,7 +123,7 @@ class _Normalisation(InHalves):
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
-        groups = elements // math.prod(shape[axis - 1] for axis in axes)
+        groups = elements // math.prod((batch, *shape)[axis] for axis in axes)
         parameters = input_shape[-1] * (self.scale + self.center)
         forward = Work(
             vector=elements * VectorWork(3 + self.scale + self.center, reductions=2) + groups * _GROUP,
@@ -213,3 +214,21 @@ class InstanceNorm(_Normalisation):
         if len(input_shape) < 2:
             raise ModelError("an instance normalisation needs an input of at least two axes, got one")
         return (math.prod(input_shape[:-1]), input_shape[-1]), (1,)
+
+
+@dataclass(frozen=True)
+class BatchNorm(_Normalisation):
+    """Brings each channel to mean 0 and variance 1, over all places of all samples of a micro-batch.
+
+    It does so wherever it runs: moving statistics there are none, and evaluation and inference take those of the
+    samples at hand, on which their results then depend.
+
+    Batch normalisation (arXiv 1502.03167); Keras ``BatchNormalization`` of the last axis in training, without
+    its momentum, which is that of moving statistics. Replicas, and the micro-batches of one weight update, each
+    have statistics of their own.
+    """
+
+    kind: ClassVar = "batch_norm"
+
+    def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+        return (math.prod(input_shape[:-1]), input_shape[-1]), (0, 1)

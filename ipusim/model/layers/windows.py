@@ -21,9 +21,10 @@ from ipusim.model.layers.layer import Array, Shape
 Padding = Literal["valid", "same"]
 #: Height and width.
 Pair = tuple[int, int]
-_Extent = Annotated[int, Ge(1), Le(128)]
+#: The size of a window along one axis, or steps along it.
+Extent = Annotated[int, Ge(1), Le(128)]
 #: Height and width of a window, or steps down and right.
-Extents = tuple[_Extent, _Extent]
+Extents = tuple[Extent, Extent]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ipusim.model.layers.layer import Layer, Shape
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.stages.skips import Skips
-from ipusim.model.stages.stage import LayerStage
+from ipusim.model.stages.stage import LayerStage, PlacedLayer
 
 
 def build_stages(
@@ -65,10 +65,18 @@ def build_stages(
                 labels_travel_on=network.loss is not None and not has_loss,
                 checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
                 skips=skips[index],
+                owners=_owners(network, start, end),
             )
         )
         start = end
     return tuple(stages)
+
+
+def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
+    """Return the layers before ``start`` that have parameters which layers up to before ``end`` use."""
+    used = {owner for named in network.layers[start:end] for owner, _ in named.shared.values()}
+    before = zip(network.layers[:start], network.shapes, strict=False)
+    return tuple(PlacedLayer(at, named, shape) for at, (named, shape) in enumerate(before) if named.name in used)
 
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:

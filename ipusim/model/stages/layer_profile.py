@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ipusim.errors import ModelError
@@ -34,16 +34,21 @@ def layer_profile(
     gradients to their accumulators: a sum for each parameter, which reads the gradient,
     and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
     default the parameters' own; or a function of the parameter's name, ``layer/W``).
-    Of the pass in halves, that belongs to the second. The weight update reads
-    the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
+    Of the pass in halves, that belongs to the second. A parameter that several layers use has a gradient
+    and a sum of each; its weights, state, accumulator and update are of the stage with the first of them.
+    The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
     """
     first = stage.first_position == 0
     held = _accumulators(stage, accumulator_itemsize or itemsize)
-    held_bytes = sum(size * each for size, each in held)
     forward, backward, apart = _passes(stage, batch, itemsize)
-    variables = [VariableSize(size, itemsize, each) for size, each in held]
-    accumulation = accumulation_work(variables, optimizer.gradient_map if optimizer else None)
-    update = update_work(variables, optimizer) if optimizer else ()
+    variables = {name: VariableSize(size, itemsize, each) for name, size, each in held}
+    accumulation = (
+        *accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None),
+        *accumulation_work([variables[name] for name in _used_again(stage)], None),
+    )
+    owned = [size for name, size in variables.items() if name in stage.owned_sizes]
+    held_bytes = sum(size.elements * size.held_itemsize for size in owned)
+    update = update_work(owned, optimizer) if optimizer else ()
     passing_labels = label_bytes if stage.labels_travel_on else 0
     skips = stage.skips or Skips()
     arriving, leaving = (batch * itemsize * skips.elements(each) for each in (skips.arriving, skips.leaving))
@@ -56,7 +61,7 @@ def layer_profile(
         update=update if training else (),
         output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
         gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
-        parameter_bytes=stage.parameter_count * itemsize,
+        parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
         label_bytes=0 if stage.is_last else passing_labels,
     )
     profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
@@ -68,7 +73,7 @@ def layer_profile(
     if stage.checkpoints and training:
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
-    narrowest = min((each for _, each in held), default=itemsize)
+    narrowest = min((each for *_, each in held), default=itemsize)
     return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
 
 
@@ -100,13 +105,17 @@ def _passes(
     return tuple(forward), tuple(reversed(backward)), (into, own)
 
 
-def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[int, int]]:
-    """Return the elements of each parameter, and the bytes of one element of its accumulator."""
+def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[str, int, int]]:
+    """Return the name and elements of each parameter, and the bytes of one element of its accumulator."""
     return [
-        (math.prod(of), itemsize(f"{named.name}/{name}") if callable(itemsize) else itemsize)
-        for named, shape in zip(stage.described, stage.shapes, strict=False)
-        for name, of in named.layer.parameter_shapes(shape).items()
+        (name, size, itemsize(name) if callable(itemsize) else itemsize) for name, size in stage.parameter_sizes.items()
     ]
+
+
+def _used_again(stage: LayerStage) -> Iterator[str]:
+    """Yield the name of each parameter for each layer that uses it, but for the first that does."""
+    for name, uses in stage.uses.items():
+        yield from [name] * (uses - 1)
 
 
 def _with_checkpoints(

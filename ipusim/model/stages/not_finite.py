@@ -47,6 +47,11 @@ class _Watched:
     def __init__(self, name: str, layer: Any, seen: list[_Watched]) -> None:
         self._name, self._layer, self._seen = name, layer, seen
 
+    @property
+    def shared(self) -> Any:
+        """The layer's; said here, as a protocol is asked of the class."""
+        return getattr(self._layer, "shared", {})
+
     def __getattr__(self, name: str) -> Any:
         """Be the layer in all else."""
         return getattr(self._layer, name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from ipusim.model.layers.network import NamedLayer
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
 from ipusim.model.stages.skips import Piece, SkippingStage, Skips
+from ipusim.model.stages.summed_stage import SummedStage
 
 
 class Stage(Protocol):
@@ -57,6 +59,14 @@ class Stage(Protocol):
         ...
 
 
+class PlacedLayer(NamedTuple):
+    """A layer, its place in the network, and the shape of its input there."""
+
+    place: int
+    named: NamedLayer[Any]
+    input_shape: Shape
+
+
 @dataclass(frozen=True)
 class LayerStage:
     """A stage made of a network's layers.
@@ -73,6 +83,7 @@ class LayerStage:
         checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
             compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
         skips: the values of skip connections that come in, go out, or are added; None where the network has none.
+        owners: layers of earlier stages that have parameters which layers of this one use too.
     """
 
     name: str
@@ -85,6 +96,7 @@ class LayerStage:
     gives_predictions: bool = False
     checkpoints: tuple[int, ...] = ()
     skips: Skips | None = None
+    owners: tuple[PlacedLayer, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -109,25 +121,57 @@ class LayerStage:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """The names of the stage's parameters, ``layer/W``."""
-        return tuple(
-            f"{named.name}/{name}"
+        """The names of the stage's parameters, ``layer/W``, those of earlier stages that it uses among them."""
+        return tuple(self.uses)
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """How many layers use each parameter, by its name ``layer/W``."""
+        return Counter(
+            named.flat_name(name)
             for named, shape in zip(self.described, self.shapes, strict=False)
             for name in named.layer.parameter_shapes(shape)
         )
 
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """The names of the parameters that are an earlier stage's."""
+        owners = {owner.named.name for owner in self.owners}
+        return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
+
     @cached_property
     def parameter_count(self) -> int:
-        """The number of trainable elements of the stage."""
+        """The number of trainable elements that layers of the stage use, each layer's for itself."""
         return sum(parameter_count(n.layer, shape) for n, shape in zip(self.described, self.shapes, strict=False))
 
+    @cached_property
+    def parameter_sizes(self) -> dict[str, int]:
+        """The elements of each parameter, by its name ``layer/W``."""
+        return {
+            named.flat_name(name): math.prod(size)
+            for named, shape in zip(self.described, self.shapes, strict=False)
+            for name, size in named.layer.parameter_shapes(shape).items()
+        }
+
+    @cached_property
+    def owned_sizes(self) -> dict[str, int]:
+        """The same of those that are no earlier stage's."""
+        shared = self.shared_names
+        return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
+
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw each layer's parameters from a generator of (seed, place in the network)."""
+        """Draw each layer's parameters from a generator of (seed, place in the network).
+
+        Of an earlier layer's, that is the earlier layer's place.
+        """
+        first = self.first_position
+        here = enumerate(zip(self.described, self.shapes, strict=False), first)
+        used = [PlacedLayer(place, named, shape) for place, (named, shape) in here]
         parameters: dict[str, Array] = {}
-        for offset, (named, shape) in enumerate(zip(self.described, self.shapes, strict=False)):
-            rng = np.random.default_rng([seed, self.first_position + offset])
-            own = named.layer.initial_parameters(shape, rng, dtype)
-            parameters.update((f"{named.name}/{name}", array) for name, array in own.items())
+        for place, named, shape in (*self.owners, *used):
+            drawn = named.layer.initial_parameters(shape, np.random.default_rng([seed, place]), dtype)
+            own = {named.flat_name(name): array for name, array in drawn.items() if name not in named.shared}
+            parameters.update((name, array) for name, array in own.items() if place >= first or name in self.uses)
         return parameters
 
     @property
@@ -175,13 +219,16 @@ class LayerStage:
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
-        if self.checkpoints:
-            return CheckpointedStage(
-                [cluster.bound(parameters) for cluster in self.clusters],
-                keeps_tail=self.is_last,
-                first_needed=self.first_needed,
-            )
-        return self.whole(parameters)
+        several = {name: uses for name, uses in self.uses.items() if uses > 1}
+        passes: Passes = self._checkpointed(parameters) if self.checkpoints else self.whole(parameters)
+        return SummedStage(passes, several) if several else passes
+
+    def _checkpointed(self, parameters: Parameters) -> CheckpointedStage:
+        return CheckpointedStage(
+            [cluster.bound(parameters) for cluster in self.clusters],
+            keeps_tail=self.is_last,
+            first_needed=self.first_needed,
+        )
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
         """Return what runs the passes without computing anything again, as evaluation does."""
@@ -234,5 +281,5 @@ class LayerStage:
 
 def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:
     """Sort out a layer's parameters by its own names."""
-    keys = tuple((name, f"{named.name}/{name}") for name in named.layer.parameter_shapes(input_shape))
+    keys = tuple((name, named.flat_name(name)) for name in named.layer.parameter_shapes(input_shape))
     return Bound(named.name, named.layer, {name: parameters[key] for name, key in keys}, keys)

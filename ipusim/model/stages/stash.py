@@ -10,7 +10,7 @@ sample, so that one and two samples tell the bytes of any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array, Described, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, Shape, TakesTokens, View, parameter_count
 from ipusim.model.layers.outline import Outline
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -58,23 +58,21 @@ def with_memory(
     )
     if not training:
         return profile
-    count, kept = sum(weights), kept_bytes(stage, batch, itemsize)
+    count, kept = sum(stage.owned_sizes.values()), kept_bytes(stage, batch, itemsize)
     return replace(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
-        state_tensors=tuple(_slots(optimizer, layers, stage.shapes, itemsize)) if optimizer else (),
+        state_tensors=tuple(_slots(optimizer, stage, itemsize)) if optimizer else (),
         stash_bytes=kept.stash,
         rest_bytes=kept.rest,
         weight_gradient_bytes=max(weights) * itemsize,
     )
 
 
-def _slots(optimizer: Optimizer, layers: Sequence[Described], shapes: Sequence[Shape], itemsize: int) -> Iterator[int]:
+def _slots(optimizer: Optimizer, stage: LayerStage, itemsize: int) -> Iterator[int]:
     """Yield the bytes of each slot of each parameter: a slot is as large as its parameter."""
-    for layer, before in zip(layers, shapes, strict=False):
-        for shape in layer.parameter_shapes(before).values():
-            count = math.prod(shape)
-            yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
+    for count in stage.owned_sizes.values():
+        yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
 class KeptBytes(NamedTuple):
@@ -120,7 +118,7 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     """Run both passes on what ``make`` makes of a shape and a type, and count what is kept."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
-        f"{named.name}/{name}": make(shape, dtype)
+        named.flat_name(name): make(shape, dtype)
         for named, before in zip(stage.described, stage.shapes, strict=False)
         for name, shape in named.layer.parameter_shapes(before).items()
     }

@@ -126,7 +126,7 @@ def _content(
     elif layers is None:
         return timed_content(options, requested, training)
     else:
-        content = layers.content(options, laid_out.schedule, shape, training, findings)
+        content = layers.content(options, laid_out.schedule, shape, training, laid_out.offload, findings)
     return replace(content, profiles=apply_options(options, content.profiles, shape))
 
 

@@ -10,6 +10,7 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
+from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.accumulation import check_accumulators
@@ -35,12 +36,19 @@ class Layered:
     data: Data
 
     def content(
-        self, options: Options, schedule: Schedule, shape: PlanShape, training: bool, findings: Findings
+        self,
+        options: Options,
+        schedule: Schedule,
+        shape: PlanShape,
+        training: bool,
+        offload: Offload,
+        findings: Findings,
     ) -> Content:
         """Return what the stages cost and, unless numerics are off, compute; raises RequestError."""
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
         stages = self._stages(options, shape, layers, _returning(schedule, shape), findings)
+        _check_shared(stages, shape.mapping, offload, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
         profiles = counted_profiles(options, stages, feed, training, findings)
@@ -83,6 +91,25 @@ class Layered:
         if options.pipeline.outfeed_mask is None:
             return stages
         return (*stages[:-1], replace(stages[-1], gives_predictions=True))
+
+
+def _check_shared(
+    stages: tuple[LayerStage, ...], mapping: tuple[int, ...], offload: Offload, findings: Findings
+) -> None:
+    """Note parameters that stages on several IPUs use, or of which replicas would store parts."""
+    home: dict[str, int] = {}
+    for number, stage in enumerate(stages):
+        for name in stage.parameter_names:
+            first = home.setdefault(name, number)
+            if mapping[first] != mapping[number]:
+                text = (
+                    f"expected stages {stages[first].name!r} and {stage.name!r}, which both use {name}, on the same "
+                    f"IPU, got IPUs {mapping[first]} and {mapping[number]}"
+                )
+                findings.add(MAPPING, text)
+            elif first != number and offload.weights:
+                text = f"expected each parameter in one stage, got {name} in several"
+                findings.add(("pipeline", "replicated_weight_sharding"), text)
 
 
 def _returning(schedule: Schedule, shape: PlanShape) -> Returning | None:

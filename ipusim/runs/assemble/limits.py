@@ -57,7 +57,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
     before = len(findings)
     elements = 0
     for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
-        elements += sum(math.prod(parameter) for parameter in named.layer.parameter_shapes(shape).values())
+        elements += sum(math.prod(parameter) for parameter in named.owned_shapes(shape).values())
         if elements > MAX_PARAMETER_ELEMENTS:
             text = f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to here"
             findings.add(path, text + _TIME_ALONE)

@@ -8,13 +8,13 @@ from pathlib import Path
 from ipusim.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.layer import Layer, Loss, Shape, TakesTokens, View
-from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.layers.layer import Layer, Loss, Shape, SharesParameters, TakesTokens, View
+from ipusim.model.layers.network import NamedLayer, Network, why_not_shared
 from ipusim.near_names import did_you_mean
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings
-from ipusim.runs.request.layer_spec import PythonSpec
+from ipusim.runs.request.layer_spec import BuiltSpec, PythonSpec
 
 
 def is_loss(layer: RequestedLayer) -> bool:
@@ -45,8 +45,10 @@ def resolve_network(
         if len(findings) > before:
             return None
         with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
-            if (built := build_layer(layer.spec, layer.path, base, findings)) is not None and _adds(
-                built, layer, shape, shapes, findings
+            if (
+                (built := build_layer(layer.spec, layer.path, base, findings)) is not None
+                and _adds(built, layer, shape, shapes, findings)
+                and _shares(built, layer, shape, named, (dataset.sample_shape, *shapes.values()), findings)
             ):
                 tokens = _check_tokens(built, tokens, dataset)
                 shape = shapes[layer.spec.name] = built.output_shape(shape)
@@ -77,6 +79,31 @@ def _adds(
     else:
         return True
     return False
+
+
+def _shares(
+    layer: Layer,
+    requested: RequestedLayer,
+    shape: Shape,
+    earlier: Sequence[NamedLayer[Layer]],
+    shapes: Sequence[Shape],
+    findings: Findings,
+) -> bool:
+    """Tell whether earlier layers have what the layer shares with them, and note what they have not.
+
+    ``shapes`` are those of the inputs of the ``earlier`` layers.
+    """
+    if not isinstance(layer, SharesParameters):
+        return True
+    layer.output_shape(shape)  # raises where the input does not fit
+    before, own = len(findings), layer.parameter_shapes(shape)
+    keys = requested.spec.row.keys if isinstance(requested.spec, BuiltSpec) else ()
+    for name, owner in layer.shared.items():
+        problem = why_not_shared(owner, own[name], earlier, shapes)
+        said_at = [key.name for key in keys if getattr(requested.spec, key.argument) == owner[0]]
+        if problem:
+            findings.add((*requested.path, *said_at[:1]), problem)
+    return len(findings) == before
 
 
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:

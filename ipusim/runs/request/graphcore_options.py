@@ -75,7 +75,9 @@ OTHER_ATTRIBUTES: Final = (
         "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
     ),
     GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
-    GraphcoreOption("norms.experimental.distributed_batch_norm_replica_group_size", "there is no batch normalisation"),
+    GraphcoreOption(
+        "norms.experimental.distributed_batch_norm_replica_group_size", "each replica's statistics are its own"
+    ),
 )
 
 

@@ -24,6 +24,7 @@ from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.build_stages import build_stages
@@ -37,6 +38,7 @@ from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
 
 EVERY = [(layer, shape) for shape, layers in SHAPES.items() for layer in layers]
+EVERY.append((TiedProjection(5, "tokens"), (3, WIDTH)))
 
 
 def leaves(work):

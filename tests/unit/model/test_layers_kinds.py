@@ -10,18 +10,22 @@ from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layer import LayerCost, inner_sizes
 from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
-from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
+from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
 from tests.work_cycles import vector_operations, work_cycles
 
@@ -31,19 +35,29 @@ LAYERS = {
     "activation": (ActivationLayer("gelu"), (5,)),
     "relu": (ActivationLayer("relu"), (5,)),
     "serialized": (Dense(4, "swish", True, 3, "a_columns"), (5,)),
+    "glu": (GLU(), (5, 6)),
     "dropout": (Dropout(0.4), (5, 3)),
+    "take positions": (TakePositions(2), (5, 3)),
+    "batch norm": (BatchNorm(), (3, 5)),
     "position embedding": (PositionEmbedding(), (4, 3)),
     "layer norm": (LayerNorm(), (3, 5)),
     "group norm": (GroupNorm(), (2, 3, 4)),
     "instance norm": (InstanceNorm(), (3, 2, 4)),
     "conv": (Conv2D(3, (2, 3), (2, 1), "same", "tanh"), (4, 5, 2)),
+    "conv in groups": (Conv2D(4, (2, 3), (2, 1), "same", "tanh", groups=2), (4, 5, 2)),
+    "conv of sequences": (Conv1D(3, 2, 1, "same", "gelu"), (4, 2)),
     "max pool": (MaxPool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
     "average pool": (AveragePool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
     "lstm": (LSTM(3, return_sequences=True), (4, 2)),
     "gru": (GRU(3), (4, 2)),
     "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
+    "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
     "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
 }
+
+
+#: What the statistics of five channels take, forward and backward.
+STATISTICS = VectorWork(3 * 5, transcendentals=5), VectorWork(2 * 5)
 
 
 def arrays(saved):
@@ -87,7 +101,7 @@ def test_passes_change_neither_their_inputs_nor_what_was_saved(name):
     np.testing.assert_array_equal(same, y)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", LAYERS.keys() - {"batch norm"})
 def test_samples_do_not_mix(name):
     layer, shape = LAYERS[name]
     rng = np.random.default_rng(1)
@@ -103,7 +117,10 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     layer, shape = LAYERS[name]
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
-        assert (twice.macs, twice.vector, twice.compute_sets) == (2 * once.macs, 2 * once.vector, once.compute_sets)
+        # Of batch normalisation the statistics are as many for any number of samples.
+        same = VectorWork() if name != "batch norm" else STATISTICS[twice is two.backward]
+        expected = 2 * once.macs, 2 * once.vector - same, once.compute_sets
+        assert (twice.macs, twice.vector, twice.compute_sets) == expected
         assert once.sram_bytes < twice.sram_bytes <= 2 * once.sram_bytes
     skipped = layer.cost(shape, 3, 4, need_input_gradient=False)
     assert skipped.forward == one.forward
@@ -176,6 +193,8 @@ def test_starts():
     gru = GRU(2).initial_parameters((5, 3), rng, np.float64)
     assert {name: array.shape for name, array in gru.items()} == {"W": (3, 6), "U": (2, 6), "b": (2, 6)}
     assert GRU(2, reset_after=False).parameter_shapes((5, 3))["b"] == (6,)
+    assert Conv2D(6, (3, 2), groups=3).parameter_shapes((9, 9, 12)) == {"W": (3, 2, 4, 6), "b": (6,)}
+    assert Conv1D(6, 3, use_bias=False).parameter_shapes((9, 5)) == {"W": (3, 5, 6)}
     assert Conv2D(7, (3, 2)).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 7), "b": (7,)}
     assert list(MultiHeadAttention(2, 3).parameter_shapes((9, 4))) == ["Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo"]
     assert MultiHeadAttention(2, 3, use_bias=False).parameter_shapes((9, 4))["Wo"] == (6, 4)
@@ -192,6 +211,10 @@ def test_every_dtype_starts_from_the_same_draws(layer):
 def test_output_shapes():
     assert Embedding(9, 4).output_shape((5,)) == (5, 4)
     assert Conv2D(7, (3, 3)).output_shape((8, 6, 2)) == (6, 4, 7)
+    assert Conv1D(7, 3).output_shape((8, 2)) == (6, 7)
+    assert Conv1D(7, 3, 2, "same").output_shape((7, 2)) == (4, 7)
+    assert GLU().output_shape((3, 8)) == (3, 4)
+    assert TakePositions(2).output_shape((5, 4)) == (2, 4)
     assert Conv2D(7, (3, 3), (2, 3), "same").output_shape((8, 7, 2)) == (4, 3, 7)
     assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
     assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
@@ -204,11 +227,37 @@ REFUSED = {
     "positions of what": (lambda: PositionEmbedding().output_shape((3,)), "input of two axes, got 1"),
     "epsilon": (lambda: LayerNorm(0), "epsilon above 0, got 0"),
     "scalar": (lambda: LayerNorm().output_shape(()), "at least one axis, got a scalar"),
+    "no tied units": (lambda: TiedProjection(0, "tokens"), "at least 1 unit, got 0"),
+    "tied scalars": (lambda: TiedProjection(2, "tokens").output_shape(()), "at least one axis, got a scalar"),
+    "odd halves": (lambda: GLU().output_shape((2, 3)), r"an even number of elements to halve, got \(2, 3\)"),
+    "no positions": (lambda: TakePositions(0), "at least 1 position to take, got 0"),
+    "few positions": (lambda: TakePositions(6).output_shape((5, 4)), r"at least 6 positions to take, got shape \(5, 4"),
+    "loss of none": (lambda: MaskedSoftmaxCrossEntropy(0), "at least 1 position to take the loss of, got 0"),
+    "few logits": (
+        lambda: MaskedSoftmaxCrossEntropy(3).check_labels((2, 4), np.zeros((1, 3), int)),
+        r"logits of at least 3 positions and an axis of classes, got shape \(2, 4\)",
+    ),
+    "few labels": (
+        lambda: MaskedSoftmaxCrossEntropy(3).check_labels((3, 4), np.zeros((1, 2), int)),
+        r"labels of at least 3 positions for each sample, got shape \(2,\)",
+    ),
+    "labels of others": (
+        lambda: MaskedSoftmaxCrossEntropy(1).check_labels((3, 4), np.array([[4, 0, 0]])),
+        "labels from 0 to 3, got label 4",
+    ),
+    "batch of scalars": (lambda: BatchNorm().output_shape(()), "at least one axis, got a scalar"),
     "groups": (lambda: GroupNorm(groups=3).output_shape((2, 4)), "divides the 4 channels, got 3"),
     "no places": (lambda: InstanceNorm().output_shape((4,)), "at least two axes, got one"),
     "rate": (lambda: Dropout(1), "dropout rate from 0 and below 1, got 1"),
     "activation": (lambda: ActivationLayer("gulu"), "unknown activation 'gulu': expected one of identity, relu"),
     "filters": (lambda: Conv2D(0, (1, 1)), "at least 1 filter, got 0"),
+    "groups of filters": (lambda: Conv2D(4, (1, 1), groups=3), "divides the 4 filters, got 3"),
+    "groups of channels": (
+        lambda: Conv2D(4, (1, 1), groups=2).output_shape((5, 5, 3)),
+        "divides the 3 channels, got 2",
+    ),
+    "short sequence": (lambda: Conv1D(1, 3).output_shape((2, 4)), "no shorter than the window of 3 steps, got 2"),
+    "no sequence": (lambda: Conv1D(1, 3).output_shape((2, 4, 1)), r"steps and channels, got .* shape \(2, 4, 1\)"),
     "kernel": (lambda: Conv2D(1, (0, 1)), r"two sizes and two strides from 1, got \(0, 1\)"),
     "padding": (lambda: Conv2D(1, (1, 1), padding="full"), "unknown padding 'full'"),
     "no window": (lambda: Conv2D(1, (3, 3)).output_shape((2, 5, 1)), r"no smaller than the window \(3, 3\), got \(2,"),
@@ -293,6 +342,72 @@ def test_convolution_cost_by_hand():
     assert (cost.forward, cost.backward) == (replace(forward, convolution=True), replace(backward, convolution=True))
     (strided,) = Conv2D(7, (3, 2), (2, 3)).cost((8, 6, 5), 2, 4).forward.products
     assert strided == Convolution(2 * 3 * 2, 5, 7, 6, stride=6)
+
+
+def test_a_convolution_in_groups_has_a_product_for_each():
+    """Of K = window x channels of a group; of one group with all channels K is as many times larger."""
+    cost = Conv2D(8, (3, 2), activation="relu", groups=4).cost((8, 6, 12), batch=2, itemsize=4)
+    x, y, weights = 2 * 8 * 6 * 12, 2 * 6 * 5 * 8, 3 * 2 * 3 * 8
+    assert cost.forward == Work(
+        (Convolution(60, 3, 2, 6, groups=4),),
+        VectorWork(y * 2),
+        4 * (x + weights + 8 + y),
+        compute_sets=2,
+        convolution=True,
+    )
+    assert cost.forward.macs * 4 == Conv2D(8, (3, 2)).cost((8, 6, 12), 2, 4).forward.macs
+    assert cost.backward.products == (Product(18, 60, 2, groups=4, shared=6), Convolution(60, 2, 3, 6, groups=4))
+    assert cost.halves.input.products == cost.backward.products[1:]
+    assert cost.halves.weights.products == cost.backward.products[:1]
+    depthwise = Conv2D(12, (3, 3), padding="same", groups=12).cost((8, 6, 12), 2, 4)
+    assert depthwise.forward.products == (Convolution(96, 1, 1, 9, groups=12),)
+    assert inner_sizes(Conv2D(8, (3, 2), groups=4), (8, 6, 12)).passing == 6 * 5 * 3 * 2 * 12
+
+
+def test_a_sequence_costs_what_an_image_of_one_row_does():
+    sequence = Conv1D(6, 5, 2, "same", "gelu", groups=2)
+    image = Conv2D(6, (1, 5), (1, 2), "same", "gelu", groups=2)
+    for need in (True, False):
+        assert sequence.cost((9, 4), 3, 2, need) == image.cost((1, 9, 4), 3, 2, need)
+    assert inner_sizes(sequence, (9, 4)) == inner_sizes(image, (1, 9, 4))
+
+
+def test_batch_norm_cost_by_hand():
+    """As that of a layer's, with one group for each channel, however many samples there are."""
+    cost = BatchNorm().cost((3, 5), batch=2, itemsize=4)
+    forward = VectorWork(5 * 30 + 3 * 5, reductions=2 * 30, transcendentals=5)
+    backward = VectorWork(7 * 30 + 2 * 5, reductions=4 * 30)
+    assert cost.forward == Work((), forward, 4 * (2 * 30 + 10), 4 * 30, 4, 2 + 1 + 4)
+    assert cost.backward == Work((), backward, 4 * (3 * 30 + 20), 4 * 2 * 30, 4, 2 + 2 + 4)
+
+
+def test_gated_unit_cost_by_hand():
+    n = 2 * 3 * 4
+    cost = GLU().cost((3, 8), batch=2, itemsize=4)
+    assert cost.forward == Work((), VectorWork(n, transcendentals=n), 4 * (2 * n + n), 4 * n, compute_sets=2)
+    moved = 4 * (2 * n + n + 2 * n), 4 * 2 * n
+    assert cost.backward == Work((), VectorWork(4 * n, transcendentals=n), *moved, compute_sets=3)
+
+
+def test_a_tied_projection_costs_what_a_dense_layer_does():
+    for need in (True, False):
+        assert TiedProjection(9, "t").cost((3, 5), 2, 4, need) == Dense(9).cost((3, 5), 2, 4, need)
+        bare = TiedProjection(9, "t", use_bias=False).cost((3, 5), 2, 4, need)
+        assert bare == Dense(9, use_bias=False).cost((3, 5), 2, 4, need)
+
+
+def test_taking_positions_costs_what_is_moved():
+    cost = TakePositions(2).cost((5, 3), batch=4, itemsize=4)
+    assert cost == LayerCost(Work((), VectorWork(), 4 * 2 * 24, 4 * 24), Work((), VectorWork(), 4 * (24 + 60), 4 * 24))
+
+
+def test_masked_cross_entropy_costs_that_of_its_positions():
+    masked = MaskedSoftmaxCrossEntropy(2)
+    inner = SoftmaxCrossEntropy().cost((2, 7), 3, 4)
+    assert masked.cost((2, 7), 3, 4) == inner
+    among_others = masked.cost((5, 7), 3, 4)
+    assert among_others.forward == inner.forward
+    assert among_others.backward == replace(inner.backward, sram_bytes=inner.backward.sram_bytes + 4 * 3 * 3 * 7)
 
 
 def test_pooling_cost_by_hand():

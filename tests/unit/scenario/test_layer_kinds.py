@@ -96,9 +96,10 @@ def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) 
 
 def test_every_layer_of_the_table_is_in_the_schema() -> None:
     assert sorted(spec.row.kind for spec in KINDS) == sorted(row.kind for row in rows())
+    losses = {"softmax_cross_entropy", "masked_softmax_cross_entropy", "mean_squared_error"}
     outside = {spec.row.kind for spec in KINDS} - {spec.row.kind for spec in specs(InnerLayerSpec) - {PythonSpec}}
-    assert outside == {"embedding", "residual", "parallel", "add", "softmax_cross_entropy", "mean_squared_error"}
-    assert {row.kind for row in rows() if row.is_loss} == {"softmax_cross_entropy", "mean_squared_error"}
+    assert outside == {"embedding", "residual", "parallel", "add", "tied_projection"} | losses
+    assert {row.kind for row in rows() if row.is_loss} == losses
 
 
 def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
@@ -216,9 +217,30 @@ WRONG = {
         TOKENS,
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
-        f"s.yaml:9:30: {WHERE}.1.layers.0.type: expected flatten, dense, activation, dropout, position_embedding, "
-        "layer_norm, group_norm, instance_norm, conv2d, max_pool2d, average_pool2d, lstm, gru or "
-        "multi_head_attention, got 'embedding'; did you mean position_embedding?",
+        f"s.yaml:9:30: {WHERE}.1.layers.0.type: expected flatten, dense, activation, glu, dropout, "
+        "position_embedding, take_positions, layer_norm, group_norm, instance_norm, batch_norm, conv2d, conv1d, "
+        "max_pool2d, average_pool2d, lstm, gru or multi_head_attention, got 'embedding'; did you mean "
+        "position_embedding?",
+    ),
+    "table of no layer": (
+        TOKENS,
+        "type: dense, units: 8",
+        "type: tied_projection, units: 8, embedding: tokans",
+        f"s.yaml:11:66: {WHERE}.2.embedding: expected an earlier layer with a parameter W, got 'tokans'; did you mean "
+        "tokens? (these are tokens)",
+    ),
+    "table of another size": (
+        TOKENS,
+        "type: dense, units: 8",
+        "type: tied_projection, units: 9, embedding: tokens",
+        f"s.yaml:11:66: {WHERE}.2.embedding: expected tokens/W to have the shape [9, 4], got [8, 4]",
+    ),
+    "table on another IPU": (
+        TOKENS,
+        "type: dense, units: 8",
+        "type: tied_projection, units: 8, embedding: tokens",
+        "s.yaml:13:11: pipeline.device_mapping: expected stages 'stage0' and 'stage1', which both use tokens/W, on the "
+        "same IPU, got IPUs 0 and 1",
     ),
     "inner layer that does not fit": (
         TOKENS,

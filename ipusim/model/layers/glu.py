@@ -1,0 +1,78 @@
+"""The gated linear unit: one half of the input says how much of the other half goes on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.activations import activate
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.work import VectorWork, Work
+
+
+@dataclass(frozen=True)
+class GLU(Parameterless):
+    """Halves the last axis: its first half times the sigmoid of its second half.
+
+    The gated linear unit (arXiv 1612.08083, equation 1); what is multiplied and gated is made by the layer
+    before, as in PyTorch's ``GLU``.
+    """
+
+    kind: ClassVar = "glu"
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape with half its last axis; raises ModelError where that cannot be halved."""
+        if not input_shape or input_shape[-1] % 2:
+            raise ModelError(f"a gated linear unit needs an even number of elements to halve, got {input_shape}")
+        return (*input_shape[:-1], input_shape[-1] // 2)
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return a * sigmoid(b) of the halves a and b of ``x``: (batch, ..., 2 n) to (batch, ..., n)."""
+        a, b = np.split(x, 2, axis=-1)
+        y, _ = activate("sigmoid", b, own=False)
+        y *= a
+        return y, x
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return g * s for a and g * s * a * (1 - s) for b, with s = sigmoid(b) computed again."""
+        if not need_input_gradient:
+            return None, {}
+        a, b = np.split(saved, 2, axis=-1)
+        s, _ = activate("sigmoid", b, own=False)
+        dx = np.empty_like(saved)
+        da, db = np.split(dx, 2, axis=-1)
+        np.multiply(grad, s, out=da)
+        np.subtract(1, s, out=db)
+        db *= a
+        db *= da
+        return dx, {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, with n elements of the output; the gating half comes to where the other one lies.
+
+        Forward, for each: a sigmoid and a product, a compute set each. Backward a sigmoid, three products and a
+        difference, in one for the sigmoid and one for the gradient of either half; the gating half comes again,
+        and its gradient goes back.
+        """
+        n = batch * math.prod(self.output_shape(input_shape))
+        forward = Work(
+            vector=n * VectorWork(1, transcendentals=1),
+            sram_bytes=3 * n * itemsize,
+            exchange_bytes=n * itemsize,
+            itemsize=itemsize,
+            compute_sets=2,
+        )
+        backward = Work(
+            vector=n * VectorWork(4, transcendentals=1),
+            sram_bytes=5 * n * itemsize,
+            exchange_bytes=2 * n * itemsize,
+            itemsize=itemsize,
+            compute_sets=3,
+        )
+        return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

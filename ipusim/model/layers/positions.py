@@ -1,0 +1,64 @@
+"""The first positions of a sequence alone, so that what follows is made on them and on no other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_doc import Doc
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.work import Work
+
+
+@dataclass(frozen=True)
+class TakePositions(Parameterless):
+    """Takes the first positions of each sample, and drops the others.
+
+    In pre-training, BERT's loss is one of its masked tokens alone, say 20 of 128, and the projection onto the
+    vocabulary is made on these. Where data have them first, as Graphcore's do, this layer before the projection
+    takes them, and ``masked_softmax_cross_entropy`` their labels.
+    """
+
+    kind: ClassVar = "take_positions"
+
+    count: Annotated[Axis, Doc("positions that are taken, of the first axis of a sample")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no positions."""
+        if self.count < 1:
+            raise ModelError(f"expected at least 1 position to take, got {self.count}")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return (count, ...); raises ModelError for a sample of fewer positions."""
+        if not input_shape or input_shape[0] < self.count:
+            raise ModelError(f"expected samples of at least {self.count} positions to take, got shape {input_shape}")
+        return (self.count, *input_shape[1:])
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return the first positions of ``x`` (batch, positions, ...), copied, so that the others need not stay."""
+        return x[:, : self.count].copy(), x.shape
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` at the first positions, and zeros at the others."""
+        if not need_input_gradient:
+            return None, {}
+        dx = np.zeros(saved, grad.dtype)
+        dx[:, : self.count] = grad
+        return dx, {}
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: what is taken is read and written, and comes to other tiles than it was made on.
+
+        Backward its gradient does, and all of the input's is written.
+        """
+        x, taken = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
+        forward = Work(sram_bytes=2 * taken * itemsize, exchange_bytes=taken * itemsize, itemsize=itemsize)
+        backward = Work(sram_bytes=(taken + x) * itemsize, exchange_bytes=taken * itemsize, itemsize=itemsize)
+        return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

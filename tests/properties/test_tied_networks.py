@@ -1,0 +1,180 @@
+"""Random language models whose head is their embedding's table, in stages on one IPU or not, against a plain loop.
+
+The loop has one table, knows no stages, and takes its gradients of the formulas by autograd: a table of which one use
+is forgotten, taken twice, mapped or averaged by itself learns something else.
+"""
+
+from __future__ import annotations
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.runs.execute import execute
+from tests.scenario_data import job_from
+
+LENGTH, WORDS, WIDTH, TAKEN, BATCH, RATE = 4, 5, 3, 2, 2, 0.1
+ORDERS = {"grouped": 2, "sequential": 1, "sharded": 1, "single": 1, "gpipe": 1}
+
+
+@st.composite
+def scenarios(draw):
+    """A table at both ends, layers with weights between them, and cuts anywhere among these."""
+    layers = [
+        {"name": "tokens", "type": "embedding", "input_dim": WORDS, "output_dim": WIDTH},
+        {"name": "hidden", "type": "dense", "units": WIDTH, "activation": "tanh"},
+        {"name": "again", "type": "dense", "units": WIDTH, "activation": "tanh"},
+        {"name": "take", "type": "take_positions", "count": TAKEN},
+        {"name": "head", "type": "tied_projection", "embedding": "tokens", "units": WORDS},
+        {"name": "cel", "type": "masked_softmax_cross_entropy", "positions": TAKEN},
+    ]
+    if draw(st.booleans()):
+        layers[3:3] = [{"name": "sum", "type": "add", "from": "tokens"}]
+    if draw(st.booleans()):
+        layers[-2]["use_bias"] = False
+    names = [layer["name"] for layer in layers]
+    splits = sorted(draw(st.sets(st.sampled_from(names[1:]), max_size=3)), key=names.index)
+    stages = len(splits) + 1
+    schedule = draw(st.sampled_from(sorted(ORDERS))) if splits else "single"
+    head = sum(names.index(cut) <= names.index("head") for cut in splits)
+    mapping = [0 if schedule == "single" or at == head else at for at in range(stages)]
+    used = sorted(set(mapping))
+    pipeline = {
+        "schedule": schedule,
+        "splits": splits,
+        "device_mapping": [used.index(ipu) for ipu in mapping],
+        "micro_batch_size": BATCH,
+        "gradient_accumulation_count": ORDERS[schedule] * (stages if ORDERS[schedule] > 1 else 1) * 2,
+        "repeat_count": 2,
+        "reduction_method": draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"])),
+        "allow_recompute": draw(st.booleans()),
+    }
+    if "sum" not in names:
+        pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names[:-1]), max_size=2, unique=True))
+        pipeline["recomputation_mode"] = draw(st.sampled_from(["Auto", "RecomputeAndBackpropagateInterleaved"]))
+    shards = 1 << max(pipeline["device_mapping"]).bit_length()
+    return {
+        "system": {"name": "bow_pod16", "auto_select_ipus": shards * draw(st.sampled_from([1, 2, 4]))},
+        "data": {"type": "synthetic_tokens", "length": LENGTH, "vocabulary": WORDS, "samples": 17},
+        "model": {"layers": layers},
+        "pipeline": pipeline,
+        "optimizer": {
+            "type": draw(st.sampled_from(["sgd", "momentum"])),
+            "learning_rate": RATE,
+            "map_gradient": draw(st.sampled_from([None, {"clip_by_norm": 0.1}, {"decay": 0.1}])),
+        },
+        "precision": "float64",
+        "outfeed": {"mode": "ALL"},
+        "seed": draw(st.integers(0, 9)),
+    }
+
+
+def loss_of(weights, x, y, skips):
+    """The mean over the first positions of -log softmax of the scores, each a product with a row of the table."""
+    h = anp.dot(np.eye(WORDS)[x], weights["tokens/W"])
+    given_ = h
+    for name in ("hidden", "again"):
+        h = anp.tanh(anp.dot(h, weights[f"{name}/W"]) + weights[f"{name}/b"])
+    if skips:
+        h = h + given_
+    scores = anp.dot(h[:, :TAKEN], weights["tokens/W"].T)
+    if "head/b" in weights:
+        scores = scores + weights["head/b"]
+    chosen = anp.sum(scores * np.eye(WORDS)[y[:, :TAKEN]], axis=-1)
+    return anp.mean(anp.log(anp.sum(anp.exp(scores), axis=-1)) - chosen)
+
+
+def mapped(scenario, gradient, weight):
+    how = scenario["optimizer"]["map_gradient"] or {}
+    gradient = gradient + how.get("decay", 0) * weight
+    return gradient * min(1, how.get("clip_by_norm", np.inf) / np.linalg.norm(gradient))
+
+
+def plain_loop(scenario, weights, feed, replicas):
+    pipeline, losses = scenario["pipeline"], []
+    count = pipeline["gradient_accumulation_count"]
+    scale = (1 if pipeline["reduction_method"] == "SUM" else 1 / count) / replicas
+    skips = any(layer["name"] == "sum" for layer in scenario["model"]["layers"])
+    kept = 0.9 if scenario["optimizer"]["type"] == "momentum" else 0
+    speeds = {name: np.zeros_like(array) for name, array in weights.items()}
+    for execution in range(pipeline["repeat_count"]):
+        total = {name: np.zeros_like(array) for name, array in weights.items()}
+        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
+            x, y = feed.element(element)
+            losses.append(float(loss_of(weights, x, y, skips)))
+            for name, gradient in autograd.grad(loss_of)(weights, x, y, skips).items():
+                total[name] += scale * mapped(scenario, gradient, weights[name])
+        speeds = {name: kept * speeds[name] + total[name] for name in weights}
+        weights = {name: array - RATE * speeds[name] for name, array in weights.items()}
+    return losses, weights
+
+
+@given(scenarios())
+def test_a_table_at_both_ends_learns_what_the_formulas_do(scenario):
+    if scenario["optimizer"]["type"] == "momentum":
+        scenario["optimizer"]["momentum"] = 0.9
+    job = job_from(scenario)
+    workload, initial = job.workload(0), {}
+    for stage in range(len(workload.stages)):
+        for name, array in workload.initial_parameters(stage).items():
+            np.testing.assert_array_equal(array, initial.setdefault(name, array))
+    assert "head/W" not in initial
+    result = execute(job)
+    losses, weights = plain_loop(scenario, initial, workload.feed, job.system.replicas)
+    np.testing.assert_allclose([each.loss for each in result.learning.losses], losses, rtol=1e-11)
+    assert result.learning.weights.keys() == weights.keys()
+    for name, array in result.learning.weights.items():
+        np.testing.assert_allclose(array, weights[name], rtol=1e-10, atol=1e-13, err_msg=name)
+
+
+@given(scenarios())
+def test_a_table_is_held_once(scenario):
+    """Weights, accumulator and state are those of the embedding's stage; of the head's its bias alone."""
+    scenario["optimizer"] = {"type": "momentum", "learning_rate": RATE, "momentum": 0.9}
+    job = job_from(scenario)
+    sizes = {
+        name: array.nbytes
+        for stage in job.workload(0).stages
+        for name, array in stage.initial_parameters(0, float).items()
+    }
+    table = WORDS * WIDTH * 8
+    assert sizes["tokens/W"] == table
+    profiles = job.program.stages
+    for held in ("parameter_bytes", "accumulator_bytes", "state_bytes"):
+        assert sum(getattr(profile, held) for profile in profiles) == sum(sizes.values()), held
+    assert profiles[0].parameter_bytes >= table
+    updated = sum(work.sram_bytes for profile in profiles for work in profile.update)
+    assert updated == 5 * sum(sizes.values())
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "sequential"])
+def test_the_head_gets_the_table_that_was_updated(schedule):
+    """With a rate of zero for all but the table nothing else could change the scores of the second step."""
+    layers = [
+        {"name": "tokens", "type": "embedding", "input_dim": WORDS, "output_dim": WIDTH},
+        {"name": "tanh", "type": "activation", "activation": "tanh"},
+        {"name": "head", "type": "tied_projection", "embedding": "tokens", "units": WORDS, "use_bias": False},
+        {"name": "cel", "type": "softmax_cross_entropy"},
+    ]
+    scenario = {
+        "system": {"name": "m2000"},
+        "data": {"type": "synthetic_tokens", "length": LENGTH, "vocabulary": WORDS, "samples": 60, "noise": 0},
+        "model": {"layers": layers},
+        "pipeline": {
+            "schedule": schedule,
+            "splits": ["tanh", "head"],
+            "device_mapping": [0, 1, 0],
+            "micro_batch_size": 4,
+            "gradient_accumulation_count": 6,
+            "reduction_method": "MEAN",
+        },
+        "optimizer": {"type": "adam", "learning_rate": 0.1},
+        "steps": 30,
+    }
+    job = job_from(scenario)
+    losses = [each.loss for each in execute(job).learning.losses]
+    assert losses[0] == pytest.approx(np.log(WORDS), rel=0.01)
+    assert min(losses[-5:]) < losses[0]
