@@ -288,29 +288,20 @@ def validate(
 ) -> None:
     """Hold the costs of dense products, links and the host against measured ones: print both, and the error of each."""
     from ipusim.hardware.generations import find_ipu
+    from ipusim.study import validate as validation
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.micro_benchmarks import benchmark_table, benchmark_words, read_benchmarks
     from ipusim.study.product_rows import MEASURED, read_rows
-    from ipusim.study.validate import (
-        MEASURED_ON,
-        VALIDATION_FILES,
-        error_table,
-        planner_rate_table,
-        product_table,
-        validate_products,
-        validation_files,
-        words,
-    )
 
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
-    chip = MEASURED_ON if ipu is None else find_ipu(ipu)
+    chip = validation.MEASURED_ON if ipu is None else find_ipu(ipu)
     rows = read_rows(products or MEASURED)
-    validated = validate_products(rows, chip, fitted=products is None)
-    print_table(product_table(validated))
-    print_table(error_table(validated))
-    print_table(planner_rate_table(rows, chip))
-    for line in words(rows, chip, fitted=products is None):
+    validated = validation.validate_products(rows, chip, fitted=products is None)
+    print_table(validation.product_table(validated))
+    print_table(validation.error_table(validated))
+    print_table(validation.planner_rate_table(rows, chip))
+    for line in validation.words(rows, chip, fitted=products is None):
         typer.echo(line)
     benchmarks = () if products else read_benchmarks()
     if benchmarks:
@@ -319,8 +310,8 @@ def validate(
         for line in benchmark_words(benchmarks):
             typer.echo(line)
     if out is not None:
-        with ResultsFolder(out, VALIDATION_FILES) as results:
-            files = validation_files(validated, benchmarks)
+        with ResultsFolder(out, validation.VALIDATION_FILES) as results:
+            files = validation.validation_files(validated, benchmarks)
             results.write(files)
         typer.echo(f"{out}: {', '.join(files)}")
 
@@ -341,17 +332,32 @@ def check(
     costs: Annotated[
         bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
     ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Validate a scenario without running it."""
     from ipusim.pipeline.plan import order_and_sync
-    from ipusim.scenario.load import load_job
+    from ipusim.runs.assemble.assemble import assemble
+    from ipusim.scenario.load import placed_request
+    from ipusim.study.profile import hold_against, profile_table, words
 
-    job = load_job(scenario, overrides or ())
+    with placed_request(scenario, overrides or ()) as request:
+        job = assemble(request)
+        held = hold_against(request, profile) if profile else ()
     program = job.program
     typer.echo(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
+    if held:
+        typer.echo(words(held))
+        print_table(profile_table(held))
     if costs:
         from ipusim.study.costs import cost_tables
 

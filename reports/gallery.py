@@ -175,6 +175,11 @@ GALLERY = (
         ("steps=1", "numerics=off"),
     ),
     Picture(
+        "measured_stages",
+        "Four stages whose passes take as long as a file says. In each time-step of the main phase all IPUs wait for "
+        "IPU 2, which has the slowest stage; to cut the model elsewhere would help.",
+    ),
+    Picture(
         "inference",
         "Forward passes only, in every IPU on another micro-batch. A time-step lasts as long as IPU 0 reads from the "
         "host; the passes of so small a model are short beside it.",

@@ -22,6 +22,7 @@ _SUFFIXES: Final = ("_ns", "_bytes_per_s")
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
 _PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
+_FIT: Final = "fitted to measured dense products (`ipusim validate`)"
 
 
 @dataclass(frozen=True)
@@ -97,25 +98,46 @@ _LINKS: Final = (1, 10)
 class Rates:
     """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds."""
 
-    matrix_unit_share: Fraction = _rate(
-        Fraction(1, 2),
+    amp_ceiling: Fraction = _rate(
+        Fraction("0.9433"),
         "of peak",
         _SHARE,
         part="computation",
-        meaning="what products reach of the matrix unit's multiply-accumulates",
-        source="assumed",
-        plausible=("0.02", "0.96"),
-        evidence=f"{_PRODUCTS}: a few per cent for thin ones, 91 to 96 % for the largest",
+        meaning="what rows that stream past reach of the matrix unit's multiply-accumulates",
+        source=_FIT,
+        plausible=("0.80", "0.95"),
+        evidence=f"{_PRODUCTS}, large n; all of it in PopLibs' estimate, which has no memory conflicts",
     )
-    vector_bytes_per_cycle: Fraction = _rate(
-        8,
-        "bytes/cycle/tile",
-        (Fraction(1, 10), 64),
+    exchange_efficiency: Fraction = _rate(
+        Fraction("1.191"),
+        "of nominal",
+        (Fraction(1, 100), 10),
         part="computation",
-        meaning="elements that a tile's vector unit takes through one operation",
-        source="PopLibs include/popnn/Net.hpp (commit 9115acb0): a 64-bit data path",
-        plausible=("1.6", 8),
-        evidence="hand-written stencils and fits take 2.5 to 5 cycles for an operation of the whole path",
+        meaning="what a tile receives of the exchange's nominal bytes in a cycle; twice that where a pair of tiles "
+        "shares an operand",
+        source=_FIT,
+        plausible=("0.7", "1.3"),
+        evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule (ExchangeEstimator.cpp); fits",
+    )
+    compute_set_cycles: Fraction = _rate(
+        Fraction("614.6"),
+        "cycles",
+        (0, 10**6),
+        part="computation",
+        meaning="sync, start and code of each compute set, of a product or of vector work",
+        source=_FIT,
+        plausible=(300, 2000),
+        evidence=f"{_PRODUCTS}: the fixed 1,900 to 2,600 cycles of the smallest are about three sets; the sync is 150",
+    )
+    vector_slowdown: Fraction = _rate(
+        Fraction("3.053"),
+        "cycles",
+        (Fraction(1, 10), 100),
+        part="computation",
+        meaning="of a tile for an operation on the 8 bytes of its vector unit's path, loads and stores included",
+        source=_FIT,
+        plausible=("2.5", 5),
+        evidence="hand-written stencils reach 1.03 to 1.45 of 3.9 TFLOP/s in single precision; fits 2.8 to 5.2",
     )
     transcendental_operations: Fraction = _rate(
         4,
@@ -125,27 +147,6 @@ class Rates:
         meaning="operations of a tile's vector unit that one exp, log, tanh or square root takes as long as",
         source="assumed",
         evidence="no measurement is published",
-    )
-    exchange_share: Fraction = _rate(
-        1,
-        "of nominal",
-        (Fraction(1, 100), 2),
-        part="computation",
-        meaning="what a tile receives of the exchange's nominal bytes in a cycle",
-        source="PopLibs lib/poplin/ExchangeEstimator.cpp: all of it",
-        plausible=("0.7", "1.3"),
-        evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule; fits; pairs of tiles share operands",
-    )
-    launch_cycles: Fraction = _rate(
-        0,
-        "cycles",
-        (0, 10**6),
-        part="computation",
-        meaning="start of a superstep's code, beside the tiles' sync",
-        source="assumed: none",
-        plausible=(150, 1850),
-        evidence=f"{_PRODUCTS}: a product's fixed 1,900 to 2,600 cycles are 300 to 2,000 a compute set, sync of 150 "
-        "included",
     )
     link_bytes_per_s: Fraction = _rate(
         Fraction(128 * 2**30, 8),

@@ -24,7 +24,7 @@ from ipusim.ipu.attributes import (
     whole,
     without_effect,
 )
-from ipusim.ipu.stage_options import poplar_options, proportion
+from ipusim.ipu.stage_options import plan_options, poplar_options
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.runs.request.graphcore_options import GraphcoreOption, attributes
 
@@ -204,7 +204,7 @@ class IPUConfig(Category):
             for name in row.name.split("."):
                 value = getattr(value, name)
             if isinstance(value, dict):
-                value = poplar_options(proportion(value, row.name))
+                value = poplar_options(plan_options(value, row.name))
             *above, key = row.path
             _within(found, above)[key] = value.value if isinstance(value, Enum) else value
         return found

@@ -284,7 +284,7 @@ class MappedByFunctions(GradientMap):
             vector=VectorWork(parameter_count * count),
             sram_bytes=3 * parameter_count * itemsize,
             itemsize=itemsize,
-            supersteps=count,
+            compute_sets=count,
         )
 
 

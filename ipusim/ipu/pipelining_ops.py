@@ -83,7 +83,8 @@ def pipeline(
         pipeline_schedule: Grouped by default.
         recomputation_mode: Auto by default; it counts where ``config.allow_recompute`` is set.
         forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options,
-            weight_update_poplar_options: availableMemoryProportion of matrix products and convolutions.
+            weight_update_poplar_options: availableMemoryProportion and partialsType of matrix products and
+                convolutions.
         offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether
             optimizer state, accumulators, and under batch serialization activations lie in Streaming Memory.
         replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether each

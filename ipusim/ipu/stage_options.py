@@ -7,11 +7,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.model.stages.stage_options import StageOptions
+from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
 from ipusim.pipeline import rules
 
-#: The one of Poplar's options that is simulated.
+#: Those of Poplar's options that are simulated.
 _PROPORTION: Final = "availableMemoryProportion"
+_PARTIALS: Final = "partialsType"
 
 
 class PipelineStageOptions:
@@ -40,19 +41,31 @@ class PipelineStageOptions:
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
         return StageOptions(
-            proportion(self.matmul_options, argument),
-            proportion(self.convolution_options, argument),
+            plan_options(self.matmul_options, argument),
+            plan_options(self.convolution_options, argument),
         )
 
 
-def proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
-    """Return the availableMemoryProportion of ``options``, a number or its text; None where it is not given.
+def plan_options(options: Mapping[str, Any], argument: str) -> PlanOptions:
+    """Return what ``options`` of products say: availableMemoryProportion, a number or its text, and partialsType.
 
-    Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1.
+    Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1 and a type
+    that is neither half nor float.
     """
-    others = sorted(map(str, options.keys() - {_PROPORTION}))
+    others = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
     if others:
-        raise UnsupportedProgramError(f"{argument}: expected no option but {_PROPORTION}, got {', '.join(others)}")
+        expected = f"{_PROPORTION} and {_PARTIALS}"
+        raise UnsupportedProgramError(f"{argument}: expected no option but {expected}, got {', '.join(others)}")
+    partials = None
+    if _PARTIALS in options:
+        partials = PARTIALS_BYTES.get(str(options[_PARTIALS]))
+        if partials is None:
+            expected = " or ".join(PARTIALS_BYTES)
+            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {options[_PARTIALS]!r}")
+    return PlanOptions(_proportion(options, argument), partials)
+
+
+def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     if _PROPORTION not in options:
         return None
     try:
@@ -64,9 +77,14 @@ def proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     return found
 
 
-def poplar_options(share: Fraction | None) -> dict[str, float | None]:
-    """Return the options of operations with an availableMemoryProportion of ``share``, as a scenario has them."""
-    return {_PROPORTION: None if share is None else float(share)}
+def poplar_options(options: PlanOptions) -> dict[str, Any]:
+    """Return them as a scenario has them."""
+    share = options.memory_proportion
+    names = {size: name for name, size in PARTIALS_BYTES.items()}
+    return {
+        _PROPORTION: None if share is None else float(share),
+        _PARTIALS: None if options.partials_itemsize is None else names[options.partials_itemsize],
+    }
 
 
 def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:

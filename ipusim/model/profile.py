@@ -42,9 +42,7 @@ class StageProfile:
         recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
         kept_again_bytes: what the forward pass keeps then; None: the input.
         cluster_bytes: what is alive of that at a time; None: the stash.
-        forward_temporary_bytes, backward_temporary_bytes, update_temporary_bytes: the most that an operation of
-            the pass takes for itself, where options limit it; else it is not counted.
-        halves_temporary_bytes: the same of either half of the backward pass.
+        temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
     """
 
     name: str
@@ -68,13 +66,10 @@ class StageProfile:
     recompute: PassCost | None = None
     kept_again_bytes: int | None = None
     cluster_bytes: int | None = None
-    forward_temporary_bytes: int = 0
-    backward_temporary_bytes: int = 0
-    update_temporary_bytes: int = 0
+    temporary_bytes: int = 0
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None
-    halves_temporary_bytes: int = 0
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

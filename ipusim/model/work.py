@@ -6,6 +6,7 @@ Work knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a giv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,8 @@ class Product:
         m, k, n: rows of the result, length of its sums, columns of the result.
         groups: how many run side by side, on operands of their own.
         times: how often they run one after another.
+        shared: rows that take the same elements of the first operand; 1 where each has its own. In the gradient of
+            a convolution's kernel the rows of all its taps take the same image.
     """
 
     m: int
@@ -23,11 +26,37 @@ class Product:
     n: int
     groups: int = 1
     times: int = 1
+    shared: int = 1
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates of all of them."""
         return self.m * self.k * self.n * self.groups * self.times
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution, or the one by which its gradient comes back.
+
+    Attributes:
+        positions: results of one channel: micro-batch times positions in all dimensions.
+        channels, filters: that go in and that come out, of one group.
+        taps: positions of the kernel.
+        stride: input positions to a result, in all dimensions together.
+        groups: how many run side by side, on channels of their own: as many as channels in depthwise ones.
+    """
+
+    positions: int
+    channels: int
+    filters: int
+    taps: int
+    stride: int = 1
+    groups: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all groups."""
+        return self.positions * self.channels * self.filters * self.taps * self.groups
 
 
 @dataclass(frozen=True)
@@ -82,22 +111,28 @@ class Work:
     """The work of one layer in one pass over one micro-batch.
 
     Attributes:
-        products: what the matrix unit (AMP) can take.
+        products: what the matrix unit (AMP) can take, one after another.
         vector: all other floating-point operations, done by the vector units.
         sram_bytes: bytes read from and written to tile memory.
-        exchange_bytes: bytes that tiles receive over the on-chip exchange.
+        exchange_bytes: bytes that tiles receive over the on-chip exchange, beside the operands of products: those
+            follow from how a product is laid over the tiles.
         itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
-        supersteps: bulk-synchronous steps that must follow each other, each with a sync of its own.
+        compute_sets: bulk-synchronous steps of the vector work, which follow each other; a reduction over tiles
+            takes two, of each tile's elements and of the tiles' results. Those of products are not among them.
         convolution: whether the products are those of a convolution, which has options of its own.
+        partials_itemsize: bytes of a product's partial sums, 2 or 4; no fewer than an element has.
+        memory_proportion: share of a tile's memory that a product may take for itself; None for PopLibs' default.
     """
 
-    products: tuple[Product, ...] = ()
+    products: tuple[Product | Convolution, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
     sram_bytes: int = 0
     exchange_bytes: int = 0
     itemsize: int = 4
-    supersteps: int = 1
+    compute_sets: int = 1
     convolution: bool = False
+    partials_itemsize: int = 4
+    memory_proportion: Fraction | None = None
 
     @property
     def macs(self) -> int:
@@ -106,7 +141,7 @@ class Work:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is asked, which takes no superstep either."""
+        """Whether nothing is asked, which takes no compute set either."""
         return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
 
 
@@ -142,6 +177,6 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
         sram_bytes=sum(work.sram_bytes for work in parts),
         exchange_bytes=sum(work.exchange_bytes for work in parts),
         itemsize=itemsize,
-        supersteps=sum(work.supersteps for work in parts),
+        compute_sets=sum(work.compute_sets for work in parts),
         parts=parts,
     )

@@ -19,8 +19,9 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - the second half: that, those of the largest layer's weights, and accumulators as above;
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
-All but the first are a lower bound, assumed: temporary memory of single operations is left out, unless
-options of the stage limit it (:mod:`ipusim.model.stages.stage_options`); it is alive during the pass.
+What the products of a stage hold for themselves follows from their plans. The most that any of an IPU's products
+holds is set aside all the time (assumed: where nothing of it is needed, Poplar may lay other tensors there). What
+other operations hold is left out, so that the rest is a lower bound.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
                 for holder, size in _resident(plan, program, stage, stages[stage]):
                     held[holder] += size
                 held[Holder.CODE] += profile.code_bytes
+                held[Holder.TEMPORARY] = max(held[Holder.TEMPORARY], profile.temporary_bytes)
         mine = [stage for stage, each in enumerate(stages) if each.ipu == ipu]
         remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
         if program.offload.activations:
@@ -160,11 +162,9 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         recomputed=profile.stash_bytes if recomputes else 0,
         forward=away
         + weights
-        + profile.forward_temporary_bytes
         + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
         backward=away
         + weights
-        + max(profile.backward_temporary_bytes, profile.forward_temporary_bytes if inline else 0)
         + max(profile.working_bytes, profile.gradient_bytes)
         + profile.weight_gradient_bytes
         + sums
@@ -174,8 +174,8 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         again=weights,
         rest=profile.between_halves_bytes if shape.training else 0,
         input_half=away + weights + _input_half(profile, inline),
-        weight_half=weights + profile.halves_temporary_bytes + profile.weight_gradient_bytes + sums,
-        update=weights + offload.state_bytes(profile) + sums + profile.update_temporary_bytes if shape.training else 0,
+        weight_half=weights + profile.weight_gradient_bytes + sums,
+        update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
     )
 
 
@@ -183,10 +183,9 @@ def _input_half(profile: StageProfile, inline: bool) -> int:
     """Return what the first half of a backward pass has alive beside what the forward pass kept, and its weights."""
     gradients = max(profile.working_bytes, profile.gradient_bytes)
     if inline:
-        temporary = max(profile.halves_temporary_bytes, profile.forward_temporary_bytes)
-        return gradients + temporary + max(_recomputed_inside(profile), profile.between_halves_bytes)
+        return gradients + max(_recomputed_inside(profile), profile.between_halves_bytes)
     more = max(profile.between_halves_bytes - profile.stash_bytes, 0)
-    return gradients + profile.halves_temporary_bytes + more
+    return gradients + more
 
 
 def _recomputed_inside(profile: StageProfile) -> int:

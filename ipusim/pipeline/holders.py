@@ -52,7 +52,8 @@ class Holder(StrEnum):
     COPIES = "inter-IPU copy buffers", "copies", 4, Look("inter-IPU copy buffers", "#8c8c8c", "#000000")
     STREAMS = "host stream buffers", "streams", 5, Look("host stream buffers", "#3d4459", "#ffffff")
     CODE = "code and vertices", "code", 3, Look("code and vertices", "#e3e3e3", "#777777", "xxxx")
-    LIVE = "live tensors", "live", 7, Look("live tensors", "#e69f00", "#000000")
+    TEMPORARY = "products while they run", "products", 7, Look("products while they run", "#f0e442", "#000000")
+    LIVE = "live tensors", "live", 8, Look("live tensors", "#e69f00", "#000000")
 
 
 #: The holders of which each IPU holds the same all the time.

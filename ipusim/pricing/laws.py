@@ -26,6 +26,7 @@ class Law:
 
 
 _GUIDE: Final = "IPU Programmer's Guide, chapter 2: tiles sync, exchange, compute"
+_PLANNER: Final = "PopLibs ConvModel.cpp: a search over the splits of a product over tiles"
 _LINKS: Final = (
     "link_bytes_per_s",
     "link_efficiency",
@@ -40,34 +41,58 @@ _MEASURED: Final = "measured, see the rates"
 _TRANSFER: Final = "bytes x clock_hz / {}"
 
 MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
-SYNC: Final = Law(
-    "sync", "supersteps x (internal_sync_cycles + launch_cycles)", ("launch_cycles",), ("internal_sync_cycles",), _GUIDE
+LAUNCHES: Final = Law(
+    "launches",
+    "compute sets x compute_set_cycles; of products by their plans, of vector work as layers state them",
+    ("compute_set_cycles",),
+    (),
+    f"{_GUIDE}; {_PLANNER}",
 )
 EXCHANGE: Final = Law(
     "exchange",
-    "bytes / (tiles x exchange_bytes_per_cycle_per_tile x exchange_share)",
-    ("exchange_share",),
+    "bytes that a tile receives / (exchange_bytes_per_cycle_per_tile x exchange_efficiency); of products those of the "
+    "busiest tile of their plans, of vector work spread evenly over the tiles",
+    ("exchange_efficiency",),
     ("tiles", "exchange_bytes_per_cycle_per_tile"),
-    "PopLibs ExchangeEstimator.cpp; that bytes are spread evenly is assumed",
+    "PopLibs ExchangeEstimator.cpp; that bytes of vector work are spread evenly is assumed",
+)
+LOADING: Final = Law(
+    "loading",
+    "blocks of weights x their bytes / 16 bytes per cycle, on the busiest tile",
+    source="PopLibs include/popnn/Net.hpp; later chips as GC2 (assumed)",
 )
 MATRIX: Final = Law(
     "matrix",
-    "multiply-accumulates / (tiles x macs_per_cycle_per_tile x matrix_unit_share)",
-    ("matrix_unit_share",),
-    ("tiles", "fp16_macs_per_cycle_per_tile", "fp32_macs_per_cycle_per_tile"),
-    "PopLibs ConvModel.cpp, the lower bound of a product, over the share of it that is reached",
+    "start of vertices and passes + cycles of rows at the matrix unit's peak / amp_ceiling, on the busiest tile",
+    ("amp_ceiling",),
+    ("worker_threads", "fp16_macs_per_cycle_per_tile", "fp32_macs_per_cycle_per_tile"),
+    "PopLibs ConvPerformanceEstimation.hpp, the vertex of 1 x 1 convolutions",
+)
+REDUCTION: Final = Law(
+    "reduction",
+    "bytes of partial sums that a tile receives / (exchange_bytes_per_cycle_per_tile x exchange_efficiency)",
+    ("exchange_efficiency",),
+    ("exchange_bytes_per_cycle_per_tile",),
+    _PLANNER,
+)
+ADDING: Final = Law(
+    "adding",
+    "bytes of partial sums of the busiest tile x vector_slowdown / 8",
+    ("vector_slowdown",),
+    (),
+    _PLANNER,
 )
 VECTOR: Final = Law(
     "vector",
     "(element-wise + reductions + quotients + transcendental_operations x transcendentals) x bytes of an element "
-    "/ (tiles x vector_bytes_per_cycle)",
-    ("vector_bytes_per_cycle", "transcendental_operations"),
+    "x vector_slowdown / (tiles x 8)",
+    ("vector_slowdown", "transcendental_operations"),
     ("tiles",),
-    "PopLibs Net.hpp; after the products of the same superstep (assumed)",
+    "PopLibs Net.hpp: a 64-bit data path; after the products of the same layer (assumed)",
 )
 MEMORY: Final = Law(
     "memory",
-    "max(0, bytes / (tiles x sram_bytes_per_cycle_per_tile) - matrix - vector)",
+    "max(0, bytes / (tiles x sram_bytes_per_cycle_per_tile) - loading - matrix - vector)",
     (),
     ("tiles", "sram_bytes_per_cycle_per_tile"),
     "assumed: arithmetic hides under memory traffic, or the other way round",

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import FixedParts, nominal_sync_ns
@@ -25,8 +26,23 @@ from ipusim.pricing import laws
 from ipusim.pricing.copies import traffic
 from ipusim.pricing.costs import Costs, StepCopy
 from ipusim.pricing.laws import Law
-from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs
+from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs, vector_exchange, vector_launches
+from ipusim.pricing.planner.rates import PlannerRates
+from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.price import counts_update
+from ipusim.pricing.products import plans
+
+#: The law of each part of a product's plan.
+_OF_PRODUCTS: Final = {
+    "launches": laws.LAUNCHES,
+    "exchange": laws.EXCHANGE,
+    "loading": laws.LOADING,
+    "matrix": laws.MATRIX,
+    "reduction": laws.REDUCTION,
+    "adding": laws.ADDING,
+}
+#: The laws of passes, in the order of their terms.
+_LAWS: Final = (*_OF_PRODUCTS.values(), laws.VECTOR, laws.MEMORY, laws.MEASURED)
 
 
 @dataclass(frozen=True)
@@ -92,44 +108,44 @@ def _name(kind: Pass) -> str:
 
 
 def _work(of: str, costs: tuple[PassCost, ...], system: System) -> Iterator[Term]:
-    """Yield the terms of a pass, each of which sums up those of its supersteps."""
+    """Yield the terms of a pass, each of which sums up those of its compute sets."""
     cycles: Counter[Law] = Counter()
     addends: dict[Law, Counter[str]] = {}
     for work in (leaf for cost in costs for leaf in leaves(cost)):
-        for law, part, text in _leaf(work, leaf_cycles(work, system.ipu, system.rates), system):
-            cycles[law] += part
-            addends.setdefault(law, Counter())[text] += 1
-    for law in (laws.SYNC, laws.EXCHANGE, laws.MATRIX, laws.VECTOR, laws.MEMORY, laws.MEASURED):
+        for law, part, text, often in _leaf(work, leaf_cycles(work, system.ipu, system.rates), system):
+            cycles[law] += often * part
+            addends.setdefault(law, Counter())[text] += often
+    for law in _LAWS:
         if cycles[law]:
             yield Term(of, law, cycles[law], tuple(addends[law].items()))
 
 
-def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, int, str]]:
-    """Yield kind, cycles and formula of each term of one superstep, or of a few of one kind, that costs anything."""
+def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, int, str, int]]:
+    """Yield kind, cycles, formula and number of each term of a layer's pass that costs anything."""
     ipu, rates = system.ipu, system.rates
     if isinstance(work, MeasuredWork):
         if work.cycles:
-            yield laws.MEASURED, work.cycles, str(work.cycles)
+            yield laws.MEASURED, work.cycles, str(work.cycles), 1
         return
-    if found.sync:
-        one = str(ipu.internal_sync_cycles)
-        if rates.launch_cycles:
-            one = f"({one} + {number(rates.launch_cycles)})"
-        text = one if work.supersteps == 1 else f"{work.supersteps} * {one}"
-        yield laws.SYNC, found.sync, text if rates.launch_cycles.denominator == 1 else f"ceil({text})"
-    if found.exchange:
-        nominal = f"{ipu.tiles} * {ipu.exchange_bytes_per_cycle_per_tile}"
-        received = nominal if rates.exchange_share == 1 else f"{nominal} * {number(rates.exchange_share)}"
-        yield laws.EXCHANGE, found.exchange, f"ceil({work.exchange_bytes} / ({received}))"
-    if found.matrix:
-        unit = f"{ipu.tiles} * {ipu.macs_per_cycle(work.itemsize) // ipu.tiles} * {number(rates.matrix_unit_share)}"
-        yield laws.MATRIX, found.matrix, f"ceil({work.macs} / ({unit}))"
+    if work.is_nothing:
+        return
+    planning = PlannerRates.of(rates)
+    for planned in plans(work, ipu, planning):
+        for term in planned.plan.terms:
+            if term.cycles:
+                yield _OF_PRODUCTS[term.name], term.cycles, term.formula, planned.times
+    if launches := vector_launches(work, rates):
+        yield laws.LAUNCHES, launches, f"ceil({work.compute_sets} * {number(rates.compute_set_cycles)})", 1
+    if work.exchange_bytes:
+        nominal = f"{ipu.tiles} * {ipu.exchange_bytes_per_cycle_per_tile} * {number(rates.exchange_efficiency)}"
+        yield laws.EXCHANGE, vector_exchange(work, ipu, rates), f"ceil({work.exchange_bytes} / ({nominal}))", 1
     if found.vector:
-        size, path = min(work.itemsize, 4), f"{ipu.tiles} * {number(rates.vector_bytes_per_cycle)}"
-        yield laws.VECTOR, found.vector, f"ceil({_operations(work.vector, rates)} * {size} / ({path}))"
+        size, path = min(work.itemsize, 4), f"{ipu.tiles} * {PATH_BYTES}"
+        amount = f"{_operations(work.vector, rates)} * {size} * {number(rates.vector_slowdown)}"
+        yield laws.VECTOR, found.vector, f"ceil({amount} / ({path}))", 1
     if found.memory_beyond:
         memory = f"ceil({work.sram_bytes} / ({ipu.tiles} * {ipu.sram_bytes_per_cycle_per_tile}))"
-        yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.matrix + found.vector}"
+        yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.loading + found.matrix + found.vector}", 1
 
 
 def _operations(vector: VectorWork, rates: Rates) -> str:

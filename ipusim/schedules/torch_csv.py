@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from ipusim.csv_table import CsvLine, read_lines
 from ipusim.errors import FileError, PlanError
-from ipusim.files import open_file, read_up_to
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
@@ -84,26 +85,23 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
 def _rows(path: Path, name: str) -> list[list[Op | None]]:
     """Return the cells of the file; raises FileError for the first one that is none, with its row and column."""
+    return [
+        [_cell(cell, f"{name!r}, row {row}, column {column}") for column, cell in enumerate(line.cells, start=1)]
+        for row, line in enumerate(_lines(path, name), start=1)
+    ]
+
+
+def _lines(path: Path, name: str) -> Iterator[CsvLine]:
+    """Yield the rows of the file; raises FileError for one that cannot be read, or is no CSV."""
     try:
         path = path.resolve()
-        with open_file(path) as file:
-            data = read_up_to(file, _MOST_BYTES + 1)
+        yield from read_lines(path, _MOST_BYTES)
     except OSError as error:
         raise FileError(f"{name!r}: cannot read {path}: {error.strerror}") from None
+    except FileError as error:
+        raise FileError(f"{name!r}: {error}") from None
     except (RuntimeError, ValueError) as error:  # links in a circle, a null character
         raise FileError(f"{name!r}: cannot read {path}: {error}") from None
-    if len(data) > _MOST_BYTES:
-        raise FileError(f"{name!r}: expected a file of at most {_MOST_BYTES} bytes, got a larger one")
-    rows: list[list[Op | None]] = []
-    try:
-        for row in csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True):
-            place = f"{name!r}, row {len(rows) + 1}"
-            rows.append([_cell(cell.strip(), f"{place}, column {column}") for column, cell in enumerate(row, start=1)])
-    except UnicodeDecodeError as error:
-        raise FileError(f"{name!r}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
-    except csv.Error as error:
-        raise FileError(f"{name!r}, row {len(rows) + 1}: expected cells separated by commas: {error}") from None
-    return rows
 
 
 def _cell(text: str, place: str) -> Op | None:

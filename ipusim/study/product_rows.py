@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ipusim.csv_table import Columns, read_table, refuse
 from ipusim.errors import FileError
-from ipusim.files import open_file, read_up_to
-from ipusim.near_names import nearest
 from ipusim.pricing.planner.product import Product
 
 #: The package's own rows.
@@ -28,8 +26,6 @@ _BYTES: Final = {"fp16": 2, "fp32": 4}
 _MOST_SIZE: Final = 10**7
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 10 * 2**20
-#: Problems that a message lists.
-_LISTED: Final = 20
 
 
 @dataclass(frozen=True)
@@ -71,49 +67,20 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     A column ``source`` is kept, others are left alone. Raises FileError that names every line and column
     that is wrong, and for a file without rows; OSError for one that cannot be read.
     """
-    with open_file(path) as file:
-        data = bytes(read_up_to(file, _MOST_BYTES + 1))
-    if len(data) > _MOST_BYTES:
-        raise FileError(f"{path}: expected a CSV file of at most {_MOST_BYTES >> 20} MiB")
-    try:
-        lines = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: not a CSV file in UTF-8: {error}") from error
-    place, problems = _columns(lines[0] if lines else [])
-    if problems:
-        raise FileError("\n".join(f"{path}:1: {problem}" for problem in problems))
-    rows = []
-    for number, cells in enumerate(lines[1:], 2):
-        if any(cell.strip() for cell in cells):
-            row, found = _row(cells, place)
-            rows += [row] if row else []
-            problems += [f"{path}:{number}: {problem}" for problem in found]
-    if problems:
-        more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
-        raise FileError("\n".join(problems[:_LISTED] + more))
+    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, others=True), _MOST_BYTES)
+    rows, problems = [], []
+    for each in table.rows:
+        row, found = _row(each.cells)
+        rows += [row] if row else []
+        problems += [f"{each.place}: {problem}" for problem in found]
+    refuse(problems)
     if not 0 < len(rows) <= _MOST_ROWS:
         raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
     return tuple(rows)
 
 
-def _columns(header: list[str]) -> tuple[dict[str, int], list[str]]:
-    """Return where each column is, and what is wrong with the header."""
-    names = [name.strip().lower() for name in header]
-    wanted = {name.lower(): name for name in (*_COLUMNS, _SOURCE)}
-    place = {wanted[name]: at for at, name in reversed(list(enumerate(names))) if name in wanted}
-    problems = [f"column {name!r} is there twice" for name in wanted if names.count(name) > 1]
-    others = [name for name in names if name not in wanted]
-    for name in _COLUMNS:
-        if name not in place:
-            near = nearest(name, others)
-            found = f", got {near!r}" if near else ""
-            problems.append(f"expected a column {name!r} beside {', '.join(_COLUMNS)}{found}")
-    return place, problems
-
-
-def _row(cells: list[str], place: dict[str, int]) -> tuple[ProductRow | None, list[str]]:
+def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, list[str]]:
     """Return the row, or what is wrong with it."""
-    said = {name: cells[at].strip() if at < len(cells) else "" for name, at in place.items()}
     problems = [
         f"column {name}: expected a whole number from 1 to {_MOST_SIZE}, got {said[name]!r}"
         for name in _SIZES

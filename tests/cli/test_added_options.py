@@ -117,8 +117,8 @@ def changed(tmp_path_factory):
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
     rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
-    put(rates, "    launch_cycles: Fraction = _rate(", f"{RATE}    launch_cycles: Fraction = _rate(")
-    put(passes, "+ rates.launch_cycles))", "+ rates.launch_cycles + rates.settle_cycles))")
+    put(rates, "    compute_set_cycles: Fraction = _rate(", f"{RATE}    compute_set_cycles: Fraction = _rate(")
+    put(passes, "* rates.compute_set_cycles)", "* (rates.compute_set_cycles + rates.settle_cycles))")
     schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
     put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")
     anchor = '    with findings.at(("pipeline", "continuous_weight_updates")):'

@@ -24,7 +24,7 @@ README, SCENARIOS = PAGES["README.md"], PAGES["scenarios/README.md"]
 #: The kinds of block of each page; a test runs every one of them.
 KINDS = {
     "README.md": {"bash", "yaml", "python"},
-    "scenarios/README.md": {"console", "python"},
+    "scenarios/README.md": {"console", "csv", "python"},
     "ipusim/README.md": {"text"},
     "reports/gallery.md": {"console"},
     "reports/scenario.md": {"console", "yaml"},
@@ -123,6 +123,17 @@ def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_
         ("mine", (7, 7, 7, 7)),
         ("file.csv", (3, 2, 1, 0)),
     ]
+
+
+def test_the_measured_stages_are_taken_as_the_page_says(workspace):
+    (text,) = blocks(SCENARIOS, "csv")
+    (name,) = re.findall(r"`cycles: (\w+\.csv)`", SCENARIOS)
+    (workspace / name).write_text(text)
+    tutorial = (ROOT / "scenarios" / "tutorial_step3_pipelining.yaml").read_text()
+    (workspace / "mine.yaml").write_text(tutorial)
+    first, second = load_job(workspace / "mine.yaml", [f"pipeline.cycles={name}", "system.clock=1 GHz"]).program.stages
+    assert (first.forward, first.backward, first.update) == (112_500, 230_000, 40_000)
+    assert (second.forward, second.backward, second.update) == (98_000, 201_000, 30_000)
 
 
 def test_setup_commands_name_extras_that_exist():

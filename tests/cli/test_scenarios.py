@@ -104,13 +104,13 @@ def test_the_tutorials_steps_train_alike():
         np.testing.assert_allclose(other, losses[0], rtol=1e-12)
 
 
-def test_pipelining_beats_sharding_and_one_ipu_beats_both():
-    """The tutorial's own remarks on a model that fits one IPU."""
+def test_pipelining_beats_one_ipu_and_one_ipu_beats_sharding():
+    """The tutorial's own remarks: sharding brings a model that fits one IPU nothing, pipelining keeps both busy."""
     one, sharded, pipelined = (
         run(step, "steps=1", "numerics=off").summary.execution_cycles
         for step in ("tutorial_step1_single_ipu", "tutorial_step2_sharding", "tutorial_step3_pipelining")
     )
-    assert one < pipelined < sharded
+    assert pipelined < one < sharded
 
 
 @pytest.mark.parametrize("system", ["free", "m2000", "c2_server", "bow_pod16"])

@@ -54,7 +54,7 @@ def test_it_prints_every_row_the_errors_by_type_and_size_and_the_rates(printed):
         ("fp32, 4096 x 4096 unseen", 11),
     ):
         assert re.search(rf"{rows} +{number} +\d\.\d% +\d+\.\d%", printed), rows
-    assert re.search(r"exchange_efficiency +1\.088 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
+    assert re.search(r"exchange_efficiency +1\.191 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
     assert "at its edge" not in printed
     assert "Read off a picture, 2 to 3 %; that the chip is a BOW is concluded." in printed
 
@@ -125,7 +125,7 @@ def test_a_folder_gets_the_table_and_the_picture(own, tmp_path):
         ),
         (HEADER + "1,2,3,fp8,3\n", "{}:2: column dtype: expected fp16 or fp32, got 'fp8'"),
         (HEADER + "1,2,3,fp16,nan\n", "{}:2: column TFLOP/s: expected a number above 0, got 'nan'"),
-        (HEADER + '1,2,3,"fp16,3\n', "{}: not a CSV file in UTF-8: unexpected end of data"),
+        (HEADER + '1,2,3,"fp16,3\n', "{}: line 2: expected cells separated by commas: unexpected end of data"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_row_and_column(own, text, message):

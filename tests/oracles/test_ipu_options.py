@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import autograd.numpy as anp
 import numpy as np
 import pytest
@@ -164,15 +166,19 @@ def test_offloads_take_time_and_change_no_number():
     assert found.summary.execution_cycles > plain.summary.execution_cycles
 
 
-def test_less_memory_for_an_operation_takes_more_supersteps():
-    options = [PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.0000001"})] * 3
-    plain, _ = train()
+def test_options_of_products_reach_their_plans():
+    options = [PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.001", "partialsType": "half"})] * 3
     found, losses = train(forward_propagation_stages_poplar_options=options)
     equal(found, losses, 12)
-    assert found.program.stages[0].forward[0].supersteps > plain.program.stages[0].forward[0].supersteps
+
+    def planned(profile):
+        return {(work.memory_proportion, work.partials_itemsize) for work in profile if work.products}
+
+    assert planned(found.program.stages[0].forward) == {(Fraction(1, 1000), 2)}
+    assert planned(found.program.stages[0].backward) == {(None, 4)}
     config = configured()
-    config.matmuls.poplar_options = {"availableMemoryProportion": 0.0000001}
-    assert any(work.supersteps > 1 for work in train(config=config)[0].program.stages[2].backward)
+    config.matmuls.poplar_options = {"availableMemoryProportion": 0.001}
+    assert planned(train(config=config)[0].program.stages[2].backward) == {(Fraction(1, 1000), 4)}
 
 
 def concurrent_stages(parallel):

@@ -169,7 +169,7 @@ def test_adding_up_takes_time(load):
         timeline = execute(experiment).timeline
         rows = (timeline.kind == SpanKind.FORWARD) & (timeline.stage == 1)
         lengths += set((timeline.end[rows] - timeline.start[rows]).tolist())
-    assert lengths[1] - lengths[0] == 150 + 1
+    assert lengths[1] - lengths[0] == 615 + 1  # one compute set, which is less than a cycle beside its launch
 
 
 @pytest.mark.parametrize(

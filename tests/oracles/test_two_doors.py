@@ -91,16 +91,15 @@ def test_layers_take_the_same_time_and_memory_through_either_door(schedule):
     assert run.summary.weight_update_cycles == result.summary.weight_update_cycles
 
 
-def test_products_in_numpy_exchange_what_a_layer_does():
-    """The images need no gradient, so the largest kernel stays where it is."""
+def test_products_in_numpy_are_those_of_a_layer():
+    """The images need no gradient, so that the largest kernel has one product fewer."""
     found = in_python([first_in_numpy, second_in_numpy]).program.stages
     right = in_yaml().job.program.stages
-    assert sum(work.exchange_bytes for work in right[0].backward) == 370_688
+    assert sum(len(work.products) for work in right[0].backward) == 2 * 3 - 1
     for mine, other in zip(found, right, strict=True):
         for name in ("forward", "backward"):
             work, theirs = getattr(mine, name), getattr(other, name)
-            products = [each.exchange_bytes for each in work if each.macs]
-            assert products == [each.exchange_bytes for each in theirs if each.macs]
+            assert not any(each.exchange_bytes for each in work)
             assert [each.macs for each in work if each.macs] == [each.macs for each in theirs if each.macs]
         assert mine.update == other.update
 

@@ -40,10 +40,7 @@ SIZES = (
     "working_bytes",
     "weight_gradient_bytes",
     "code_bytes",
-    "forward_temporary_bytes",
-    "backward_temporary_bytes",
-    "update_temporary_bytes",
-    "halves_temporary_bytes",
+    "temporary_bytes",
     "rest_bytes",
 )
 
@@ -150,7 +147,9 @@ def travels(program, source, target):
 
 def resident(program, plan, ipu):
     """Bytes that an IPU holds all the time."""
-    total, shape = 0, program.shape
+    shape = program.shape
+    mine = [stage.temporary_bytes for stage, place in zip(program.stages, shape.mapping, strict=True) if place == ipu]
+    total = max(mine)
     merged = program.schedule in ("grouped", "interleaved", *FREE, DRAWN) or plan.sync is Sync.POINT_TO_POINT
     waits = waiting(plan) if plan.sync is Sync.POINT_TO_POINT else {}
     turns = 1 if program.offload.activations else shape.serialization
@@ -240,25 +239,21 @@ def while_running(program, index, running, sums, away):
         again or not program.shape.training or (program.shape.recompute and index < program.shape.stages - 1)
     )
     if SpanKind.FORWARD in running:
-        live += profile.output_bytes + profile.forward_temporary_bytes + away
+        live += profile.output_bytes + away
         live += max(profile.working_bytes - profile.output_bytes, 0) if keeps_nothing else 0
     if SpanKind.BACKWARD in running:
         live += max(profile.working_bytes, profile.gradient_bytes) + profile.weight_gradient_bytes + sums + away
         if again:
             live += profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
-            live += max(profile.forward_temporary_bytes, profile.backward_temporary_bytes)
-        else:
-            live += profile.backward_temporary_bytes
     if SpanKind.INPUT_GRADIENT in running:
         live += max(profile.working_bytes, profile.gradient_bytes) + away
         if again:
             computed = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
             live += max(computed, profile.rest_bytes)
-            live += max(profile.forward_temporary_bytes, profile.halves_temporary_bytes)
         else:
-            live += max(profile.rest_bytes - profile.stash_bytes, 0) + profile.halves_temporary_bytes
+            live += max(profile.rest_bytes - profile.stash_bytes, 0)
     if SpanKind.WEIGHT_GRADIENT in running:
-        live += profile.weight_gradient_bytes + profile.halves_temporary_bytes + sums
+        live += profile.weight_gradient_bytes + sums
     return live
 
 
@@ -277,7 +272,6 @@ def at(program, plan, passes, changes, ipu, now):
         away = size if offload.activations and not last and shape.training else 0
         if changing:
             live += (profile.state_bytes if offload.weight_update_variables else 0) + sums
-            live += profile.update_temporary_bytes
         kept = working = 0
         for (stage, _, _), life in passes.items():
             if stage != index:

@@ -6,8 +6,11 @@ An option is one line of :func:`scenarios`; options that change no number are dr
 
 from __future__ import annotations
 
+import csv
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import autograd.numpy as anp
 import numpy as np
@@ -180,10 +183,25 @@ def scenarios(draw):
                 pipeline["replicated_optimizer_state_sharding"] = draw(often)
             pipeline["replicated_weight_sharding"] = draw(st.sampled_from([True, None, True, False]))
         scenario["optimizer"] = draw(optimizers())
+    if draw(st.booleans()):
+        measure(draw, pipeline, stages)
+        return scenario
     for name in ("forward", "backward"):
-        share = {"matmul_options": {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}}
+        options = {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}
+        share = {"matmul_options": options | {"partialsType": draw(st.sampled_from([None, "half", "float"]))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
+
+
+def measure(draw, pipeline, stages):
+    """Give each stage the cycles or times that were measured of it, instead of what is priced."""
+    pipeline.pop("recomputation_checkpoints", None)
+    mapping = pipeline.get("device_mapping", [0] * stages)
+    cost = st.integers(0, 10**6) | st.sampled_from(["1.2 ms", "3.7 us", "0.1 ns"])
+    halves = {"backward_input": cost, "backward_weights": cost}
+    rows = st.fixed_dictionaries({"forward": cost}, optional={"backward": cost, "update": cost, **halves})
+    count = sum(len(ipus) if isinstance(ipus, list) else 1 for ipus in mapping)
+    pipeline["cycles"] = draw(st.lists(rows, min_size=count, max_size=count))
 
 
 def places(draw, schedule, stages):
@@ -384,6 +402,20 @@ def check_scenario(scenario):
     for name, array in result.learning.weights.items():
         np.testing.assert_allclose(array, weights[name], rtol=1e-12, atol=1e-14, err_msg=name)
     check_memory(result)
+    if "cycles" in scenario["pipeline"]:
+        check_profile(scenario, experiment)
+
+
+def check_profile(scenario, job):
+    """Lay out the scenario with the same cycles in a file: it is the same program at the same cost."""
+    listed = scenario["pipeline"]["cycles"]
+    with TemporaryDirectory() as folder:
+        with (Path(folder) / "p.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, sorted({"stage"}.union(*listed)))
+            writer.writeheader()
+            writer.writerows({"stage": number, **row} for number, row in enumerate(listed))
+        found = job_from({**scenario, "pipeline": {**scenario["pipeline"], "cycles": "p.csv"}}, Path(folder))
+    assert (found.program, found.costs) == (job.program, job.costs)
 
 
 def test_layers_optimizers_and_parts_are_drawn_together():

@@ -103,11 +103,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "python": {
         "system": {"name": "c2_server", "select_ipus": 17},
         "rates": {
-            "matrix_unit_share": 0.8,
-            "vector_bytes_per_cycle": 4,
+            "amp_ceiling": 0.8,
+            "vector_slowdown": 4,
             "transcendental_operations": 6.5,
-            "exchange_share": 0.9,
-            "launch_cycles": 300,
+            "exchange_efficiency": 0.9,
+            "compute_set_cycles": 300,
             "link": "16 GB/s",
             "link_efficiency": 0.83,
             "rung_links": 6,
@@ -245,7 +245,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "convolutions": {
         "system": {
             "name": "m2000",
-            "matmuls": {"poplar_options": {"availableMemoryProportion": 0.5}},
+            "matmuls": {"poplar_options": {"availableMemoryProportion": 0.5, "partialsType": "half"}},
             "convolutions": {"poplar_options": {}},
         },
         "data": {"type": "synthetic", "shape": [6, 6, 2], "classes": 3, "samples": 12},
@@ -318,7 +318,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]
         },
-        "pipeline": {"splits": ["gru"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
+        "pipeline": {
+            "splits": ["gru"],
+            "cycles": "p.csv",
+            "gradient_accumulation_count": 4,
+            "micro_batch_size": 2,
+        },
         "optimizer": {"type": "sgd", "learning_rate": 0.1},
     },
     "digits": {
@@ -388,6 +393,8 @@ VALUES: list[Any] = [
     "f.py:broken",
     "f.py:missing",
     "f.csv",
+    "p.csv",
+    "wrong.csv",
     "a\nb",
     "\x00",
     "é→",
@@ -420,6 +427,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "def double(x): return 2.0 * x\n"
         "def broken(x): return x.nothing\n"
     )
+    (folder / "p.csv").write_text("stage,forward [us],backward,update\nlstm,1.5,2 ms,7\n1,4,,\n")
+    (folder / "wrong.csv").write_text("stage,forward,backward\nlstm,-1,x\n1,,3 parsecs\n")
     np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
     (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")
     (folder / "labels.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x03\0\1\0")

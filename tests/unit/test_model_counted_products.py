@@ -10,7 +10,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.work import Product
+from ipusim.model.work import Convolution, Product
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,12 @@ def test_the_shapes_are_those_of_the_matrices(function, shapes, products):
     assert list(forward.products) == products
 
 
+def _matrix(product):
+    if isinstance(product, Convolution):
+        return product.taps * product.channels, product.filters
+    return product.k, product.n
+
+
 def test_the_gradients_of_a_product_are_the_two_others_of_its_sizes():
     _, backward, _ = count_passes(np.dot, [np.ones((5, 3)), np.ones((3, 2))], [0, 1])
     assert [sorted((each.m, each.k, each.n)) for each in backward.products] == [[2, 3, 5]] * 2
@@ -54,7 +60,11 @@ def test_the_forward_products_of_a_layer_read_its_parameters_once_in_a_use(layer
     cost = layer.cost(shape, batch, 4, need)
     sizes = [each for each in layer.parameter_shapes(shape).values() if len(each) > 1]
     whole = {(int(np.prod(size[:-1])), size[-1]) for size in sizes}
-    used = {(each.k, each.n) for each in cost.forward.products if each.groups == 1}
+    used = {_matrix(each) for each in cost.forward.products if each.groups == 1}
+    if isinstance(layer, MultiHeadAttention):  # the matrices of queries, keys and values stand side by side
+        (inner,) = {size[1] for size in sizes[:3]}
+        whole = {(5 - 1, 3 * inner), (inner, 5 - 1)}
     assert used == whole
-    gradients = {(each.m, each.n) for each in cost.backward.products if each.groups == 1}
+    products = [each for each in cost.backward.products if isinstance(each, Product)]
+    gradients = {(each.m, each.n) for each in products if each.groups == 1}
     assert whole <= gradients

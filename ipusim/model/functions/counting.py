@@ -13,10 +13,10 @@ are counted by the same rules:
   ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
 - anything else: an element-wise operation for each element written.
 
-Operands and results of every call but a change of view add to the memory traffic.
-A product begins a step of its own, and takes its operands over the exchange; products in
-a row that share one (those of a layer's two gradients, of queries, keys and values) begin
-together, and it travels once. Other calls go on with what lies on the tiles. A layer of
+Operands and results of every call but a change of view add to the memory traffic. A call
+with vector work, or that moves elements, is a compute set, a reduction two.
+A product begins a step of its own, unless it shares an operand with the one before (as those of a
+layer's two gradients do, or of queries, keys and values). A layer of
 this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`).
 Comparisons and other functions without a gradient, and calls on constants alone,
 are not seen and cost nothing.
@@ -75,20 +75,26 @@ _REFUSED: Final = _names(
 
 @dataclass
 class Step:
-    """What runs between two exchanges: counts as in :class:`Tally`, and elements that come over the exchange."""
+    """What runs from one product to the next: counts as in :class:`Tally`."""
 
     products: tuple[Product, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
     elements: int = 0
-    exchanged: int = 0
+    compute_sets: int = 0
 
     def work(self, itemsize: int) -> Work:
-        """Return it as the work of one superstep."""
-        return Work(self.products, self.vector, self.elements * itemsize, self.exchanged * itemsize, itemsize)
+        """Return it as work."""
+        return Work(
+            self.products,
+            self.vector,
+            self.elements * itemsize,
+            itemsize=itemsize,
+            compute_sets=self.compute_sets,
+        )
 
 
 class Tally:
-    """Running counts: products, vector work, and elements read or written.
+    """Running counts: products, vector work, compute sets of that, and elements read or written.
 
     Attributes:
         steps: the same, step by step; the work of a layer of this package is a step by itself.
@@ -101,6 +107,7 @@ class Tally:
         self.products: tuple[Product, ...] = ()
         self.vector = NO_VECTOR_WORK
         self.elements = 0
+        self.compute_sets = 0
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
@@ -120,7 +127,12 @@ class Tally:
         later.products = self.products[len(earlier.products) :]
         later.vector = self.vector - earlier.vector
         later.elements = self.elements - earlier.elements
+        later.compute_sets = self.compute_sets - earlier.compute_sets
         return later
+
+    def work(self, itemsize: int) -> Work:
+        """Return all that was counted as one work."""
+        return Step(self.products, self.vector, self.elements, self.compute_sets).work(itemsize)
 
     def turn(self) -> list[Step | Work]:
         """End the forward pass: return its steps, and count those of the backward pass."""
@@ -137,11 +149,12 @@ class Tally:
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
             return
-        before = len(self.products), self.vector, self.elements
+        before = len(self.products), self.vector, self.elements, self.compute_sets
         self._count(name, value, args)
         arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
         products = self.products[before[0] :]
-        exchanged = self._exchanged(arrays) if products else 0
+        if products:
+            self._begin(arrays)
         if not self.steps or isinstance(self.steps[-1], Work):
             self.steps.append(Step())
         step = self.steps[-1]
@@ -149,7 +162,7 @@ class Tally:
         step.products += products
         step.vector += self.vector - before[1]
         step.elements += self.elements - before[2]
-        step.exchanged += exchanged
+        step.compute_sets += self.compute_sets - before[3]
         read = sum(array.nbytes for array in arrays if id(root_of(array)) not in self._weights)
         self.touched_bytes = max(self.touched_bytes, read + np.asarray(value).nbytes)
 
@@ -166,17 +179,14 @@ class Tally:
         self.touched_bytes = max(self.touched_bytes, (x.nbytes + left) * moves)
         self.layer_weight_bytes = max(self.layer_weight_bytes, sum(array.nbytes for array in parameters))
 
-    def _exchanged(self, operands: Sequence[Array]) -> int:
-        """Return the elements that a product takes over the exchange, in a step of its own unless it shares some."""
+    def _begin(self, operands: Sequence[Array]) -> None:
+        """Begin a step for a product, unless it shares an operand with those of the step that is open."""
         roots = {id(root_of(array)): array for array in operands}
         activations = roots.keys() - self._weights.keys()
         if self._operands is None or not activations & self._operands.keys():
             self.steps.append(Step())
             self._operands = {}
-        travelling = activations if self._forward else roots.keys()
-        found = sum(roots[key].size for key in travelling if key not in self._operands)
         self._operands |= roots
-        return found
 
     def _add(self, product: Product) -> None:
         """Add a product, unless it is empty."""
@@ -195,14 +205,17 @@ class Tally:
             self._add(_matmul(np.shape(args[0]), np.shape(args[1]), written))
         elif name == "einsum":
             self._add(_einsum(args))
-        elif name in _ELEMENTARY:
-            self.vector += VectorWork(transcendentals=written)
         elif name in _REDUCTIONS:
             self.vector += VectorWork(reductions=sum(read))
-        elif name in _QUOTIENTS:
-            self.vector += VectorWork(quotients=written)
-        elif name not in _MOVES:
-            self.vector += VectorWork(written)
+            self.compute_sets += 2
+        else:
+            self.compute_sets += 1
+            if name in _ELEMENTARY:
+                self.vector += VectorWork(transcendentals=written)
+            elif name in _QUOTIENTS:
+                self.vector += VectorWork(quotients=written)
+            elif name not in _MOVES:
+                self.vector += VectorWork(written)
 
 
 def _product(read: Sequence[int], written: int) -> Product:

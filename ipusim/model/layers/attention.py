@@ -34,6 +34,9 @@ from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
 #: And back: product with the weight, sum, difference, product, scale.
 _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
+#: Compute sets of each: an element-wise operation is one, a reduction over tiles two; difference and exp are one.
+_SCORE_SETS: Final = 1 + 2 + 1 + 2 + 1
+_SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
 
 
 @dataclass(frozen=True)
@@ -163,13 +166,13 @@ class MultiHeadAttention(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
 
-        Either pass is four dependent steps: projections, scores, weighted sums, output.
-        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates; a softmax of S scores.
+        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates, the projections of queries, keys and values in one
+        product, as Graphcore's own transformers have them; a softmax of S scores, whose rows are brought together.
         Backward: as many for the kernels and twice as many for the scores, and again
         R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
         computes all scores too (assumed). Each array between two steps is written and
         read once. The second half of the backward pass are the gradients of the kernels and
-        biases, in one step.
+        biases.
         """
         positions, elements = input_shape
         head = self._head(elements)
@@ -177,47 +180,45 @@ class MultiHeadAttention(InHalves):
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
         scores = batch * self.num_heads * positions**2
-        drops = scores * DROP if self.dropout else NO_VECTOR_WORK
+        drops, drop_sets = (scores * DROP, 1) if self.dropout else (NO_VECTOR_WORK, 0)
         biased = 3 * heads + x if self.use_bias else 0
-        groups, projection = batch * self.num_heads, Product(rows, elements, inner)
+        groups, projection = batch * self.num_heads, Product(rows, inner, elements)
         similar = Product(positions, head, positions, groups)
         weighted = Product(positions, positions, head, groups)
         forward = Work(
-            products=(projection,) * 3 + (similar, weighted, Product(rows, inner, elements)),
+            products=(Product(rows, elements, 3 * inner), similar, weighted, projection),
             vector=scores * _SCORE + drops + VectorWork(scores * self.causal + biased),
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
-            exchange_bytes=(x + 4 * heads + scores) * itemsize,
+            exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            supersteps=4,
+            compute_sets=_SCORE_SETS + drop_sets + self.causal + 2 * self.use_bias,
         )
         need = int(need_input_gradient)
+        own = (Product(elements, rows, 3 * inner), Product(inner, rows, elements))
+        back = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
+        into = (Product(rows, 3 * inner, elements),)
         backward = Work(
-            products=(
-                projection,  # of the gradient of the output, into the heads' results
-                *((similar,) + (weighted,) * 3),
-                *((Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),)),
-                *((Product(rows, inner, elements),) * (3 * need)),
-            ),
-            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x * need, reductions=biased),
+            products=(*back, *own, *(into * need)),
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(reductions=biased),
             sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
-            exchange_bytes=(2 * x + 8 * heads + scores + elements * inner * (1 + 3 * need)) * itemsize,
+            exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            supersteps=4,
+            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + 4 * self.use_bias,
         )
         first = Work(
-            products=(projection, similar, *((weighted,) * 3), *((Product(rows, inner, elements),) * 3)),
-            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(2 * x),
+            products=(*back, *into),
+            vector=scores * _SCORE_BACK + 2 * drops,
             sram_bytes=(2 * x + 11 * heads + 3 * scores + kernels) * itemsize,
-            exchange_bytes=(x + 7 * heads + scores + kernels) * itemsize,
+            exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            supersteps=4,
+            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets,
         )
         second = Work(
-            products=(Product(elements, rows, inner),) * 3 + (Product(inner, rows, elements),),
+            products=own,
             vector=VectorWork(reductions=biased),
             sram_bytes=(2 * x + 4 * heads + kernels + biases) * itemsize,
-            exchange_bytes=(2 * x + 4 * heads) * itemsize,
             itemsize=itemsize,
+            compute_sets=4 * self.use_bias,
         )
         return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
 

@@ -29,7 +29,7 @@ from ipusim.model.layers.layer import (
     glorot_uniform,
 )
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.work import Product, VectorWork, Work
+from ipusim.model.work import Convolution, Product, VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -126,56 +126,65 @@ class Conv2D(InHalves):
         """Return the work, with Y outputs of K = window x channels products each.
 
         Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
-        for each output. Backward: Y*K for dW, and again for dx where needed. Products
+        for each output, a compute set each. Backward: Y*K for dW, and again for dx where needed. Products
         with the padding count (PopLibs counts those within the image alone). Tiles read
         windows where they lie: im2col is this simulator's arithmetic, not the machine's.
         """
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
-        window = math.prod(self.kernel_size) * input_shape[-1]
-        weights, positions = window * self.filters, y // self.filters
+        taps, channels = math.prod(self.kernel_size), input_shape[-1]
+        weights, positions = taps * channels * self.filters, y // self.filters
         bias = self.filters if self.use_bias else 0
         rule = activation(self.activation)
+        changes = rule.keeps != "nothing"
         forward = Work(
-            products=(Product(positions, window, self.filters),),
+            products=(Convolution(positions, channels, self.filters, taps, math.prod(self.strides)),),
             vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y) * itemsize,
-            exchange_bytes=x * itemsize,
             itemsize=itemsize,
+            compute_sets=self.use_bias + changes,
             convolution=True,
         )
-        saved = x + (y if rule.keeps != "nothing" else 0)
-        into = (Product(positions, self.filters, window),)
+        saved = x + (y if changes else 0)
+        own, into = self._gradients(positions, channels)
         again = weights + x if need_input_gradient else 0
         backward = Work(
-            products=(Product(window, positions, self.filters), *(into if need_input_gradient else ())),
+            products=(own, *((into,) if need_input_gradient else ())),
             vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + again) * itemsize,
-            exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
+            compute_sets=changes + 2 * self.use_bias,
             convolution=True,
         )
-        apart = self._halves(x, y, window, itemsize) if need_input_gradient else all_later(backward)
+        apart = self._halves(x, y, channels, itemsize) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
 
-    def _halves(self, x: int, y: int, window: int, itemsize: int) -> Halves:
+    def _gradients(self, positions: int, channels: int) -> tuple[Product, Convolution]:
+        """Return what makes dW, whose rows of all taps take the same image, and what makes dx."""
+        taps = math.prod(self.kernel_size)
+        own = Product(taps * channels, positions, self.filters, shared=taps)
+        return own, Convolution(positions, self.filters, channels, taps)
+
+    def _halves(self, x: int, y: int, channels: int, itemsize: int) -> Halves:
         """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
-        weights, positions, rule = window * self.filters, y // self.filters, activation(self.activation)
-        slope = 2 * y if rule.keeps != "nothing" else 0
-        into = Work(
-            products=(Product(positions, self.filters, window),),
+        weights, rule = math.prod(self.kernel_size) * channels * self.filters, activation(self.activation)
+        changes = rule.keeps != "nothing"
+        slope = 2 * y if changes else 0
+        own, into = self._gradients(y // self.filters, channels)
+        first = Work(
+            products=(into,),
             vector=y * rule.backward,
             sram_bytes=(y + slope + weights + x) * itemsize,
-            exchange_bytes=(y + weights) * itemsize,
             itemsize=itemsize,
+            compute_sets=int(changes),
             convolution=True,
         )
-        own = Work(
-            products=(Product(window, positions, self.filters),),
+        second = Work(
+            products=(own,),
             vector=VectorWork(reductions=y * self.use_bias),
             sram_bytes=(x + y + weights + (self.filters if self.use_bias else 0)) * itemsize,
-            exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
+            compute_sets=2 * self.use_bias,
             convolution=True,
         )
-        return Halves(into, own)
+        return Halves(first, second)

@@ -90,19 +90,24 @@ class Embedding(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R rows taken of D elements.
 
-        Forward: reads and writes R*D, which all comes over the exchange. Backward: R*D
+        Forward: reads and writes R*D, which all comes over the exchange: twice, as parts of the table take
+        what is theirs and then hand it on (PopLibs' multiSlice). Backward: R*D
         sums into a table that is zeroed first, all of them in the second half.
         """
         ids = batch * math.prod(input_shape)
         taken, table = ids * self.output_dim, self.input_dim * self.output_dim
         forward = Work(
-            sram_bytes=(ids + 2 * taken) * itemsize, exchange_bytes=(ids + taken) * itemsize, itemsize=itemsize
+            sram_bytes=(ids + 2 * taken) * itemsize,
+            exchange_bytes=(ids + taken) * itemsize,
+            itemsize=itemsize,
+            compute_sets=2,
         )
         backward = Work(
             vector=VectorWork(taken),
             sram_bytes=(ids + 3 * taken + table) * itemsize,
             exchange_bytes=(ids + taken) * itemsize,
             itemsize=itemsize,
+            compute_sets=3,
         )
         return LayerCost(forward, backward, all_later(backward))
 
@@ -163,5 +168,6 @@ class PositionEmbedding(InHalves):
             sram_bytes=(elements + table) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
+            compute_sets=2,
         )
         return LayerCost(forward, backward, all_later(backward))

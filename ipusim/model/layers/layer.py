@@ -3,10 +3,9 @@
 Two conventions hold for every layer and loss. Shapes exclude the batch axis,
 which is the first axis of every array. And the cost of a pass counts each array
 that it must touch once: ``sram_bytes`` adds the operands read and the results
-written; ``exchange_bytes`` adds the activations and gradients that come to the
-tiles that use them, since each layer lays out its tensors for itself. Weights lie
-still in the forward pass and are exchanged once in the backward pass, where the
-product with their transpose wants another layout. Both are lower bounds, assumed.
+written; ``exchange_bytes`` adds what vector work takes from other tiles, since each
+layer lays out its tensors for itself. Operands of products come to the tiles that
+their plans ask for, and are not among them. Both are lower bounds, assumed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Key = tuple[int, ...]
 class Halves(NamedTuple):
     """The work of a backward pass in halves: what makes the gradient of the input, and what those of the parameters.
 
-    Each has supersteps of its own, and takes what it needs over the exchange for itself. What the first hands
+    Each has compute sets of its own, and takes what it needs over the exchange for itself. What the first hands
     to the second it writes, and the second reads.
     """
 

@@ -175,9 +175,9 @@ class Dense(InHalves):
         """Return the work, with R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates; the bias adds R*U and the activation
-        its own work for each of R*U outputs. Backward: R*I*U for dW, and again for
-        dx where needed; R*U for db, and the activation's derivative. A serialized
-        product is as many supersteps as parts, each of which reads again what it does
+        its own work for each of R*U outputs, a compute set each. Backward: R*I*U for dW, and again for
+        dx where needed; R*U for db, whose partial sums come over the exchange, and the activation's derivative. A
+        serialized product is as many products as parts, each of which reads again what it does
         not split. Raises ModelError when the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
@@ -187,23 +187,24 @@ class Dense(InHalves):
         bias = units if self.use_bias else 0
         rule = activation(self.activation)
         again = self._matmul.repeated(x, weights, y)
+        changes = rule.keeps != "nothing"
         forward = Work(
-            products=(Product(rows, inputs, units),),
+            products=(self._matmul.parts(Product(rows, inputs, units), "mkn"),),
             vector=y * (rule.forward + VectorWork(int(self.use_bias))),
             sram_bytes=(x + weights + bias + y + again) * itemsize,
-            exchange_bytes=x * itemsize,
             itemsize=itemsize,
-            supersteps=self.serialization_factor,
+            compute_sets=self.use_bias + changes,
         )
-        saved = x + (y if rule.keeps != "nothing" else 0)
+        saved = x + (y if changes else 0)
         again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
+        own = self._matmul.parts(Product(inputs, rows, units), "kmn")
+        into = self._matmul.parts(Product(rows, units, inputs), "mnk")
         backward = Work(
-            products=(Product(inputs, rows, units), *((Product(rows, units, inputs),) if need_input_gradient else ())),
+            products=(own, *((into,) if need_input_gradient else ())),
             vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
             sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
-            exchange_bytes=(y + x + (weights if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
-            supersteps=self.serialization_factor,
+            compute_sets=changes + 2 * self.use_bias,
         )
         apart = self._halves(rows, inputs, itemsize) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
@@ -212,22 +213,21 @@ class Dense(InHalves):
         """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
         x, y, weights = rows * inputs, rows * self.units, inputs * self.units
         again, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
-        slope = 2 * y if rule.keeps != "nothing" else 0
+        changes = rule.keeps != "nothing"
+        slope = 2 * y if changes else 0
         into = Work(
-            products=(Product(rows, self.units, inputs),),
+            products=(self._matmul.parts(Product(rows, self.units, inputs), "mnk"),),
             vector=y * rule.backward,
             sram_bytes=(y + slope + weights + x + again) * itemsize,
-            exchange_bytes=(y + weights) * itemsize,
             itemsize=itemsize,
-            supersteps=self.serialization_factor,
+            compute_sets=int(changes),
         )
         own = Work(
-            products=(Product(inputs, rows, self.units),),
+            products=(self._matmul.parts(Product(inputs, rows, self.units), "kmn"),),
             vector=VectorWork(reductions=y * self.use_bias),
             sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + again) * itemsize,
-            exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
-            supersteps=self.serialization_factor,
+            compute_sets=2 * self.use_bias,
         )
         return Halves(into, own)
 

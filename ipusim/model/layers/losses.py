@@ -83,7 +83,11 @@ class SoftmaxCrossEntropy(Parameterless):
         return float(-(frequencies * np.log(frequencies)).sum())
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: for each logit a maximum, difference, exp, sum and quotient; backward a product."""
+        """Return the work: for each logit a maximum, difference, exp, sum and quotient; backward a product.
+
+        Maximum, sum and mean are reductions of two compute sets each; difference and exp are one, as are the
+        quotient and what the label chooses.
+        """
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]
         forward = Work(
@@ -92,10 +96,15 @@ class SoftmaxCrossEntropy(Parameterless):
             sram_bytes=2 * elements * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
+            compute_sets=3 * 2 + 3,
         )
-        return LayerCost(
-            forward, Work(vector=VectorWork(elements + rows), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        backward = Work(
+            vector=VectorWork(elements + rows),
+            sram_bytes=2 * elements * itemsize,
+            itemsize=itemsize,
+            compute_sets=2,
         )
+        return LayerCost(forward, backward)
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,7 @@ class MeanSquaredError(Parameterless):
             sram_bytes=3 * elements * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,
+            compute_sets=2 + 2,
         )
         return LayerCost(
             forward, Work(vector=VectorWork(elements), sram_bytes=2 * elements * itemsize, itemsize=itemsize)

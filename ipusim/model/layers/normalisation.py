@@ -111,12 +111,14 @@ class _Normalisation(InHalves):
         return gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of two dependent steps, the statistics and their use, in either pass.
+        """Return the work of the statistics and their use, in either pass.
 
         Forward, for each element: sum, difference, square, sum, product with 1 / sqrt,
         and a product with gamma and a sum with beta. Backward: a product and a sum for
         gamma, a sum for beta; for dx a product with gamma, then sum, product, sum,
-        product, two differences and a product. The sums for gamma and beta are the second half, in one step.
+        product, two differences and a product. The sums for gamma and beta are the second half.
+        Sums that go together are reduced in the same two compute sets, as in PopLibs
+        (lib/popnn/NormsInternal.cpp); 1 / sqrt is one, and so is each element-wise operation on all elements.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
@@ -127,16 +129,18 @@ class _Normalisation(InHalves):
             sram_bytes=(2 * elements + parameters) * itemsize,
             exchange_bytes=elements * itemsize,
             itemsize=itemsize,
-            supersteps=2,
+            compute_sets=2 + 1 + 2 + self.scale + self.center,
         )
         back = VectorWork(int(self.scale), reductions=self.scale + self.center)
         into = VectorWork(5 + self.scale, reductions=2) * need_input_gradient
+        sums = 2 if parameters else 0
+        there = (2 + 3 + self.scale) * need_input_gradient
         backward = Work(
             vector=elements * (back + into) + VectorWork(2 * groups * need_input_gradient),
             sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,
-            supersteps=2,
+            compute_sets=sums + there,
         )
         if not need_input_gradient or not parameters:
             return LayerCost(forward, backward, all_later(backward) if parameters else None)
@@ -145,7 +149,7 @@ class _Normalisation(InHalves):
             sram_bytes=(3 * elements + parameters) * itemsize,
             exchange_bytes=2 * elements * itemsize,
             itemsize=itemsize,
-            supersteps=2,
+            compute_sets=there,
         )
         read = (1 + self.scale) * elements
         second = Work(
@@ -153,6 +157,7 @@ class _Normalisation(InHalves):
             sram_bytes=(read + parameters) * itemsize,
             exchange_bytes=read * itemsize,
             itemsize=itemsize,
+            compute_sets=sums,
         )
         return LayerCost(forward, backward, Halves(first, second))
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ipusim.errors import ModelError, UntraceableError
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
-from ipusim.model.work import Work
 
 #: Samples of the micro-batch of zeros that a function is tried on.
 _PROBE_BATCH: Final = 2
@@ -133,25 +132,8 @@ class _PythonFunction:
         parameters = self._zeros()
         wanted = range(0 if need_input_gradient else 1, len(parameters) + 1)
         with np.errstate(all="ignore"), self._explained(x, *labels):
-            forward, backward, y = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
-        weights = sum(array.size for array in parameters.values()) if need_input_gradient else 0
-        labels_read = sum(array.size for array in labels)
-        return LayerCost(
-            Work(
-                forward.products,
-                forward.vector,
-                forward.elements * itemsize,
-                (x.size + labels_read) * itemsize,
-                itemsize,
-            ),
-            Work(
-                backward.products,
-                backward.vector,
-                backward.elements * itemsize,
-                (y.size + x.size + weights) * itemsize,
-                itemsize,
-            ),
-        )
+            forward, backward, _ = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
+        return LayerCost(forward.work(itemsize), backward.work(itemsize))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
+#: Compute sets of the vector work of a time step.
+_STEP_SETS: Final = 3
 _ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
 
 
@@ -122,8 +124,8 @@ class Recurrent(InHalves):
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
-        states, and R*E*G*U for dx where needed. Each time step is a superstep and reads
-        the recurrent kernel anew.
+        states, and R*E*G*U for dx where needed. Each time step is products and three compute sets of its own, gates,
+        state and output, as PopLibs' fused cells have about as many (assumed), and reads the recurrent kernel anew.
         """
         steps, elements = input_shape
         rows, columns = batch * steps, self.gates * self.units
@@ -135,9 +137,8 @@ class Recurrent(InHalves):
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
             vector=y * unit_work[0],
             sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
-            exchange_bytes=(x + y) * itemsize,
             itemsize=itemsize,
-            supersteps=steps,
+            compute_sets=_STEP_SETS * steps,
         )
         need = int(need_input_gradient)
         backward = Work(
@@ -159,9 +160,8 @@ class Recurrent(InHalves):
                 + bias
             )
             * itemsize,
-            exchange_bytes=(returned + x + y + gates + recurrent + kernel * need) * itemsize,
             itemsize=itemsize,
-            supersteps=steps,
+            compute_sets=_STEP_SETS * steps + 2 * self.use_bias,
         )
         apart = self._halves(input_shape, batch, itemsize, unit_work[1], kept) if need else all_later(backward)
         return LayerCost(forward, backward, apart)
@@ -169,7 +169,7 @@ class Recurrent(InHalves):
     def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, kept: int) -> Halves:
         """Return the work of going back through the time steps, and of the gradients of the kernels and the bias.
 
-        These are products over all time steps at once, in one superstep.
+        These are products over all time steps at once.
         """
         steps, elements = input_shape
         rows, columns = batch * steps, self.gates * self.units
@@ -181,17 +181,16 @@ class Recurrent(InHalves):
             products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
             vector=y * (unit_work - sums),
             sram_bytes=(returned + x + y * kept + 2 * gates + steps * recurrent + kernel) * itemsize,
-            exchange_bytes=(returned + gates + recurrent + kernel) * itemsize,
             itemsize=itemsize,
-            supersteps=steps,
+            compute_sets=_STEP_SETS * steps,
         )
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         second = Work(
             products=(Product(self.units, rows, columns), Product(elements, rows, columns)),
             vector=y * sums,
             sram_bytes=(x + y + gates + kernel + recurrent + bias) * itemsize,
-            exchange_bytes=(x + y + gates) * itemsize,
             itemsize=itemsize,
+            compute_sets=2 * self.use_bias,
         )
         return Halves(first, second)
 

@@ -15,13 +15,14 @@ smaller matrices otherwise too: results are equal up to rounding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array
+from ipusim.model.work import Product
 
 #: Graphcore's names of the dimensions m, k and n.
 Dimension = Literal["a_columns", "a_rows_b_columns", "b_rows"]
@@ -76,6 +77,20 @@ class SerializedMatmul:
         for m, k, n in self._parts(len(a), *b.shape):
             db[k, n] += a[m, k].T @ grad[m, n]
         return db
+
+    def parts(self, product: Product, order: str) -> Product:
+        """Return a product as its parts, one after another.
+
+        ``order`` says which of the whole product's dimensions m, k and n the rows, sums and columns of ``product``
+        run over: of a gradient they are others.
+        """
+        if self.factor == 1:
+            return product
+        split = order.index(dict(zip(get_args(Dimension), "mkn", strict=True))[self.dimension])
+        sizes = [product.m, product.k, product.n]
+        sizes[split] = -(-sizes[split] // self.factor)
+        m, k, n = sizes
+        return replace(product, m=m, k=k, n=n, times=self.factor)
 
     def repeated(self, a: int, b: int, y: int) -> int:
         """Return the elements that go to or from memory once more than in one product of operands of these sizes."""

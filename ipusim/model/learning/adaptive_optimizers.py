@@ -17,6 +17,8 @@ from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
 _STEP: Final = "step"
+#: Compute sets of an update by moments: either moment, the update, and its sum with the weight (PopART's Adam).
+_MOMENT_SETS: Final = 4
 
 _Beta = Annotated[float, Ge(0), Lt(1)]
 _Epsilon = Annotated[float, Gt(0), Le(1), Doc("added to the root")]
@@ -112,7 +114,12 @@ class Adam(_Moments):
         writes slots and weight.
         """
         each = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
-        return Work(vector=each * parameter_count, sram_bytes=7 * parameter_count * itemsize, itemsize=itemsize)
+        return Work(
+            vector=each * parameter_count,
+            sram_bytes=7 * parameter_count * itemsize,
+            itemsize=itemsize,
+            compute_sets=_MOMENT_SETS,
+        )
 
 
 @dataclass(frozen=True)
@@ -149,9 +156,12 @@ class LAMB(_Moments):
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work: as Adam's, with a product for each correction, and a square and a sum for each norm.
 
-        The norms take a second superstep; the one number that each tile sends is left out.
+        The norms take two compute sets together; the one number that each tile sends is left out.
         """
         each = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
         return Work(
-            vector=each * parameter_count, sram_bytes=9 * parameter_count * itemsize, itemsize=itemsize, supersteps=2
+            vector=each * parameter_count,
+            sram_bytes=9 * parameter_count * itemsize,
+            itemsize=itemsize,
+            compute_sets=_MOMENT_SETS + 2,
         )

@@ -60,12 +60,13 @@ class GradientMap:
 
         For each element a product and a sum of the decay, two comparisons with a value,
         a square, sum and product by a norm. It reads the gradient, with decay the
-        weight too, and writes the gradient; a norm takes a second superstep.
+        weight too, and writes the gradient. Decay and comparisons are a compute set each, a norm is three: its
+        reduction is two, and then its product.
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return Work(
             vector=parameter_count * VectorWork(2 * decay + 2 * value + 2 * norm, reductions=int(norm)),
             sram_bytes=parameter_count * (2 + decay) * itemsize,
             itemsize=itemsize,
-            supersteps=1 + norm,
+            compute_sets=decay + value + 3 * norm,
         )

@@ -149,9 +149,15 @@ class Momentum:
             np.subtract(variable, variable.dtype.type(self.learning_rate) * accumulator, out=variable)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight."""
+        """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight.
+
+        Slot and weight are a compute set each.
+        """
         return Work(
-            vector=VectorWork(4 * parameter_count), sram_bytes=5 * parameter_count * itemsize, itemsize=itemsize
+            vector=VectorWork(4 * parameter_count),
+            sram_bytes=5 * parameter_count * itemsize,
+            itemsize=itemsize,
+            compute_sets=2,
         )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:

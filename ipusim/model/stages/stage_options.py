@@ -1,94 +1,88 @@
-"""Graphcore's options of a stage's operations: how much of an IPU's memory an operation may take for a while.
+"""Graphcore's options of a stage's operations: how their products are planned.
 
-With ``availableMemoryProportion`` p an operation may take p of the memory of the tiles
-that compute. What it would take is what its tiles receive over the exchange, the
-rearranged operands. Where that is more, the operation is split into as many parts as
-make each fit, one after another, each with a superstep of its own:
-
-    parts = ceil(exchange bytes / (p * memory)),   temporary bytes = ceil(exchange bytes / parts)
-
-The direction is Graphcore's ("Less temporary memory will generally result in a
-computation that takes more cycles"), the amounts are assumed; without the option nothing
-is taken, and no time either.
+``availableMemoryProportion`` is the share of a tile's memory that a product may take for itself while it runs; the
+planner splits it over tiles, and into parts one after another, until it keeps to that. ``partialsType`` is the type
+of its partial sums.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
-from ipusim.hardware.generations import IpuSpec
 from ipusim.model.profile import PassCost, StageProfile
 from ipusim.model.work import MeasuredWork, Work, WorkSequence, in_turn
+
+#: Bytes of a partial sum of each of Poplar's types.
+PARTIALS_BYTES: Final = {"half": 2, "float": 4}
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Options of one kind of operation; None leaves the planner's default.
+
+    Attributes:
+        memory_proportion: availableMemoryProportion.
+        partials_itemsize: bytes of a partial sum, 2 or 4.
+    """
+
+    memory_proportion: Fraction | None = None
+    partials_itemsize: int | None = None
+
+    def over(self, general: PlanOptions) -> PlanOptions:
+        """Return these options, and the ``general`` ones where these say nothing."""
+        return PlanOptions(
+            general.memory_proportion if self.memory_proportion is None else self.memory_proportion,
+            general.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize,
+        )
+
+    def applied(self, work: Work) -> Work:
+        """Return ``work`` planned by them."""
+        partials = work.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize
+        return replace(work, memory_proportion=self.memory_proportion, partials_itemsize=partials)
 
 
 @dataclass(frozen=True)
 class StageOptions:
-    """Graphcore's PipelineStageOptions; None leaves operations as they are.
+    """Graphcore's PipelineStageOptions.
 
     Attributes:
-        matmul: proportion for matrix products.
-        convolution: proportion for convolutions.
+        matmul: options of matrix products.
+        convolution: options of convolutions.
     """
 
-    matmul: Fraction | None = None
-    convolution: Fraction | None = None
+    matmul: PlanOptions = PlanOptions()
+    convolution: PlanOptions = PlanOptions()
 
     def over(self, general: StageOptions) -> StageOptions:
         """Return these options, and the ``general`` ones where these say nothing."""
-        return StageOptions(
-            general.matmul if self.matmul is None else self.matmul,
-            general.convolution if self.convolution is None else self.convolution,
-        )
+        return StageOptions(self.matmul.over(general.matmul), self.convolution.over(general.convolution))
 
-    def proportion(self, work: Work) -> Fraction | None:
-        """Return the proportion that holds for ``work``; None for one that no option concerns."""
-        if not work.macs or isinstance(work, MeasuredWork):
-            return None
-        return self.convolution if work.convolution else self.matmul
+    def applied(self, cost: PassCost) -> PassCost:
+        """Return a pass whose products are planned by them."""
+        return cost if isinstance(cost, int) else tuple(self._work(work) for work in cost)
 
-
-def limited(work: Work, options: StageOptions, ipu: IpuSpec) -> tuple[Work, int]:
-    """Return ``work`` in as many parts as the options ask for, and the temporary bytes of one of them."""
-    if isinstance(work, WorkSequence):
-        parts = [limited(part, options, ipu) for part in work.parts]
-        return in_turn(tuple(part for part, _ in parts), work.itemsize), max((size for _, size in parts), default=0)
-    proportion = options.proportion(work)
-    if proportion is None or not work.exchange_bytes:
-        return work, 0
-    parts_needed = math.ceil(work.exchange_bytes / (proportion * ipu.sram_bytes))
-    temporary = -(-work.exchange_bytes // parts_needed)
-    return replace(work, supersteps=work.supersteps + parts_needed - 1), temporary
-
-
-def _limited_pass(cost: PassCost, options: StageOptions, ipu: IpuSpec) -> tuple[PassCost, int]:
-    if isinstance(cost, int):
-        return cost, 0
-    parts = [limited(work, options, ipu) for work in cost]
-    return tuple(work for work, _ in parts), max((size for _, size in parts), default=0)
+    def _work(self, work: Work) -> Work:
+        if isinstance(work, WorkSequence):
+            return in_turn(tuple(self._work(part) for part in work.parts), work.itemsize)
+        if not work.products or isinstance(work, MeasuredWork):
+            return work
+        return (self.convolution if work.convolution else self.matmul).applied(work)
 
 
 def with_options(
-    profile: StageProfile, forward: StageOptions, backward: StageOptions, update: StageOptions, ipu: IpuSpec
+    profile: StageProfile, forward: StageOptions, backward: StageOptions, update: StageOptions
 ) -> StageProfile:
-    """Return ``profile`` with each pass in the parts that its options ask for, and the memory that these take."""
-    forward_cost, forward_bytes = _limited_pass(profile.forward, forward, ipu)
-    backward_cost, backward_bytes = _limited_pass(profile.backward, backward, ipu)
-    update_cost, update_bytes = _limited_pass(profile.update, update, ipu)
-    halves = [
-        (cost, 0) if cost is None else _limited_pass(cost, backward, ipu)
-        for cost in (profile.backward_input, profile.backward_weights)
-    ]
+    """Return ``profile`` with the products of each pass planned by its options."""
+    halves = (profile.backward_input, profile.backward_weights)
+    into, own = (None if cost is None else backward.applied(cost) for cost in halves)
     return replace(
         profile,
-        forward=forward_cost,
-        backward=backward_cost,
-        update=update_cost,
-        forward_temporary_bytes=forward_bytes,
-        backward_input=halves[0][0],
-        backward_weights=halves[1][0],
-        backward_temporary_bytes=backward_bytes,
-        halves_temporary_bytes=max(size for _, size in halves),
-        update_temporary_bytes=update_bytes,
+        forward=forward.applied(profile.forward),
+        backward=backward.applied(profile.backward),
+        update=update.applied(profile.update),
+        backward_input=into,
+        backward_weights=own,
+        recompute=None if profile.recompute is None else forward.applied(profile.recompute),
     )

@@ -9,6 +9,8 @@ from ipusim.hardware.generations import IpuSpec
 
 #: Bytes of the inputs that one output channel's unit holds: 16 halves or 8 singles (PopLibs, weights per unit).
 _HELD_BYTES: Final = 32
+#: Bytes of weights that go into the unit in a cycle (PopLibs include/popnn/Net.hpp, of GC2; later chips assumed).
+_LOADED_BYTES_PER_CYCLE: Final = 16
 #: Units of a tile, where they are not 16: GC2 has 8 for halves and 4 for singles (PopLibs include/popnn/Net.hpp).
 _UNITS: Final = {("GC2", 2): 8, ("GC2", 4): 4}
 _UNITS_OF_OTHERS: Final = 16
@@ -42,9 +44,9 @@ class MatrixUnit:
     vertex_cycles: int = 50
 
     @property
-    def block_bytes(self) -> int:
-        """Bytes of the block of weights."""
-        return self.outputs * _HELD_BYTES
+    def load_cycles(self) -> int:
+        """Cycles in which the block of weights is loaded."""
+        return self.outputs * _HELD_BYTES // _LOADED_BYTES_PER_CYCLE
 
 
 def matrix_unit(ipu: IpuSpec, itemsize: int) -> MatrixUnit:

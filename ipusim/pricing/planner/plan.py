@@ -10,8 +10,10 @@ as many where memory binds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -172,25 +174,35 @@ def _split(found: Splits, which: int, unit: MatrixUnit, output_steps: int, input
 def _plan(
     product: Product, ipu: IpuSpec, rates: PlannerRates, key: tuple[float, float], split: Split, work: SplitWork
 ) -> ProductPlan:
-    cycles = split_cycles(work, ipu, rates)
-    received = f"({ipu.exchange_bytes_per_cycle_per_tile} * {rates.exchange_efficiency:g})"
-    formulas = (
-        f"ceil({work.compute_sets:.0f} * {rates.compute_set_cycles:g})",
-        f"ceil({work.received_bytes:.10g} / {received})",
-        f"ceil({work.loaded_bytes:.0f} / {rates.weight_load_bytes_per_cycle:g})",
-        f"ceil({work.start_cycles:.0f} + {work.row_cycles:.0f} / {rates.amp_ceiling:g})",
-        f"ceil({work.reduced_bytes:.10g} / {received})",
-        f"ceil({work.added_bytes:.10g} * {rates.partials_slowdown:g} / {PATH_BYTES})",
-    )
-    terms = tuple(
-        ProductTerm(name, int(value), formula)
-        for name, value, formula in zip(cycles._fields, cycles, formulas, strict=True)
-    )
+    whole = {name: int(value) for name, value in work._asdict().items()}
     return ProductPlan(
         product=product,
         split=split,
-        terms=terms,
-        temporary_bytes=int(work.temporary_bytes),
+        terms=tuple(_terms(whole, ipu, rates)),
+        temporary_bytes=whole["temporary_bytes"],
         fits=not key[0],
         work=tuple(float(each) for each in work),
     )
+
+
+def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
+    """Yield each part, exact: the search compares splits by floating-point numbers, which a last bit may round up."""
+    ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, each.name))) for each in fields(rates))
+    bus = f"({ipu.exchange_bytes_per_cycle_per_tile} * {_text(efficiency)})"
+    received, reduced = (
+        (math.ceil(size / (ipu.exchange_bytes_per_cycle_per_tile * efficiency)), f"ceil({size} / {bus})")
+        for size in (work["received_bytes"], work["reduced_bytes"])
+    )
+    sets, added, started = work["compute_sets"], work["added_bytes"], work["start_cycles"]
+    rows = work["row_cycles"]
+    yield ProductTerm("launches", math.ceil(sets * launch), f"ceil({sets} * {_text(launch)})")
+    yield ProductTerm("exchange", *received)
+    yield ProductTerm("loading", work["load_cycles"], str(work["load_cycles"]))
+    yield ProductTerm("matrix", math.ceil(started + rows / ceiling), f"ceil({started} + {rows} / {_text(ceiling)})")
+    yield ProductTerm("reduction", *reduced)
+    path = f"ceil({added} * {_text(slowdown)} / {PATH_BYTES})"
+    yield ProductTerm("adding", math.ceil(added * slowdown / PATH_BYTES), path)
+
+
+def _text(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else repr(float(value))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Counts = npt.NDArray[np.int64]
+Counts = npt.NDArray[Any]
 
 
 class Splits(NamedTuple):

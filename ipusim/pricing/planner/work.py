@@ -13,6 +13,8 @@ what a tile needs at a time fits. Each is, for the busiest tile:
                 earlier input steps are added too
     launches    compute sets: operands brought into place, product, reduction, sums of input steps
 
+Partial sums are added by the vector unit, at the rate of all vector work.
+
 Sources: PopLibs lib/poplin/ConvModel.cpp and ExchangeEstimator (which cost terms there are, that pairs share
 a bus, that serial splits repeat everything), ConvPerformanceEstimation.hpp (the matrix unit). That a
 tile already has its even share of what it and others need, and that two compute sets are common to all, is assumed.
@@ -40,11 +42,11 @@ Numbers = npt.NDArray[Any]
 
 
 class SplitWork(NamedTuple):
-    """What the busiest tile does for each of many splits, of all steps together.
+    """What the busiest tile does for each of many splits, of all steps together; every amount is whole.
 
     Attributes:
         received_bytes: of both operands, over a bus of nominal width.
-        loaded_bytes: of weights, into the matrix unit.
+        load_cycles: of weights into the matrix unit, which no rate touches.
         start_cycles: of vertices and passes, which no rate touches.
         row_cycles: of rows past blocks, at the matrix unit's peak.
         reduced_bytes: of partial sums, received.
@@ -54,7 +56,7 @@ class SplitWork(NamedTuple):
     """
 
     received_bytes: Numbers
-    loaded_bytes: Numbers
+    load_cycles: Numbers
     start_cycles: Numbers
     row_cycles: Numbers
     reduced_bytes: Numbers
@@ -82,6 +84,7 @@ class SplitCycles(NamedTuple):
 def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, input_steps: int) -> SplitWork:
     """Return the work of splits of one step, of ``steps`` in all, of which ``input_steps`` sum up one result."""
     size, partial = product.itemsize, product.partials_itemsize
+    split = Splits(*(each.astype(np.float64) for each in split))  # whole still, of any size: integers would wrap
     inputs = split.input_blocks * unit.inputs
     outputs = split.output_blocks * unit.outputs
     row_bytes = split.groups * split.rows * inputs * size * ((product.own_inputs or product.k) / product.k)
@@ -96,14 +99,14 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
     added = np.where(adds, sums_bytes, 0) + np.where(sums_up, sums_bytes / split.input_parts, 0)
     sets = _COMMON_SETS + reduces + sums_up
     return SplitWork(
-        received_bytes=steps * _received(split, row_bytes, weight_bytes),
-        loaded_bytes=steps * passes * unit.block_bytes,
+        received_bytes=steps * np.ceil(_received(split, row_bytes, weight_bytes)),
+        load_cycles=steps * passes * unit.load_cycles,
         start_cycles=steps * (unit.vertex_cycles + passes * (unit.pass_cycles + unit.workers * unit.worker_cycles)),
         row_cycles=steps * (passes * unit.workers * unit.row_cycles * worker_rows + zeroing),
-        reduced_bytes=steps * sums_bytes * (split.input_parts - 1) / split.input_parts,
-        added_bytes=steps * added,
+        reduced_bytes=steps * np.ceil(sums_bytes * (split.input_parts - 1) / split.input_parts),
+        added_bytes=steps * np.ceil(added),
         compute_sets=steps * sets,
-        temporary_bytes=row_bytes + weight_bytes + np.where(adds | sums_up, sums_bytes, 0),
+        temporary_bytes=np.ceil(row_bytes + weight_bytes + np.where(adds | sums_up, sums_bytes, 0)),
     )
 
 
@@ -113,7 +116,8 @@ def _received(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbe
     weights = weight_bytes * (split.row_parts - 1) / split.row_parts
     share_rows = np.where(split.output_parts % 2 == 0, rows / 2, rows) + weights
     share_weights = np.where(split.row_parts % 2 == 0, weights / 2, weights) + rows
-    return np.minimum(share_rows, share_weights)
+    received: Numbers = np.minimum(share_rows, share_weights)
+    return received
 
 
 def split_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
@@ -127,8 +131,8 @@ def smooth_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCy
     return SplitCycles(
         launches=work.compute_sets * rates.compute_set_cycles,
         exchange=work.received_bytes / received,
-        loading=work.loaded_bytes / rates.weight_load_bytes_per_cycle,
+        loading=work.load_cycles,
         matrix=work.start_cycles + work.row_cycles / rates.amp_ceiling,
         reduction=work.reduced_bytes / received,
-        adding=work.added_bytes * rates.partials_slowdown / PATH_BYTES,
+        adding=work.added_bytes * rates.vector_slowdown / PATH_BYTES,
     )

@@ -11,12 +11,14 @@ from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.temporary import with_temporary
 from ipusim.runs.assemble.data import resolve_data
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, layered
 from ipusim.runs.assemble.limits import price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
+from ipusim.runs.assemble.profile import with_profile
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
@@ -41,6 +43,7 @@ def assemble(request: Request) -> Job:
     findings = Findings(request.is_set)
     options, functions = request.options, request.functions
     requested = requested_stages(options, findings) if functions is None else function_stages(functions)
+    options = with_profile(options, requested, request.folder, findings)
     training = _is_training(options, requested) if functions is None else functions.training
     check_sections(options, requested, training, findings, by_options=functions is None)
     data = resolve_data(options, request.folder, findings)
@@ -124,12 +127,13 @@ def _content(
         return timed_content(options, requested, training)
     else:
         content = layers.content(options, laid_out.schedule, shape, training, findings)
-    return replace(content, profiles=apply_options(options, content.profiles, shape, laid_out.system.ipu))
+    return replace(content, profiles=apply_options(options, content.profiles, shape))
 
 
 def _job(request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings) -> Job:
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
+    program = with_temporary(program, laid_out.system)
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
     costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes)
     check(laid_out.plan)

@@ -73,7 +73,7 @@ def resolve_mapping(
     flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
     cycles = options.pipeline.cycles
-    if cycles is not None and len(cycles) != len(flat) and len(findings) == before:
+    if isinstance(cycles, tuple) and len(cycles) != len(flat) and len(findings) == before:
         text = f"expected the cycles of {len(flat)} stages, got those of {len(cycles)}"
         findings.add(("pipeline", "cycles"), text)
     if len(findings) > before:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from ipusim.hardware.generations import IpuSpec
 from ipusim.model.profile import StageProfile
-from ipusim.model.stages.stage_options import StageOptions, with_options
+from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions, with_options
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
 from ipusim.runs.findings import Findings
@@ -37,28 +36,29 @@ def check_options(options: Options, stages: int, counted: bool, findings: Findin
                 check_stage_options(name, len(given), stages)
 
 
-def apply_options(
-    options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape, ipu: IpuSpec
-) -> tuple[StageProfile, ...]:
-    """Return ``profiles`` with their operations in the parts that options ask for; concurrent stages share theirs."""
+def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape) -> tuple[StageProfile, ...]:
+    """Return ``profiles`` with their products planned as options ask for; concurrent stages share theirs."""
     system, pipeline = options.system, options.pipeline
-    general = StageOptions(_proportion(system.matmuls.poplar_options), _proportion(system.convolutions.poplar_options))
+    general = StageOptions(_planned(system.matmuls.poplar_options), _planned(system.convolutions.poplar_options))
     none_given = [StageOptionsSpec()] * shape.positions
     forward = pipeline.forward_propagation_stages_poplar_options or none_given
     backward = pipeline.backward_propagation_stages_poplar_options or none_given
     update = _options(pipeline.weight_update_poplar_options).over(general)
     return tuple(
         with_options(
-            profile, _options(forward[position]).over(general), _options(backward[position]).over(general), update, ipu
+            profile, _options(forward[position]).over(general), _options(backward[position]).over(general), update
         )
         for profile, position in zip(profiles, shape.position_of, strict=True)
     )
 
 
 def _options(spec: StageOptionsSpec) -> StageOptions:
-    return StageOptions(_proportion(spec.matmul_options), _proportion(spec.convolution_options))
+    return StageOptions(_planned(spec.matmul_options), _planned(spec.convolution_options))
 
 
-def _proportion(spec: PoplarOptionsSpec) -> Fraction | None:
-    share = spec.availableMemoryProportion
-    return None if share is None else Fraction(str(share))
+def _planned(spec: PoplarOptionsSpec) -> PlanOptions:
+    share, partials = spec.availableMemoryProportion, spec.partialsType
+    return PlanOptions(
+        None if share is None else Fraction(str(share)),
+        None if partials is None else PARTIALS_BYTES[partials],
+    )

@@ -82,7 +82,8 @@ def counted_profiles(
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
-    if options.pipeline.cycles is None:
+    given = options.pipeline.cycles
+    if not isinstance(given, tuple):
         return tuple(profiles)
     return tuple(
         replace(
@@ -93,7 +94,7 @@ def counted_profiles(
             backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,
         )
-        for profile, cycles in zip(profiles, options.pipeline.cycles, strict=False)
+        for profile, cycles in zip(profiles, given, strict=False)
     )
 
 

@@ -127,8 +127,9 @@ class CycleCount:
     most: int
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
-        return core_schema.with_info_plain_validator_function(self._read)
+        """Replace pydantic's own reading of the field, and dump a time as it was written."""
+        dumped = core_schema.plain_serializer_function_ser_schema(_as_written)
+        return core_schema.with_info_plain_validator_function(self._read, serialization=dumped)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe both spellings."""
@@ -149,7 +150,27 @@ class CycleCount:
             raise PydanticCustomError("unexpected", "neither cycles nor a time") from None
         if seconds < 0:
             raise PydanticCustomError("unexpected", "out of bounds")
-        return int(cycles.read(duration_cycles(seconds * 10**9, clock_hz)))
+        return CyclesOfTime(int(cycles.read(duration_cycles(seconds * 10**9, clock_hz))), value)
+
+
+class CyclesOfTime(int):
+    """The cycles that a time comes to, which another clock makes others of.
+
+    Attributes:
+        text: the time as it was written.
+    """
+
+    text: str
+
+    def __new__(cls, cycles: int, text: str) -> CyclesOfTime:
+        """Keep the text beside the number."""
+        found = super().__new__(cls, cycles)
+        found.text = text
+        return found
+
+
+def _as_written(cycles: int) -> int | str:
+    return cycles.text if isinstance(cycles, CyclesOfTime) else cycles
 
 
 @dataclass(frozen=True)

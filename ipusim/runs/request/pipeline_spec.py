@@ -57,6 +57,30 @@ _AccumulationDType = Annotated[
 ]
 
 
+def _cycles_kind(value: object) -> str | None:
+    return "<profile>" if isinstance(value, str) else "<each stage>" if isinstance(value, dict | list | tuple) else None
+
+
+_Cycles = Annotated[
+    Annotated[
+        tuple[StageCyclesSpec, ...],
+        Strict(False),
+        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
+        Tag("<each stage>"),
+    ]
+    | Annotated[
+        str,
+        Field(
+            title="profile",
+            pattern=r"^[^\x00]{1,1024}\.csv$",
+            json_schema_extra=expects("a CSV file with a row for each stage, such as profile.csv"),
+        ),
+        Tag("<profile>"),
+    ],
+    Discriminator(_cycles_kind),
+]
+
+
 class StageOptionsSpec(Node, title="stage options"):
     """Options of a stage's operations (Graphcore's PipelineStageOptions)."""
 
@@ -100,11 +124,10 @@ class PipelineSpec(Node, title="pipeline"):
         max_length=MAX_STAGES,
         description="the stages, instead of splits: layer names, Python functions, or costs alone",
     )
-    cycles: Annotated[tuple[StageCyclesSpec, ...], Strict(False)] | None = Field(
+    cycles: _Cycles | None = Field(
         default=None,
-        min_length=1,
-        max_length=MAX_STAGES,
-        description="measured cycles of each stage, instead of the cost model's",
+        description="measured cycles of each stage, instead of the cost model's, in a list or in a file beside the "
+        "scenario, with a row for each stage and columns stage, forward, backward and the others of such a list",
     )
     device_mapping: Annotated[
         Annotated[tuple[_Device, ...], Strict(False)] | None,
@@ -225,9 +248,7 @@ class PipelineSpec(Node, title="pipeline"):
     )
     forward_propagation_stages_poplar_options: Annotated[
         _StageOptionsList | None,
-        Argument(
-            "availableMemoryProportion of matrix products and convolutions: less memory for more supersteps (assumed)"
-        ),
+        Argument("availableMemoryProportion and partialsType of matrix products and convolutions"),
     ] = Field(default=None, max_length=MAX_STAGES, description="options of the forward pass of each stage")
     backward_propagation_stages_poplar_options: Annotated[
         _StageOptionsList | None, Argument("the same of backward passes")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from ipusim.hardware.machines import find_machine
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, Problem, RequestError, show
 from ipusim.runs.request.fields import CLOCK_HZ
@@ -95,10 +94,9 @@ def validate(data: Mapping[str, Any]) -> Options:
 def _clock_hz(data: Mapping[str, Any]) -> int:
     """Return the tile clock of the system of some options; any clock for a system that is no good, which is refused."""
     try:
-        system = SystemSpec.model_validate(data.get("system"))
+        return SystemSpec.model_validate(data.get("system")).clock_hz
     except ValidationError:
         return 10**9
-    return system.clock or find_machine(system.name).ipu.clock_hz
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
+from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
 from ipusim.runs.request.fields import Bytes, BytesPerSecond, Choice, Hertz, MachineBytes, Node, Seconds
@@ -60,7 +61,10 @@ class PoplarOptionsSpec(Node, title="poplar_options"):
 
     availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
         default=None,
-        description="share of an IPU's memory that an operation may take for a while; default: no limit, none counted",
+        description="share of an IPU's memory that a product may take for itself while it runs; default: PopLibs', 0.6",
+    )
+    partialsType: Annotated[Literal["half", "float"], Choice(tuple(PARTIALS_BYTES))] | None = Field(  # noqa: N815
+        default=None, description="type of a product's partial sums; default: PopLibs', float"
     )
 
 
@@ -68,7 +72,8 @@ class OperationsSpec(Node, title="operations"):
     """How the operations of one kind are planned in all stages."""
 
     poplar_options: Annotated[
-        PoplarOptionsSpec, Attribute("availableMemoryProportion of these operations in stages that give none")
+        PoplarOptionsSpec,
+        Attribute("availableMemoryProportion and partialsType of these operations in stages that give none"),
     ] = Field(default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own")
 
 
@@ -124,3 +129,8 @@ class SystemSpec(Node, title="system"):
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
+
+    @property
+    def clock_hz(self) -> int:
+        """Cycles of the tile clock in a second, which make cycles of times; those of a GC200 on the machine free."""
+        return self.clock or find_machine(self.name).ipu.clock_hz

@@ -18,12 +18,11 @@ from tests.places import SCENARIOS
 from tests.work_cycles import work_cycles
 
 WORK = Work(
-    (Product(1000, 1000, 1000),),
     vector=VectorWork(2 * 10**6, 10**6, 10**6, 15 * 10**5),
     sram_bytes=1000,
     exchange_bytes=10**7,
     itemsize=4,
-    supersteps=3,
+    compute_sets=3,
 )
 
 
@@ -56,8 +55,8 @@ def test_a_chosen_rate_says_so():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"matrix_unit_shar": 1}, "did you mean matrix_unit_share?"),
-        ({"matrix_unit_share": 2}, "rates: expected matrix_unit_share from 0.01 to 1 of peak, got 2"),
+        ({"amp_ceilin": 1}, "did you mean amp_ceiling?"),
+        ({"amp_ceiling": 2}, "rates: expected amp_ceiling from 0.01 to 1 of peak, got 2"),
         ({"hop_latency_ns": -1}, "rates: expected hop_latency_ns from 0 to 1e+09 ns, got -1"),
     ],
 )
@@ -70,18 +69,25 @@ def test_what_makes_no_sense_is_refused(values, message):
 @pytest.mark.parametrize(
     ("values", "cycles"),
     [
-        # 3 x 150; 10^7 bytes over 1472 x 4; 10^9 over 1472 x 16 halved; 10^7 floats over 1472 x 8 bytes, of which
-        # 6 x 10^6 are 1.5 x 10^6 transcendentals
-        ({}, 450 + 1699 + 84919 + 3397),
-        ({"matrix_unit_share": Fraction(1)}, 450 + 1699 + 42460 + 3397),
-        ({"vector_bytes_per_cycle": Fraction(2)}, 450 + 1699 + 84919 + 13587),
-        ({"transcendental_operations": Fraction(2)}, 450 + 1699 + 84919 + 2378),
-        ({"exchange_share": Fraction(1, 2)}, 450 + 3397 + 84919 + 3397),
-        ({"launch_cycles": Fraction(100)}, 750 + 1699 + 84919 + 3397),
+        # 3 x 614.6; 10^7 bytes over 1472 x 4 x 1.191; 10^7 floats, of which 6 x 10^6 are 1.5 x 10^6 transcendentals,
+        # of 4 bytes and 3.053 cycles over 1472 x 8 bytes
+        ({}, 1844 + 1427 + 10371),
+        ({"vector_slowdown": Fraction(4)}, 1844 + 1427 + 13587),
+        ({"transcendental_operations": Fraction(2)}, 1844 + 1427 + 7260),
+        ({"exchange_efficiency": Fraction(1, 2)}, 1844 + 3397 + 10371),
+        ({"compute_set_cycles": Fraction(200)}, 600 + 1427 + 10371),
     ],
 )
 def test_rates_of_computation_price_work(values, cycles):
     assert work_cycles(WORK, GC200, DEFAULT_RATES.with_values(**values)) == cycles
+
+
+def test_every_rate_of_products_changes_what_some_product_costs():
+    work = Work((Product(1000, 1000, 1000),))
+    for name in ("amp_ceiling", "exchange_efficiency", "compute_set_cycles", "vector_slowdown"):
+        value = getattr(DEFAULT_RATES, name)
+        changed = DEFAULT_RATES.with_values(**{name: value * Fraction(9, 10)})
+        assert work_cycles(work, GC200, changed) != work_cycles(work, GC200)
 
 
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate.part == "links"], ids=lambda rate: rate.name)
@@ -104,15 +110,15 @@ def test_every_rate_of_links_changes_what_some_copy_costs(rate):
 
 def test_a_scenario_names_rates_with_units(load):
     text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
-    changes = "rates={matrix_unit_share: 0.4, hop_latency: 20 ns, link: 20 GB/s, rung_links: 6}"
+    changes = "rates={amp_ceiling: 0.4, hop_latency: 20 ns, link: 20 GB/s, rung_links: 6}"
     experiment = load(text, changes, "system.name=m2000")
     rates = experiment.system.rates
-    assert rates.matrix_unit_share == Fraction(2, 5)
+    assert rates.amp_ceiling == Fraction(2, 5)
     assert rates.hop_latency_ns == 20
     assert rates.link_bytes_per_s == 20 * 10**9
     assert rates.rung_links == 6
     assert effects(experiment.program, experiment.system)["rates"] == (
-        "matrix_unit_share 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"
+        "amp_ceiling 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"
     )
     assert "rates" not in effects(experiment.program, load(text).system)
 
@@ -120,9 +126,9 @@ def test_a_scenario_names_rates_with_units(load):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("rates.matrix_unit_shar=0.4", "did you mean matrix_unit_share?"),
-        ("rates.matrix_unit_share=true", "expected a number from 0.01 to 1, got true"),
-        ("rates.matrix_unit_share='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
+        ("rates.amp_ceilin=0.4", "did you mean amp_ceiling?"),
+        ("rates.amp_ceiling=true", "expected a number from 0.01 to 1, got true"),
+        ("rates.amp_ceiling='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
         ("rates.rung_links=6.5", "expected a whole number from 1 to 10, got 6.5"),
         (
             "rates.hop_latency=2 s",
@@ -149,6 +155,6 @@ def test_one_overhead_has_one_name_at_a_time(load):
 
 def test_links_have_no_rates_where_they_are_free(load):
     text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
-    assert load(text, "rates.matrix_unit_share=0.4", "system.name=free")
+    assert load(text, "rates.amp_ceiling=0.4", "system.name=free")
     with pytest.raises(ScenarioError, match=r"rates.hop_latency: expected nothing on the free system"):
         load(text, "rates.hop_latency=1 us", "system.name=free")

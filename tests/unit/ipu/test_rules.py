@@ -316,7 +316,7 @@ def test_the_first_broken_rule_speaks(first, run):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {FORWARD: options(2, matmul_options={"partialsType": "half"})},
+        {FORWARD: options(2, matmul_options={"use128BitConvUnitLoad": "true"})},
         {FORWARD: options(2, slice_options={"availableMemoryProportion": "0.2"})},
         {BACKWARD: options(2, convolution_options={"a": "b"}), "optimizer_function": learn},
         {"weight_update_poplar_options": PipelineStageOptions(slice_options={"a": "b"}), "optimizer_function": learn},

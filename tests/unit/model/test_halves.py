@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -29,9 +30,9 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.function_profile import profile as function_profile
 from ipusim.model.stages.function_stage import FunctionStage
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.model.stages.stage_options import StageOptions, with_options
+from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
 from ipusim.model.stages.stash import kept_bytes
-from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
+from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
 
@@ -46,6 +47,10 @@ def leaves(work):
         yield work
 
 
+def launched(work):
+    return sum(leaf.compute_sets for leaf in leaves(work) if not leaf.is_nothing)
+
+
 def stages(layers, shape, cuts=(), loss=True):
     named = tuple(NamedLayer(f"l{index}", layer) for index, layer in enumerate(layers))
     network = Network(named, shape, NamedLayer("loss", SoftmaxCrossEntropy()) if loss else None)
@@ -55,13 +60,14 @@ def stages(layers, shape, cuts=(), loss=True):
 
 @pytest.mark.parametrize(("layer", "shape"), EVERY, ids=lambda each: type(each).__name__)
 def test_halves_do_what_the_whole_does(layer, shape):
-    """The same arithmetic in all; memory and exchange no less, for what goes from one half to the other goes twice."""
+    """The same arithmetic in all, in as many compute sets; memory no less, for what goes from one to the other."""
     cost = layer.cost(shape, BATCH, 4)
     whole, (first, second) = cost.backward, cost.halves
     assert Counter(first.products + second.products) == Counter(whole.products)
     assert first.vector + second.vector == whole.vector
     assert first.sram_bytes + second.sram_bytes >= whole.sram_bytes
     assert first.exchange_bytes + second.exchange_bytes >= whole.exchange_bytes
+    assert launched(first) + launched(second) == launched(whole)
     assert {leaf.convolution for leaf in (*leaves(first), *leaves(second)) if leaf.macs} == {
         leaf.convolution for leaf in leaves(whole) if leaf.macs
     }
@@ -75,25 +81,26 @@ def test_halves_do_what_the_whole_does(layer, shape):
 
 
 def test_dense_halves_by_hand():
-    """The second product takes g over the exchange anew; relu's g is written by the first half."""
+    """Relu's g is written by the first half; the sum for the bias are two compute sets of the second."""
     first, second = Dense(10, "relu").cost((20,), batch=32, itemsize=4).halves
     x, y, weights = 32 * 20, 32 * 10, 20 * 10
     assert first == Work(
         (Product(32, 10, 20),),
         VectorWork(2 * y),
         sram_bytes=4 * (y + y + weights + x + y),
-        exchange_bytes=4 * (y + weights),
+        compute_sets=1,
     )
     assert second == Work(
         (Product(20, 32, 10),),
         VectorWork(reductions=y),
         sram_bytes=4 * (x + y + weights + 10),
-        exchange_bytes=4 * (x + y),
+        compute_sets=2,
     )
     plain, _ = Dense(10).cost((20,), batch=32, itemsize=4).halves
     assert plain.sram_bytes == 4 * (y + weights + x)
     for parts in Dense(10, "identity", True, 5, "b_rows").cost((20,), batch=32, itemsize=4).halves:
-        assert parts.supersteps == 5
+        assert [product.times for product in parts.products] == [5]
+        assert parts.macs == 32 * 20 * 10
         assert parts.sram_bytes == 4 * (x + y + weights + 4 * x + (10 if parts.vector else 0))
 
 
@@ -101,31 +108,32 @@ def test_convolution_halves_by_hand():
     first, second = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4).halves
     x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
     assert first == Work(
-        (Product(60, 7, 30),),
+        (Convolution(60, 7, 5, 6),),
         VectorWork(2 * y),
         sram_bytes=4 * (3 * y + weights + x),
-        exchange_bytes=4 * (y + weights),
+        compute_sets=1,
         convolution=True,
     )
     assert second == Work(
-        (Product(30, 60, 7),),
+        (Product(30, 60, 7, shared=6),),
         VectorWork(reductions=y),
         sram_bytes=4 * (x + y + weights + 7),
-        exchange_bytes=4 * (x + y),
+        compute_sets=2,
         convolution=True,
     )
 
 
 def test_attention_halves_by_hand():
-    """Four projections' kernels, each of its own operands, in one step."""
+    """The kernels of queries, keys and values in one product, that of the results in another; and four biases."""
     first, second = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4).halves
     x, heads = 40, 60
-    assert (first.supersteps, second.supersteps) == (4, 1)
+    assert first.products[0] == Product(10, 4, 6)  # through the heads' results
+    assert first.products[-1] == Product(10, 18, 4)  # dx of queries, keys and values
     assert second == Work(
-        (Product(4, 10, 6),) * 3 + (Product(6, 10, 4),),
+        (Product(4, 10, 18), Product(6, 10, 4)),
         VectorWork(reductions=3 * heads + x),
         sram_bytes=4 * (2 * x + 4 * heads + 4 * 24 + 18 + 4),
-        exchange_bytes=4 * (2 * x + 4 * heads),
+        compute_sets=4,
     )
 
 
@@ -134,13 +142,13 @@ def test_recurrent_halves_by_hand(layer, biases, sums):
     """The kernels of all time steps at once: only the first half goes from step to step."""
     first, second = layer.cost((5, 2), batch=4, itemsize=4).halves
     x, y, columns = 20 * 2, 20 * 3, layer.gates * 3
-    assert (first.supersteps, second.supersteps) == (5, 1)
+    assert (first.compute_sets, second.compute_sets) == (5 * 3, 2)
     assert first.products == (Product(4, columns, 3, times=5), Product(20, columns, 2))
     assert second == Work(
         (Product(3, 20, columns), Product(2, 20, columns)),
         VectorWork(reductions=sums * y),
         sram_bytes=4 * (x + y + 20 * columns + 2 * columns + 3 * columns + biases),
-        exchange_bytes=4 * (x + y + 20 * columns),
+        compute_sets=2,
     )
 
 
@@ -148,9 +156,15 @@ def test_normalisation_halves_by_hand():
     first, second = LayerNorm().cost((3, 5), batch=2, itemsize=4).halves
     elements, groups = 30, 6
     assert first == Work(
-        (), VectorWork(6 * elements + 2 * groups, 2 * elements), 4 * (3 * elements + 10), 4 * 2 * elements, supersteps=2
+        (),
+        VectorWork(6 * elements + 2 * groups, 2 * elements),
+        4 * (3 * elements + 10),
+        4 * 2 * elements,
+        compute_sets=2 + 1 + 3,
     )
-    assert second == Work((), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements)
+    assert second == Work(
+        (), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements, compute_sets=2
+    )
 
 
 def test_what_cannot_be_taken_apart_is_all_of_it_first():
@@ -196,25 +210,16 @@ def test_given_cycles_are_halved(backward):
     assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
 
 
-def test_both_halves_are_split_until_their_parts_fit():
-    """As the pass in one is: parts as many as each asks for by what it exchanges."""
+def test_both_halves_are_planned_by_the_options_of_the_backward_pass():
     plain = layer_profile(stages([Dense(4), Dense(3)], (5,), cuts=(1,))[1], 64, 4, optimizer=SGD(0.1))
-    tight = StageOptions(matmul=Fraction(1, 10**7))
+    tight = StageOptions(matmul=PlanOptions(Fraction(1, 10), 4))
     nothing = StageOptions()
-    limited = with_options(plain, nothing, tight, nothing, GC200)
-    size = GC200.sram_bytes
-    for before, after in zip(plain.halves, limited.halves, strict=True):
-        for one, other in zip(before, after, strict=True):
-            parts = -(-one.exchange_bytes * 10**7 // size) if one.macs else 1
-            assert other.supersteps == one.supersteps + parts - 1
-    largest = max(
-        -(-one.exchange_bytes // other.supersteps)
-        for one, other in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True)
-        if one.macs
-    )
-    assert limited.halves_temporary_bytes == largest
-    assert any(work.supersteps > 1 for work in limited.halves[0])
-    assert any(work.supersteps > 1 for work in limited.halves[1])
+    limited = with_options(plain, nothing, tight, nothing)
+    assert limited.forward == plain.forward
+    for before, after in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True):
+        expected = replace(before, memory_proportion=Fraction(1, 10)) if before.products else before
+        assert after == expected
+    assert [any(work.products for work in half) for half in limited.halves] == [True, True]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 32])

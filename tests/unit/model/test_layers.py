@@ -136,19 +136,20 @@ def test_dense_cost_by_hand():
         (Product(32, 20, 10),),
         vector=VectorWork(32 * 10 * 2),
         sram_bytes=4 * (32 * 20 + 20 * 10 + 10 + 32 * 10),
-        exchange_bytes=4 * 32 * 20,
+        compute_sets=2,
     )
     assert cost.backward == Work(
         (Product(20, 32, 10), Product(32, 10, 20)),
         vector=VectorWork(32 * 10 * 2, reductions=32 * 10),
         sram_bytes=4 * (2 * 32 * 10 + 32 * 20 + 200 + 10 + 200 + 32 * 20),
-        exchange_bytes=4 * (32 * 10 + 32 * 20 + 200),
+        compute_sets=1 + 2,
     )
     first = Dense(10, "relu").cost((20,), batch=32, itemsize=4, need_input_gradient=False)
     assert first.forward == cost.forward
     assert (cost.forward.macs, cost.backward.macs) == (32 * 20 * 10, 2 * 32 * 20 * 10)
     assert first.backward.macs == 32 * 20 * 10
-    assert first.backward.exchange_bytes == 4 * (32 * 10 + 32 * 20)
+    assert first.backward.compute_sets == 3
+    assert Dense(10, use_bias=False).cost((20,), 32, 4).forward.compute_sets == 0
 
 
 def test_parameter_count_needs_no_draw():

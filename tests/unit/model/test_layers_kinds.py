@@ -8,6 +8,7 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
+from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
@@ -21,7 +22,7 @@ from ipusim.model.layers.normalisation import GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
-from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, in_turn
+from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
 from tests.work_cycles import vector_operations, work_cycles
 
 KEY = (3, 14)
@@ -102,7 +103,7 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     layer, shape = LAYERS[name]
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
-        assert (twice.macs, twice.vector, twice.supersteps) == (2 * once.macs, 2 * once.vector, once.supersteps)
+        assert (twice.macs, twice.vector, twice.compute_sets) == (2 * once.macs, 2 * once.vector, once.compute_sets)
         assert once.sram_bytes < twice.sram_bytes <= 2 * once.sram_bytes
     skipped = layer.cost(shape, 3, 4, need_input_gradient=False)
     assert skipped.forward == one.forward
@@ -268,8 +269,8 @@ def test_an_embedding_refuses_ids_that_it_has_not(ids, message):
 def test_embedding_cost_by_hand():
     cost = Embedding(100, 8).cost((6,), batch=2, itemsize=4)
     taken = 2 * 6 * 8
-    assert cost.forward == Work(sram_bytes=4 * (12 + 2 * taken), exchange_bytes=4 * (12 + taken))
-    assert cost.backward == Work((), VectorWork(taken), 4 * (12 + 3 * taken + 800), 4 * (12 + taken))
+    assert cost.forward == Work(sram_bytes=4 * (12 + 2 * taken), exchange_bytes=4 * (12 + taken), compute_sets=2)
+    assert cost.backward == Work((), VectorWork(taken), 4 * (12 + 3 * taken + 800), 4 * (12 + taken), 4, 3)
 
 
 def test_layer_norm_cost_by_hand():
@@ -277,19 +278,21 @@ def test_layer_norm_cost_by_hand():
     elements, groups = 30, 6
     forward = VectorWork(5 * elements + 3 * groups, reductions=2 * elements, transcendentals=groups)
     backward = VectorWork(7 * elements + 2 * groups, reductions=4 * elements)
-    assert cost.forward == Work((), forward, 4 * (2 * elements + 10), 4 * elements, 4, 2)
-    assert cost.backward == Work((), backward, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2)
+    assert cost.forward == Work((), forward, 4 * (2 * elements + 10), 4 * elements, 4, 2 + 1 + 4)
+    assert cost.backward == Work((), backward, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2 + 2 + 4)
 
 
 def test_convolution_cost_by_hand():
     cost = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4)
     x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
-    forward = Work((Product(60, 30, 7),), VectorWork(y * 2), 4 * (x + weights + 7 + y), 4 * x)
-    products = (Product(30, 60, 7), Product(60, 7, 30))
+    forward = Work((Convolution(60, 5, 7, 6),), VectorWork(y * 2), 4 * (x + weights + 7 + y), compute_sets=2)
+    products = (Product(30, 60, 7, shared=6), Convolution(60, 7, 5, 6))
     vector, touched = VectorWork(y * 2, reductions=y), y + x + y + weights + 7 + weights + x
-    backward = Work(products, vector, 4 * touched, 4 * (y + x + weights))
+    backward = Work(products, vector, 4 * touched, compute_sets=1 + 2)
     assert (forward.macs, backward.macs) == (y * 30, 2 * y * 30)
     assert (cost.forward, cost.backward) == (replace(forward, convolution=True), replace(backward, convolution=True))
+    (strided,) = Conv2D(7, (3, 2), (2, 3)).cost((8, 6, 5), 2, 4).forward.products
+    assert strided == Convolution(2 * 3 * 2, 5, 7, 6, stride=6)
 
 
 def test_pooling_cost_by_hand():
@@ -305,7 +308,7 @@ def test_pooling_cost_by_hand():
 def test_recurrent_cost_by_hand():
     cost = LSTM(3, return_sequences=True).cost((5, 2), batch=4, itemsize=4)
     rows, x, y = 20, 40, 60
-    assert cost.forward.supersteps == cost.backward.supersteps == 5
+    assert (cost.forward.compute_sets, cost.backward.compute_sets) == (5 * 3, 5 * 3 + 2)
     assert cost.forward.products == (Product(4, 2, 12, times=5), Product(4, 3, 12, times=5))
     assert cost.forward.macs == rows * (2 + 3) * 12
     assert cost.backward.macs == rows * 12 * (2 * 2 + 2 * 3)
@@ -315,7 +318,6 @@ def test_recurrent_cost_by_hand():
     assert vector_operations(cost.forward) == y * (3 * 4 + 2 * 4 + 8 + 4)
     # W and b once, U in each step; a unit keeps four gates, the cell, its tanh and the output.
     assert cost.forward.sram_bytes == 4 * (x + 24 + 12 + 5 * 36 + 7 * y)
-    assert cost.forward.exchange_bytes == 4 * (x + y)
     gru = GRU(3).cost((5, 2), 4, 4)
     assert vector_operations(gru.forward) == y * (2 * 4 + 1 * 4 + 6 + 5)
     assert gru.backward.vector == y * VectorWork(3 * 3 + 8, reductions=3 + 2)
@@ -325,11 +327,11 @@ def test_attention_cost_by_hand():
     cost = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4)
     rows, x, heads, scores = 10, 40, 60, 2 * 2 * 25
     assert cost.forward == Work(
-        (Product(10, 4, 6),) * 3 + (Product(5, 3, 5, 4), Product(5, 5, 3, 4), Product(10, 6, 4)),
+        (Product(10, 4, 18), Product(5, 3, 5, 4), Product(5, 5, 3, 4), Product(10, 6, 4)),
         vector=scores * VectorWork(2, 2, 1, 1) + VectorWork(3 * heads + x),
         sram_bytes=4 * (2 * x + 4 * 24 + 18 + 4 + 8 * heads + 2 * scores),
-        exchange_bytes=4 * (x + 4 * heads + scores),
-        supersteps=4,
+        exchange_bytes=4 * scores,
+        compute_sets=7 + 2,  # a softmax with two reductions over tiles, and the biases
     )
     assert cost.forward.macs == 4 * rows * 4 * 6 + 2 * scores * 3
     assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3
@@ -341,13 +343,16 @@ def test_attention_cost_by_hand():
 @pytest.mark.parametrize(
     ("dimension", "again"), [("a_columns", 8 * 6), ("a_rows_b_columns", 2 * 12 * 6), ("b_rows", 12 * 8)]
 )
-def test_serialized_products_cost_supersteps_and_what_is_read_again(dimension, again):
+def test_serialized_products_run_in_turn_and_read_again(dimension, again):
     whole, parts = Dense(6).cost((3, 8), 4, 4), Dense(6, "identity", True, 2, dimension).cost((3, 8), 4, 4)
     assert parts.forward.macs == whole.forward.macs
     assert parts.forward.sram_bytes - whole.forward.sram_bytes == 4 * again
     assert parts.backward.sram_bytes - whole.backward.sram_bytes == 4 * 2 * again
-    assert (parts.forward.supersteps, parts.backward.supersteps) == (2, 2)
-    assert work_cycles(parts.forward, GC200) >= work_cycles(whole.forward, GC200) + GC200.internal_sync_cycles
+    assert {product.times for work in (parts.forward, parts.backward) for product in work.products} == {2}
+    split = {"a_columns": Product(6, 8, 6, times=2), "a_rows_b_columns": Product(12, 4, 6, times=2)}
+    assert parts.forward.products == (split.get(dimension, Product(12, 8, 3, times=2)),)
+    # Two products are launched instead of one.
+    assert work_cycles(parts.forward, GC200) >= work_cycles(whole.forward, GC200) + DEFAULT_RATES.compute_set_cycles
 
 
 def test_a_block_costs_what_its_layers_cost_one_after_another():
@@ -364,12 +369,13 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
     assert skipped.backward.macs == cost.backward.macs - 2 * 3 * 4 * 8
 
 
-def test_supersteps_each_take_a_sync():
+def test_every_compute_set_is_launched():
     once, thrice = (
         Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6),
         Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6, 4, 3),
     )
-    assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == 2 * GC200.internal_sync_cycles
+    launches = [math.ceil(count * DEFAULT_RATES.compute_set_cycles) for count in (1, 3)]
+    assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == launches[1] - launches[0]
     assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)
     assert work_cycles(in_turn((), 4), GC200) == 0
 

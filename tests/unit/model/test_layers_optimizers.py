@@ -116,9 +116,9 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
 
 
 def test_update_work_by_hand():
-    assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280)
+    assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280, compute_sets=4)
     assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
-    assert LAMB(1).work(10, 2) == Work(vector=VectorWork(130, 20, 10, 10), sram_bytes=180, itemsize=2, supersteps=2)
+    assert LAMB(1).work(10, 2) == Work(vector=VectorWork(130, 20, 10, 10), sram_bytes=180, itemsize=2, compute_sets=6)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_a_map_is_work_of_every_backward_pass():
     *passes, map_w, add_w, map_b, add_b = clipped
     assert (*passes, add_w, add_b) == plain
     for mapping, count in ((map_w, 12), (map_b, 3)):
-        assert mapping == Work(vector=VectorWork(count * 6, count), sram_bytes=4 * count * 3, supersteps=2)
+        assert mapping == Work(vector=VectorWork(count * 6, count), sram_bytes=4 * count * 3, compute_sets=1 + 1 + 3)

@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,6 +19,8 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pricing.passes import pass_cycles
+from ipusim.pricing.planner import product as planner
+from ipusim.pricing.planner.plan import plan_product
 from tests.networks import split
 from tests.work_cycles import vector_operations, work_cycles
 
@@ -142,7 +147,7 @@ def test_momentum_by_hand():
         assert state["w"][0] == np.float32(accumulator)
         assert parameters["w"][0] == pytest.approx(weight, rel=1e-6)
     assert parameters["w"] is kept
-    assert optimizer.work(10, 4) == Work(vector=VectorWork(40), sram_bytes=200)
+    assert optimizer.work(10, 4) == Work(vector=VectorWork(40), sram_bytes=200, compute_sets=2)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), Momentum(0.1, 0.9)])
@@ -163,18 +168,23 @@ def test_optimizers_refuse_rates(make, rate):
 
 
 def test_cost_formula_by_hand():
-    work = Work((Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**6, exchange_bytes=10**5, itemsize=4)
-    # GC200: 1472 tiles, 16 MACs, 2 vector lanes, 24 bytes of memory and 4 of exchange a cycle and tile.
-    exchange, matrix, vector, memory = 17, 85, 34, 29  # ceil of 16.98, 84.9 (half the peak), 33.97, 28.3
-    assert work_cycles(work, GC200) == 150 + exchange + max(matrix + vector, memory)
-    half = Work((Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**7, exchange_bytes=10**5, itemsize=2)
-    assert work_cycles(half, GC200) == 150 + 17 + 284  # memory-bound: 10^7 / 35328
+    work = Work(vector=VectorWork(10**5), sram_bytes=10**6, exchange_bytes=10**5, itemsize=4, compute_sets=2)
+    # GC200: 1472 tiles, 8 bytes of vector path, 24 bytes of memory and 4 of exchange a cycle and tile.
+    launches, exchange, vector = 1230, 15, 104  # ceil of 1229.2, 14.3 (1.191 x 4 bytes), 103.7 (3.053 cycles)
+    assert work_cycles(work, GC200) == launches + exchange + vector
+    half = Work(vector=VectorWork(10**5), sram_bytes=10**7, exchange_bytes=10**5, itemsize=2, compute_sets=2)
+    assert work_cycles(half, GC200) == launches + exchange + 284  # memory-bound: 10^7 / 35328
     assert work_cycles(half, BOW) == work_cycles(half, GC200)
     assert work_cycles(work, GC2) > work_cycles(work, GC200)
-    double = Work(
-        (Product(100, 100, 100),), vector=VectorWork(10**5), sram_bytes=10**6, exchange_bytes=10**5, itemsize=8
-    )
-    assert work_cycles(double, GC200) == work_cycles(work, GC200)
+    assert work_cycles(replace(work, itemsize=8), GC200) == work_cycles(work, GC200)
+
+
+def test_a_product_costs_what_its_plan_does_beside_the_vector_work():
+    vector = Work(vector=VectorWork(10**5), itemsize=4)
+    dense = replace(vector, products=(Product(64, 300, 200), Product(64, 200, 300, times=3)))
+    plans = [plan_product(planner.Product(m=n, k=k, n=64, itemsize=4), GC200) for k, n in ((300, 200), (200, 300))]
+    expected = plans[0].cycles + 3 * plans[1].cycles + work_cycles(vector, GC200)
+    assert work_cycles(dense, GC200) == expected
 
 
 def test_cost_of_measured_and_of_nothing():
@@ -182,14 +192,15 @@ def test_cost_of_measured_and_of_nothing():
     assert pass_cycles((), GC200) == 0
     assert work_cycles(Work(), GC200) == 0
     one = Work(vector=VectorWork(1))
-    assert pass_cycles((one, MeasuredWork(cycles=7), Work()), GC200) == (150 + 1) + 7
+    assert pass_cycles((one, MeasuredWork(cycles=7), Work()), GC200) == (615 + 1) + 7
 
 
 def test_cost_is_exact_for_numbers_beyond_floating_point():
-    peak = GC200.macs_per_cycle(4)
-    macs = peak * 10**17
-    assert work_cycles(Work((Product(1, macs, 1),)), GC200) == 150 + 2 * 10**17
-    assert work_cycles(Work((Product(1, macs + 1, 1),)), GC200) == 150 + 2 * 10**17 + 1
+    path = 8 * GC200.tiles
+    work = Work(vector=VectorWork(path * 10**18), itemsize=4)
+    assert work_cycles(work, GC200) == 615 + 4 * 3053 * 10**15
+    more = Work(vector=VectorWork(path * 10**18 + 1), itemsize=4)
+    assert work_cycles(more, GC200) == work_cycles(work, GC200) + 1
 
 
 def test_evaluate_equals_one_pass_over_everything():
@@ -230,10 +241,8 @@ def test_workload_checks_itself():
     np.testing.assert_array_equal(drawn["logits/W"], stages[0].initial_parameters(3, np.float32)["logits/W"])
 
 
-@pytest.mark.parametrize(
-    ("itemsize", "held", "flops_per_cycle"), [(2, 4, 1472 * 2), (4, 4, 1472 * 2), (2, 2, 1472 * 4)]
-)
-def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held, flops_per_cycle):
+@pytest.mark.parametrize(("itemsize", "held", "lanes"), [(2, 4, 1472 * 2), (4, 4, 1472 * 2), (2, 2, 1472 * 4)])
+def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held, lanes):
     (stage,) = build_stages(network(), [NAMES])
     profile = layer_profile(stage, 8, itemsize, optimizer=SGD(0.1), accumulator_itemsize=held)
     sizes = [array.size for array in stage.initial_parameters(0, np.float32).values()]
@@ -245,6 +254,6 @@ def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held
     assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (stage.parameter_count * held, held)
     count = max(sizes)
     added = profile.backward[-len(sizes) + sizes.index(count)]
-    # One superstep of 150 cycles; the vector units and the memory work at once, at 24 bytes a cycle and tile.
-    longest = max(-(-count // flops_per_cycle), -(-added.sram_bytes // (1472 * 24)))
-    assert work_cycles(added, GC200) == 150 + longest
+    # One compute set; the vector units and the memory work at once, at 24 bytes a cycle and tile.
+    longest = max(math.ceil(count * 3.053 / lanes), -(-added.sram_bytes // (1472 * 24)))
+    assert work_cycles(added, GC200) == 615 + longest

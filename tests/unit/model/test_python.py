@@ -130,12 +130,12 @@ def test_counted_matmul_equals_the_formula():
     cost = PythonLayer(affine, AFFINE).cost((20,), 32, 4)
     assert cost.forward.macs == 32 * 20 * 7
     assert cost.forward.vector == VectorWork(32 * 7)
-    assert cost.forward.exchange_bytes == 4 * 32 * 20
+    assert cost.forward.compute_sets == 1
     # The product reads x and W and writes z; the sum reads z and b and writes y.
     assert cost.forward.sram_bytes == 4 * (32 * 20 + 20 * 7 + 32 * 7 + 32 * 7 + 7 + 32 * 7)
     assert cost.backward.macs == 2 * 32 * 20 * 7
     assert cost.backward.vector == VectorWork(reductions=32 * 7)  # the bias gradient is a sum over the batch
-    assert cost.backward.exchange_bytes == 4 * (32 * 7 + 32 * 20 + 20 * 7 + 7)
+    assert cost.backward.compute_sets == 2  # that sum goes over tiles
     first = PythonLayer(affine, AFFINE).cost((20,), 32, 4, need_input_gradient=False)
     assert first.backward.macs == 32 * 20 * 7
 
@@ -179,7 +179,7 @@ def test_elementwise_reductions_and_views_by_hand():
 def test_loss_is_counted_too():
     cost = PythonLoss(squared, label_shape=(3,), label_dtype="float32").cost((3,), 4, 4)
     assert vector_operations(cost.forward) == 12 + 12 * 4 + 12  # difference, power, mean
-    assert cost.forward.exchange_bytes == 4 * 24
+    assert cost.forward.compute_sets == 1 + 1 + 2
     assert vector_operations(cost.backward) > 12
 
 

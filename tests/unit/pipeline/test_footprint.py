@@ -87,6 +87,7 @@ def test_resident_memory_of_each_holder():
             Holder.COPIES: (10 + 20, 30 + 30, 30 + 30, 20 + 10)[ipu],
             Holder.STREAMS: (60, 0, 0, 8)[ipu],
             Holder.CODE: 0,
+            Holder.TEMPORARY: 0,
         }
         for ipu in range(4)
     ]
@@ -94,6 +95,13 @@ def test_resident_memory_of_each_holder():
     coded = replace(made, stages=(replace(made.stages[0], code_bytes=5), *made.stages[1:]))
     codes = [dict(each.resident)[Holder.CODE] for each in footprint(plan, coded, code_bytes=1_000).ipus]
     assert codes == [1_005, 1_000, 1_000, 1_000]
+
+
+def test_products_of_an_ipu_take_turns_in_what_the_largest_holds():
+    made = program("grouped", mapping=(0, 1, 1, 0))
+    stages = tuple(replace(each, temporary_bytes=size) for each, size in zip(made.stages, (3, 5, 7, 2), strict=True))
+    held = footprint(find("grouped").plan(made.shape), replace(made, stages=stages))
+    assert [dict(each.resident)[Holder.TEMPORARY] for each in held.ipus] == [3, 7]
 
 
 def test_inference_keeps_nothing_for_later():

@@ -74,7 +74,7 @@ HELD_BY = {
     "device_mapping": "test_device_mappings",
     "pipeline_schedule": "test_grid",
     "recomputation_mode": "test_recomputation_modes_that_a_schedule_has_not",
-    "forward_propagation_stages_poplar_options": "test_an_operation_is_split_until_its_parts_fit",
+    "forward_propagation_stages_poplar_options": "test_products_are_planned_in_the_memory_that_they_may_take",
     "backward_propagation_stages_poplar_options": "test_each_pass_has_its_own_options",
     "weight_update_poplar_options": "test_a_weight_update_without_products_is_left_as_it_is",
     "offload_weight_update_variables": "test_only_the_weight_update_becomes_longer",

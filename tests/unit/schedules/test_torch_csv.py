@@ -155,7 +155,7 @@ FOLLOW = ': copies and collectives follow from the passes here; leave it out, as
         ("", ": expected a row of passes such as 0F0 for each rank, got none"),
         (",,\n\n", ": expected a row of passes such as 0F0 for each rank, got none"),
         (b"0F0,\xff", ": expected text in UTF-8: invalid start byte at byte 4"),
-        ('0F0\n"0F1', ", row 2: expected cells separated by commas: unexpected end of data"),
+        ('0F0\n"0F1', ": line 2: expected cells separated by commas: unexpected end of data"),
     ],
 )
 def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message):

@@ -15,7 +15,7 @@ from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import PlannerRates
 
-PEAK = PlannerRates(1.0, 1.0, 0.0, 64.0, 0.1)
+PEAK = PlannerRates(1.0, 1.0, 0.0, 0.1)
 CONVOLUTIONS = st.builds(
     Convolution,
     positions=st.integers(1, 5000),

@@ -1,0 +1,59 @@
+"""Products of a pass, as the planner is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ipusim.hardware.generations import IpuSpec
+from ipusim.model.work import Convolution, Product, Work
+from ipusim.pricing.planner import convolution, product
+from ipusim.pricing.planner.convolution import plan_convolution
+from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan, plan_product
+from ipusim.pricing.planner.rates import PlannerRates
+
+
+class Planned(NamedTuple):
+    """The plan of a product, and how often it runs."""
+
+    plan: ProductPlan
+    times: int
+
+
+def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
+    """Yield how each product of ``work`` is laid over the tiles, and what it takes once; empty ones take nothing.
+
+    The matrix unit holds the second operand, which weights are, and streams the rows of the first past it. Elements
+    of 8 bytes, which no IPU computes on, count as float32.
+    """
+    size = min(work.itemsize, 4)
+    partials = max(size, work.partials_itemsize)
+    given = work.memory_proportion
+    proportion = AVAILABLE_MEMORY_PROPORTION if given is None else float(given)
+    for asked in work.products:
+        if not asked.macs:
+            continue
+        if isinstance(asked, Product):
+            yield Planned(plan_product(_dense(asked, size, partials), ipu, rates, proportion), asked.times)
+        else:
+            yield Planned(plan_convolution(_convolution(asked, size, partials), ipu, rates, proportion), 1)
+
+
+def _dense(asked: Product, size: int, partials: int) -> product.Product:
+    own = -(-asked.k // asked.shared) if asked.shared > 1 else 0
+    return product.Product(
+        m=asked.n, k=asked.k, n=asked.m, groups=asked.groups, itemsize=size, partials_itemsize=partials, own_inputs=own
+    )
+
+
+def _convolution(asked: Convolution, size: int, partials: int) -> convolution.Convolution:
+    return convolution.Convolution(
+        positions=asked.positions,
+        in_channels=asked.channels,
+        out_channels=asked.filters,
+        taps=asked.taps,
+        stride=asked.stride,
+        groups=asked.groups,
+        itemsize=size,
+        partials_itemsize=partials,
+    )

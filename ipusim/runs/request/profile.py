@@ -1,0 +1,136 @@
+"""Measured stages from CSV: a row for each stage, whose cells are read as the keys of ``pipeline.cycles`` are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from ipusim.csv_table import Columns, CsvRow, read_table, refuse
+from ipusim.runs.problems import show
+from ipusim.runs.request.fields import CLOCK_HZ
+from ipusim.runs.request.messages import JsonNode, problems_of
+from ipusim.runs.request.model_spec import StageCyclesSpec
+from ipusim.runs.request.pipeline_spec import MAX_STAGES
+from ipusim.units import UNITS
+
+_STAGE, _SOURCE = "stage", "source"
+_CYCLES: Final = tuple(StageCyclesSpec.model_fields)
+_NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
+_MOST_BYTES: Final = 2**20
+#: A title: a name, and the unit of what stands below it if it says one, as in ``forward [us]``.
+_TITLE: Final = re.compile(r"([^\[(]*?)\s*(?:[\[(]([^\[\]()]*)[\])])?")
+#: What stages are measured in; cycles are those of the tile clock.
+_UNITS: Final = (*UNITS["cycles"][0], *UNITS["seconds"][0])
+
+
+@dataclass(frozen=True)
+class MeasuredStage:
+    """What was measured of one stage.
+
+    Attributes:
+        place: where it stands, as ``file:line``.
+        name: what the file calls the stage; empty where it counts stages.
+        cycles: what its passes and its weight update took; what was not measured is not set.
+        source: who measured it; empty where the file does not say.
+    """
+
+    place: str
+    name: str
+    cycles: StageCyclesSpec
+    source: str = ""
+
+
+def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredStage, ...]:
+    """Return the stages of a CSV file in their order, by the columns stage, forward, backward, update and the halves.
+
+    Columns stand in any order; ``update`` may be called ``weight update``, and ``source`` is kept. A number is cycles,
+    and a cell may be a time such as ``1.2 ms``, which ``clock_hz`` makes cycles of; a title can say the unit of all
+    numbers below it, as ``forward [us]``. ``called`` is the file's name in messages.
+
+    Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
+    """
+    called = called or str(path)
+    columns = Columns((_STAGE, *_CYCLES, _SOURCE), _NEEDED, others=False, key=_key)
+    table = read_table(path, columns, _MOST_BYTES, called)
+    units = {name: _unit(title) for name, title in table.titles.items()}
+    problems = [f"{called}:1: {problem}" for problem in _wrong_units(table.titles, units)]
+    refuse(problems)
+    if not 0 < len(table.rows) <= MAX_STAGES:
+        refuse([f"{called}: expected from 1 to {MAX_STAGES} stages below the titles, got {len(table.rows)}"])
+    rows, seen = [], set[str]()
+    for number, row in enumerate(table.rows):
+        found, wrong = _cycles(row, table.titles, units, clock_hz)
+        wrong = [*_wrong_stage(row.cells[_STAGE], number, seen), *wrong]
+        seen.add(row.cells[_STAGE])
+        problems += [f"{row.place}: {problem}" for problem in wrong]
+        if found is not None:
+            name = "" if row.cells[_STAGE].isdecimal() else row.cells[_STAGE]
+            rows.append(MeasuredStage(row.place, name, found, row.cells.get(_SOURCE, "")))
+    refuse(problems)
+    return tuple(rows)
+
+
+def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
+    """Return what is wrong with rows that are called as other stages of the pipeline than those of their places are."""
+    return [
+        f"{row.place}: column {_STAGE}: expected {name!r} in this place, got {row.name!r}: list stages in their order"
+        for row, name in zip(rows, names, strict=False)
+        if row.name != name and row.name in names
+    ]
+
+
+def _key(title: str) -> str:
+    """Return what a title and the name of its column have in common."""
+    name = _TITLE.fullmatch(title)
+    words = re.sub(r"[\s_-]+", "_", (name[1] if name else title).lower())
+    return "update" if words == "weight_update" else words
+
+
+def _unit(title: str) -> str:
+    """Return the unit that a title says; nothing where it says none."""
+    found = _TITLE.fullmatch(title)
+    return (found[2] or "") if found else ""
+
+
+def _wrong_units(titles: Mapping[str, str], units: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the units of the columns."""
+    for name, unit in units.items():
+        if unit and name not in _CYCLES:
+            yield f"column {titles[name]}: expected no unit, got {unit!r}"
+        elif unit and unit not in _UNITS:
+            yield f"column {titles[name]}: expected a unit out of {', '.join(_UNITS)}, got {unit!r}"
+
+
+def _wrong_stage(text: str, number: int, seen: set[str]) -> Iterator[str]:
+    """Yield what is wrong with what the row of stage ``number`` calls it."""
+    if not text:
+        yield f"column {_STAGE}: expected {number}, or a name, got nothing"
+    elif text.isdecimal() and text != str(number):
+        yield f"column {_STAGE}: expected {number}, as stages are counted from 0 in the order of the rows, got {text}"
+    elif text in seen:
+        yield f"column {_STAGE}: expected a name that no other row has, got {text!r} again"
+
+
+def _cycles(
+    row: CsvRow, titles: Mapping[str, str], units: Mapping[str, str], clock_hz: int
+) -> tuple[StageCyclesSpec | None, list[str]]:
+    """Return the cycles of a row, or what is wrong with them."""
+    said = {name: f"{row.cells[name]} {units[name]}".strip() for name in titles if name in _CYCLES and row.cells[name]}
+    beyond = [f"expected no cell behind the last column, got {show(cell)}" for cell in row.beyond[:1]]
+    try:
+        found = StageCyclesSpec.model_validate(said, context={CLOCK_HZ: clock_hz})
+    except ValidationError as error:
+        wrong = problems_of(error.errors(include_url=False), _schema())
+        return None, [*(f"column {titles[str(each.path[0])]}: {each.text}" for each in wrong), *beyond]
+    return (None if beyond else found), beyond
+
+
+@cache
+def _schema() -> JsonNode:
+    return StageCyclesSpec.model_json_schema()

@@ -1,0 +1,112 @@
+"""Whatever a file of measured stages holds, it is cycles as exact arithmetic has them, or problems with their lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ipusim.errors import FileError
+from ipusim.runs.request.profile import read_profile
+
+CLOCK_HZ = 1_325_000_000
+SECONDS = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
+#: Columns by the key that they are of, in the spellings that a file may have.
+TITLES = {
+    "stage": ("stage", "Stage"),
+    "forward": ("forward", "FORWARD "),
+    "backward": ("backward", " Backward"),
+    "update": ("update", "weight update", "Weight_Update", "weight-update"),
+    "backward_input": ("backward_input", "backward input"),
+    "backward_weights": ("backward_weights", "Backward Weights"),
+    "source": ("source", "Source"),
+}
+SAFE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def profiles(draw):
+    """Return the text of a file, and the cycles that each row gives each key, by arithmetic of its own."""
+    keys = draw(
+        st.permutations(
+            ["stage", "forward", *draw(st.sets(st.sampled_from(sorted(set(TITLES) - {"stage", "forward"}))))]
+        )
+    )
+    units = {key: draw(st.sampled_from(["", "", "cycles", *SECONDS])) for key in keys if key not in ("stage", "source")}
+    header = [draw(st.sampled_from(TITLES[key])) + (f" [{units[key]}]" if units.get(key) else "") for key in keys]
+    lines, expected = [header], []
+    for number in range(draw(st.integers(1, 5))):
+        row, cycles = [], {}
+        for key in keys:
+            if key in ("stage", "source"):
+                row.append(draw(st.sampled_from([str(number), f"layer {number}, of two"])) if key == "stage" else "me")
+                continue
+            if key != "forward" and draw(st.integers(0, 4)) == 0:
+                row.append("")
+                continue
+            unit = units[key] or draw(st.sampled_from(["", " cycles", " ms", "us"]))
+            thousandths = draw(st.integers(0, 10**6)) * (1 if unit.strip() in SECONDS else 1000)
+            text = f"{thousandths // 1000}.{thousandths % 1000:03}" if thousandths % 1000 else f"{thousandths // 1000}"
+            row.append(text + ("" if units[key] else unit))
+            factor = SECONDS.get(unit.strip())
+            cycles[key] = math.ceil(Fraction(thousandths, 1000) * (factor * CLOCK_HZ if factor else 1))
+        lines.append(row)
+        expected.append(cycles)
+        if draw(st.integers(0, 4)) == 0:
+            lines.append(draw(st.sampled_from([[], [" ", ""]])))
+    text = io.StringIO()
+    csv.writer(text, lineterminator=draw(st.sampled_from(["\n", "\r\n"]))).writerows(lines)
+    return text.getvalue(), expected
+
+
+@SAFE
+@given(profiles())
+def test_a_profile_is_read_as_exact_arithmetic_has_it(tmp_path, drawn):
+    text, expected = drawn
+    if any(cycles > 10**11 for row in expected for cycles in row.values()):
+        return
+    path = tmp_path / "p.csv"
+    path.write_bytes(text.encode())
+    found = read_profile(path, CLOCK_HZ)
+    assert [row.cycles.model_dump(exclude_unset=True, mode="python").keys() for row in found] == [
+        row.keys() for row in expected
+    ]
+    assert [{key: int(getattr(row.cycles, key)) for key in row.cycles.model_fields_set} for row in found] == expected
+
+
+@SAFE
+@given(profiles(), st.data())
+def test_a_damaged_profile_is_read_or_refused_line_by_line(tmp_path, drawn, data):
+    text, _ = drawn
+    content = bytearray(text.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(
+            st.binary(max_size=3) | st.sampled_from([b",", b'"', b"\n"])
+        )
+        content = content or bytearray(b"\n")
+    path = tmp_path / "p.csv"
+    path.write_bytes(content)
+    try:
+        found = read_profile(path, CLOCK_HZ, "p.csv")
+    except FileError as error:
+        for line in str(error).splitlines():
+            assert re.match(r"p\.csv(:\d+)?: |and \d+ more$", line), line
+            assert "Input should" not in line
+    else:
+        assert all(0 <= getattr(row.cycles, key) <= 10**11 for row in found for key in row.cycles.model_fields_set)
+
+
+@SAFE
+@given(st.binary(max_size=80) | st.text('stage,forward[us] \n\t"0123.e-', max_size=80).map(str.encode))
+def test_any_bytes_are_a_profile_or_one_error(tmp_path, content):
+    path = tmp_path / "p.csv"
+    path.write_bytes(content)
+    with pytest.raises(FileError):
+        read_profile(path, CLOCK_HZ)

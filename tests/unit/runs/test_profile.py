@@ -1,0 +1,178 @@
+"""Measured stages from CSV: cycles of numbers and of times, in the place of those of a list, and what is wrong told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ipusim.errors import FileError
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.model_spec import StageCyclesSpec
+from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
+from ipusim.runs.request.request import Request
+from ipusim.scenario import ScenarioError
+from tests.places import SCENARIOS
+
+#: Two stages, 1.325 GHz.
+TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
+CYCLES = "expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got"
+COLUMNS = "stage, forward, backward, update, backward_input, backward_weights, source"
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(text):
+        path = tmp_path / "profile.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_columns_come_in_any_order_and_spelling_and_cells_in_any_unit(own):
+    path = own(
+        "Weight Update,source,Backward-Input [us],stage,FORWARD,backward (ms),backward_weights\n"
+        "1200,PopVision,2.5,encoder,1.2 ms,0.5,7 cycles\n"
+        ",,,1,350us,,\n"
+    )
+    encoder = StageCyclesSpec(update=1200, backward_input=2500, forward=1_200_000, backward=500_000, backward_weights=7)
+    assert read_profile(path, 10**9) == (
+        MeasuredStage(f"{path}:2", "encoder", encoder, "PopVision"),
+        MeasuredStage(f"{path}:3", "", StageCyclesSpec(forward=350_000)),
+    )
+    # Rounded up once: 2.5 us are 3312.5 cycles.
+    assert [row.cycles.backward_input for row in read_profile(path, 1_325_000_000)] == [3313, None]
+
+
+def test_what_was_not_measured_is_not_set(own):
+    first, second = read_profile(own("stage,forward,backward\na,1,\nb,1,0\n"), 10**9)
+    assert (first.cycles.model_fields_set, second.cycles.model_fields_set) == ({"forward"}, {"forward", "backward"})
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        (
+            "stag,forward\na,1\n",
+            ["profile.csv:1: expected a column 'stage' beside stage, forward, got 'stag'"],
+        ),
+        (
+            "stage,forward,bakward\na,1,2\n",
+            [f"profile.csv:1: expected columns out of {COLUMNS}, got 'bakward'; did you mean backward?"],
+        ),
+        ("stage,forward,update,Weight Update\na,1,2,3\n", ["profile.csv:1: column 'update' is there twice"]),
+        (
+            "stage [us],forward [min]\na,1\n",
+            [
+                "profile.csv:1: column stage [us]: expected no unit, got 'us'",
+                "profile.csv:1: column forward [min]: expected a unit out of cycles, cycle, s, ms, us, µs, ns, got "
+                "'min'",
+            ],
+        ),
+        ("stage,forward\n", ["profile.csv: expected from 1 to 256 stages below the titles, got 0"]),
+        (
+            "stage,forward\n" + "".join(f"{row},1\n" for row in range(257)),
+            ["profile.csv: expected from 1 to 256 stages below the titles, got 257"],
+        ),
+        (
+            "stage,forward,backward [us]\n0,1.5,-1\na,,2 ms\n\na,3 min,1\n,1,1,9\n1,1e12,4\n",
+            [
+                "profile.csv:2: column forward: expected a whole number of cycles, got '1.5'",
+                f"profile.csv:2: column backward [us]: {CYCLES} '-1 us'",
+                f"profile.csv:3: column forward: {CYCLES} nothing "
+                "(cycles of the tile clock, or time, of the forward pass of one micro-batch)",
+                f"profile.csv:3: column backward [us]: {CYCLES} '2 ms us'",
+                "profile.csv:5: column stage: expected a name that no other row has, got 'a' again",
+                f"profile.csv:5: column forward: {CYCLES} '3 min'",
+                "profile.csv:6: column stage: expected 3, or a name, got nothing",
+                "profile.csv:6: expected no cell behind the last column, got '9'",
+                "profile.csv:7: column stage: expected 4, as stages are counted from 0 in the order of the rows, got 1",
+                f"profile.csv:7: column forward: {CYCLES} '1e12'",
+            ],
+        ),
+    ],
+)
+def test_every_problem_of_a_file_is_told_at_once_with_line_and_column(own, load, text, messages):
+    path = own(text)
+    with pytest.raises(FileError) as caught:
+        read_profile(path, 10**9, "profile.csv")
+    assert str(caught.value).splitlines() == messages
+    with pytest.raises(ScenarioError) as placed:
+        load(TUTORIAL, "pipeline.cycles=profile.csv")
+    assert str(placed.value).splitlines() == [f"--set pipeline.cycles: {message}" for message in messages]
+
+
+def test_a_scenario_takes_the_file_beside_it_in_the_place_of_a_list(load, own):
+    own("stage,forward [us],backward,update\nstage0,2.5,4000,1 ms\nwhatever,1,2,3\n")
+    text = TUTORIAL.replace("pipeline:\n", "pipeline:\n  cycles: profile.csv\n")
+    listed = "{forward: 2.5 us, backward: 4000, update: 1 ms}, {forward: 1 us, backward: 2, update: 3}"
+    from_file, from_list = load(text), load(TUTORIAL, f"pipeline.cycles=[{listed}]")
+    assert (from_file.program, from_file.costs) == (from_list.program, from_list.costs)
+    first, second = load(text, "system.clock=1 GHz").program.stages
+    assert (first.forward, first.backward, first.update) == (2500, 4000, 1_000_000)
+    assert (second.forward, second.backward, second.update) == (1000, 2, 3)
+    free = load(text, "system.name=free").program.stages
+    assert free[0].forward == 3313, "a time on the machine free is one of its GC200"
+
+
+def test_the_dict_door_takes_it_from_its_folder_and_another_clock_reads_it_anew(tmp_path, own):
+    own("stage,forward\n0,1 us\n1,2 us\n")
+    layers = [{"name": "a", "type": "dense", "units": 4}, {"name": "b", "type": "dense", "units": 4}]
+    request = Request.from_dict(
+        {
+            "system": {"name": "m2000"},
+            "data": {"type": "synthetic_targets", "shape": [4], "target_shape": [4], "samples": 16},
+            "model": {"layers": layers},
+            "pipeline": {"splits": ["b"], "cycles": (tmp_path / "profile.csv").name, "gradient_accumulation_count": 4},
+        },
+        folder=tmp_path,
+    )
+    assert [stage.forward for stage in assemble(request).program.stages] == [1325, 2650]
+    slower = assemble(request.replace({"system.clock": "1 GHz"}))
+    assert [stage.forward for stage in slower.program.stages] == [1000, 2000]
+    own("stage,forward\nstage1,1\nstage0,2\n")
+    with pytest.raises(RequestError) as caught:
+        assemble(request)
+    assert str(caught.value).splitlines() == [
+        f"pipeline.cycles: profile.csv:{line}: column stage: expected '{right}' in this place, got '{wrong}': list "
+        "stages in their order"
+        for line, right, wrong in ((2, "stage0", "stage1"), (3, "stage1", "stage0"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cycles", "message"),
+    [
+        ("none.csv", "expected a file that can be read, got {}/none.csv: No such file or directory"),
+        (".csv", "expected a CSV file with a row for each stage, such as profile.csv, got '.csv'"),
+        ("profile.txt", "expected a CSV file with a row for each stage, such as profile.csv, got 'profile.txt'"),
+        ("profile.csv", "expected the cycles of 2 stages, got those of 1"),
+        ("5", "or a CSV file with a row for each stage, such as profile.csv, got 5"),
+        ("folder.csv", "expected a file that can be read, got {}/folder.csv: expected a file, got a folder"),
+        ("loop.csv", "expected a file that can be read, got {}/loop.csv: Too many levels of symbolic links"),
+    ],
+)
+def test_a_name_that_leads_to_no_profile_is_refused(load, own, tmp_path, cycles, message):
+    own("stage,forward\na,1\n")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(ScenarioError, match=f"^--set pipeline.cycles: .*{re.escape(message.format(tmp_path))}$"):
+        load(TUTORIAL, f"pipeline.cycles={cycles}")
+
+
+def test_a_file_beside_stages_that_give_their_own_is_refused(load, own):
+    own("stage,forward\na,1\n")
+    text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
+    with pytest.raises(ScenarioError, match="expected no cycles beside stages that give their own, got both"):
+        load(text, "pipeline.cycles=profile.csv")
+
+
+def test_rows_called_as_other_stages_are_misplaced(own):
+    rows = read_profile(own("stage,forward\nfirst,1\nb,1\n2,1\n"), 10**9, "p.csv")
+    assert misplaced(rows, ["a", "b", "c"]) == []
+    assert misplaced(rows, ["b", "first", "c"]) == [
+        "p.csv:2: column stage: expected 'b' in this place, got 'first': list stages in their order",
+        "p.csv:3: column stage: expected 'first' in this place, got 'b': list stages in their order",
+    ]

@@ -1,0 +1,76 @@
+"""CSV files from anywhere: columns by name in any order, and what is wrong with all of them told by line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ipusim.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse
+from ipusim.errors import FileError
+
+STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), others=False)
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(content):
+        path = tmp_path / "own.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_lines_have_the_numbers_of_the_file_whatever_ends_them(own):
+    path = own(b'\xef\xbb\xbfa, b \r\n\r\n"two\nlines",c\n')
+    assert list(read_lines(path, 100)) == [CsvLine(1, ("a", "b")), CsvLine(2, ()), CsvLine(4, ("two\nlines", "c"))]
+
+
+def test_columns_are_found_by_name_in_any_order_and_empty_rows_are_left_out(own):
+    table = read_table(own("Forward,STAGE\n1,a\n , \n\n2\n3,c,4,,5\n"), STRICT, 1000, "p.csv")
+    assert table.titles == {"stage": "STAGE", "forward": "Forward"}
+    assert table.rows == (
+        CsvRow("p.csv:2", {"stage": "a", "forward": "1"}),
+        CsvRow("p.csv:5", {"stage": "", "forward": "2"}),
+        CsvRow("p.csv:6", {"stage": "c", "forward": "3"}, ("4", "5")),
+    )
+
+
+def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_where_not(own):
+    path = own("stage,forwrd,not,bakward,stage\n")
+    with pytest.raises(FileError) as caught:
+        read_table(path, STRICT, 1000, "p.csv")
+    assert str(caught.value).splitlines() == [
+        "p.csv:1: column 'stage' is there twice",
+        "p.csv:1: expected a column 'forward' beside stage, forward, got 'forwrd'",
+        "p.csv:1: expected columns out of stage, forward, note, got 'not'; did you mean note?",
+        "p.csv:1: expected columns out of stage, forward, note, got 'bakward'",
+    ]
+    lenient = Columns(("stage", "note"), ("stage",), others=True)
+    assert read_table(own("x,stage\n1,2\n"), lenient, 1000).rows[0].cells == {"stage": "2"}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a" * 21, "expected a file of at most 20 bytes, got a larger one"),
+        (b"a,\xff", "expected text in UTF-8: invalid start byte at byte 2"),
+        ('a\n"b', "line 2: expected cells separated by commas: unexpected end of data"),
+    ],
+)
+def test_what_is_no_csv_is_refused_with_the_reason_alone_and_a_table_names_the_file(own, content, text):
+    path = own(content)
+    with pytest.raises(FileError, match=f"^{re.escape(text)}$"):
+        list(read_lines(path, 20))
+    with pytest.raises(FileError, match=f"^{re.escape(f'{path}: {text}')}$"):
+        read_table(path, STRICT, 20)
+    with pytest.raises(OSError, match="No such file"):
+        read_table(path.with_name("none.csv"), STRICT, 20)
+
+
+def test_of_very_many_problems_the_first_are_listed():
+    refuse([])
+    with pytest.raises(FileError) as caught:
+        refuse([f"problem {number}" for number in range(23)])
+    assert str(caught.value).splitlines() == [*(f"problem {number}" for number in range(20)), "and 3 more"]
