@@ -101,7 +101,7 @@ def test_passes_change_neither_their_inputs_nor_what_was_saved(name):
     np.testing.assert_array_equal(same, y)
 
 
-@pytest.mark.parametrize("name", LAYERS.keys() - {"batch norm"})
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "batch norm"])
 def test_samples_do_not_mix(name):
     layer, shape = LAYERS[name]
     rng = np.random.default_rng(1)
