@@ -15,6 +15,8 @@ from ipusim.timeline.timeline import Timeline
 
 #: Kinds of the weight update: the sum over replicas is its first part.
 UPDATE_KINDS: Final = kinds_with(lambda row: row.part is Part.UPDATE)
+#: Kinds of no execution.
+BETWEEN_KINDS: Final = kinds_with(lambda row: row.part is Part.BETWEEN)
 #: Kinds that are no part of the pipeline proper: its update, and waiting, which something else always ends.
 _AFTER_PIPELINE: Final = kinds_with(lambda row: row.part is not Part.PIPELINE)
 
@@ -57,8 +59,8 @@ def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def executions(timeline: Timeline) -> tuple[Execution, ...]:
-    """Return every execution that has a span on an IPU, in order."""
-    rows = np.flatnonzero(on_ipus(timeline))
+    """Return every execution that has a span on an IPU, in order; what is between session runs is in none."""
+    rows = np.flatnonzero(on_ipus(timeline) & ~np.isin(timeline.kind, BETWEEN_KINDS))
     if not len(rows):
         return ()
     index, kind, end = timeline.execution[rows], timeline.kind[rows], timeline.end[rows]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.analysis.executions import executions
+from ipusim.analysis.executions import BETWEEN_KINDS, executions
 from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates of the whole run, from its first IPU's start to its last IPU's end.
+    """Rates of the whole run, from its first IPU's start to its last IPU's end, or the end of the last session run.
 
     Attributes:
         effective_batch_size: samples behind one weight update, micro-batch size x gradient
@@ -33,7 +33,8 @@ class Throughput:
 def throughput(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
     info, found = timeline.info, executions(timeline)
-    cycles = found[-1].end - found[0].start if found else 0
+    calls = timeline.end[timeline.rows(*BETWEEN_KINDS)]
+    cycles = max(found[-1].end, int(calls.max(initial=0))) - found[0].start if found else 0
     micro_batches = info.count * info.replicas * len(found)
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(

@@ -16,12 +16,13 @@ from ipusim.errors import QuantityError
 from ipusim.near_names import did_you_mean
 from ipusim.units import format_rate, format_seconds
 
-#: What a rate prices: passes on an IPU, or what IPUs do together.
-Part = Literal["computation", "links"]
+#: What a rate prices: passes on an IPU, what IPUs do together, or what the host does between session runs.
+Part = Literal["computation", "links", "host"]
 _SUFFIXES: Final = ("_ns", "_bytes_per_s")
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
 _PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
+_PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
 _FIT: Final = "fitted to measured dense products (`ipusim validate`)"
 
 
@@ -89,6 +90,7 @@ def _rate(default: Fraction | int, unit: str, bounds: tuple[Fraction | int, Frac
 
 
 _SHARE: Final = (Fraction(1, 100), 1)
+_HOST_NS: Final = (0, 100 * 10**9)
 _SECOND_NS: Final = (0, 10**9)
 _LINK_RATE: Final = (10**6, 10**14)
 _LINKS: Final = (1, 10)
@@ -296,6 +298,46 @@ class Rates:
         source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
         plausible=(882, 954),
         evidence="the same, by type of number",
+    )
+
+    popart_host_ns: Fraction = _rate(
+        260_000_000,
+        "ns",
+        _HOST_NS,
+        part="host",
+        meaning="what a PopART program's host does between two session runs: losses, learning rate, its own code",
+        source=_PODS,
+        plausible=(100_000_000, 350_000_000),
+        evidence="pairs of pods of PopART and TensorFlow 1 leave 0.18 to 0.33 s beside the micro-batches",
+    )
+    tensorflow1_host_ns: Fraction = _rate(
+        330_000_000,
+        "ns",
+        _HOST_NS,
+        part="host",
+        meaning="the same of a TensorFlow 1 program",
+        source=_PODS,
+        plausible=(100_000_000, 350_000_000),
+        evidence="the same",
+    )
+    tensorflow2_host_ns: Fraction = _rate(
+        100_000_000,
+        "ns",
+        _HOST_NS,
+        part="host",
+        meaning="the same of a TensorFlow 2 program",
+        source=_PODS,
+        evidence="its larger pod is faster than the number of its IPUs tells, so that no physical model fits both",
+    )
+    pytorch_host_ns: Fraction = _rate(
+        600_000_000,
+        "ns",
+        _HOST_NS,
+        part="host",
+        meaning="the same of a PyTorch program",
+        source=_PODS,
+        plausible=(400_000_000, 800_000_000),
+        evidence="pairs of pods of PyTorch leave 0.5 to 0.8 s beside the micro-batches",
     )
 
     def __post_init__(self) -> None:

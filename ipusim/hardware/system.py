@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
@@ -18,6 +19,8 @@ from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
 
+#: Frameworks whose host code has a rate of its own.
+FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
 #: Bytes of one merged copy, summed by (source, target) logical IPU.
 Traffic = Mapping[tuple[int, int], int]
 
@@ -39,6 +42,7 @@ class System:
         replicas: replicas of the program, each on consecutive logical IPUs.
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
         io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
+        framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
 
     Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them.
     """
@@ -55,6 +59,7 @@ class System:
     replicas: int = 1
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
+    framework: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's."""
@@ -111,6 +116,14 @@ class System:
             exchange_cycles=self._duration(rates.exchange_ns(self.count)),
             post_copy_cycles=math.ceil(rates.post_copy_cycles),
         )
+
+    @property
+    def host_call_cycles(self) -> int:
+        """Cycles of what the host does between two session runs."""
+        if self.framework is None:
+            return 0
+        nanoseconds: Fraction = getattr(self.rates, f"{self.framework}_host_ns")
+        return self._duration(nanoseconds)
 
     @property
     def host_sync_cycles(self) -> int:

@@ -46,5 +46,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         update = replicas * ipus * _OF_UPDATE
         if total := costs.gradient_sum:
             update += 1 + sum(len(each.links) for each in total.cost.rounds)
+    if costs.host.call:
+        update += replicas * ipus
     spans: int = executions * (replicas * (len(plan.table) + around + feeds) + meetings + update)
     return spans

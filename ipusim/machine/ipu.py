@@ -89,10 +89,12 @@ class Ipu:
         connections: Connections,
         time_steps: int,
         update_cycles: int | None,
+        call: tuple[int, int] = (0, 1),
     ) -> None:
         """Prepare to carry out ``agenda`` in every execution, which has that many ``time_steps`` and a weight update.
 
-        ``update_cycles`` is the time of the weight update, None in inference.
+        ``update_cycles`` is the time of the weight update, None in inference; ``call`` the time of the host behind a
+        session run, and the executions in that.
         """
         self.number = number
         self.place = place
@@ -102,11 +104,13 @@ class Ipu:
         self._connections = connections
         self._steps = time_steps + 1
         self._update_cycles = update_cycles
+        self._call_cycles, self._executions_in_run = call
         self._record = recorder.record
         self._beside: simpy.Process | None = None
         self._execution = 0
         self._wait = recorder.describe(Description(SpanKind.SYNC_WAIT, number, replica=replica))
         self._receive_wait = recorder.describe(Description(SpanKind.RECEIVE_WAIT, number, replica=replica))
+        self._call_span = recorder.describe(Description(SpanKind.HOST_CALL, number, replica=replica))
         self._update_span = recorder.describe(Description(SpanKind.WEIGHT_UPDATE, number, replica=replica))
         # Where results leave behind a meeting, they belong to the time-step before it.
         self._behind = 0 if connections.interconnect is None else 1
@@ -168,6 +172,11 @@ class Ipu:
                     at = last if stage == NONE and code in _ENDING else step
                     cause = yield from do[code](stage, micro_batch, other, at, cause)
                     now = clock.now
+
+            if self._call_cycles and (execution + 1) % self._executions_in_run == 0:
+                start, now = now, now + self._call_cycles
+                yield spend(self._call_cycles)
+                cause = record(self._call_span, last, start, now, cause)
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""

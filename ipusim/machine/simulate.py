@@ -175,6 +175,7 @@ class Machine:
                 ),
                 time_steps=plan.emitted,
                 update_cycles=costs.updates[place] if plan.shape.training else None,
+                call=(costs.host.call, self._program.repeat_count),
             )
 
     def _places(self, replicas: Iterable[int]) -> dict[int, int]:

@@ -20,8 +20,8 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
 What the products of a stage hold for themselves follows from their plans. The most that any of an IPU's products
-holds is set aside all the time (assumed: where nothing of it is needed, Poplar may lay other tensors there). What
-other operations hold is left out, so that the rest is a lower bound.
+holds is set aside all the time (assumed: between products Poplar may lay other tensors there), and what a weight
+update loads lies there first. What other operations hold is left out, so that the rest is a lower bound.
 """
 
 from __future__ import annotations

@@ -89,17 +89,19 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True)
 class HostCosts:
-    """The host copies of one element of each feed, in cycles.
+    """The host copies of one element of each feed, and what the host does between session runs, in cycles.
 
     Attributes:
         infeed, fill: IPU's read of an infeed element, host's preparation of it.
         outfeed, drain: IPU's write of an outfeed element, host's taking of it.
+        call: what the host does between two session runs.
     """
 
     infeed: int
     fill: int
     outfeed: int
     drain: int
+    call: int = 0
 
 
 @dataclass(frozen=True)

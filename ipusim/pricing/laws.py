@@ -135,6 +135,13 @@ INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("cloc
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
 OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
 DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
+HOST_CALL: Final = Law(
+    "host call",
+    "the framework's host time x clock_hz",
+    ("popart_host_ns", "tensorflow1_host_ns", "tensorflow2_host_ns", "pytorch_host_ns"),
+    ("clock_hz",),
+    "fitted, see the rates",
+)
 _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
     "load", "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s", (), _STREAMS

@@ -73,4 +73,5 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
         fill=system.host_fill_cycles(program.infeed.element_bytes),
         outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
         drain=system.host_drain_cycles(program.outfeed.element_bytes),
+        call=system.host_call_cycles,
     )

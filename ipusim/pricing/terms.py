@@ -76,6 +76,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_copies(costs, program, system),
         *_sends(costs, program, system),
         *_host(costs, program, system),
+        *_call(costs, system),
         *_streams(costs, program, system),
         *_collectives(costs, system),
     )
@@ -231,6 +232,12 @@ def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Te
     ):
         if cycles:
             yield _once(of, law, cycles, _transfer(size, rate, system))
+
+
+def _call(costs: Costs, system: System) -> Iterator[Term]:
+    if costs.host.call:
+        nanoseconds = getattr(system.rates, f"{system.framework}_host_ns")
+        yield _once("session run", laws.HOST_CALL, costs.host.call, _time(nanoseconds, system))
 
 
 def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ipusim.hardware.rates import RATES
-from ipusim.hardware.system import System
+from ipusim.hardware.system import FRAMEWORKS, System
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
@@ -46,4 +46,5 @@ def _of_other_devices(system: System) -> set[str]:
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in RATES if rate.attribute.startswith("gateway")}
-    return {exchange, rung} | (gateways if system.pods == 1 else set())
+    hosts = {f"{name}_host_ns" for name in FRAMEWORKS if name != system.framework}
+    return {exchange, rung, *hosts} | (gateways if system.pods == 1 else set())

@@ -26,11 +26,15 @@ class Track(Enum):
 
 
 class Part(Enum):
-    """What of an execution ends when a span ends: its pipeline, its weight update, or neither, as of a wait."""
+    """What of an execution ends when a span ends: its pipeline, its weight update, or neither: a wait ends nothing.
+
+    What is between two session runs is no part of either's executions.
+    """
 
     PIPELINE = "pipeline"
     UPDATE = "weight update"
     WAIT = "wait"
+    BETWEEN = "between session runs"
 
 
 @dataclass(frozen=True)

@@ -326,6 +326,18 @@ class SpanKind(IntEnum):
             part=Part.WAIT,
         ),
     )
+    HOST_CALL = (
+        26,
+        Row(
+            doc="The host has ended a session run and begins the next: its own code, losses, the learning rate.",
+            name="between session runs",
+            category="host",
+            colour="black",
+            look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
+            use=Use("host_call", "host call", 7),
+            part=Part.BETWEEN,
+        ),
+    )
     LINK = (
         6,
         Row(

@@ -81,7 +81,7 @@ SHAPES = {
         GRU(WIDTH, return_sequences=True),
         GRU(WIDTH, return_sequences=True, reset_after=False),
         MultiHeadAttention(2),
-        MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2),
+        MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2, split_qkv=True),
         PositionEmbedding(),
         Conv1D(WIDTH, 2, padding="same", activation="relu"),
         Conv1D(WIDTH, 3, padding="same", groups=WIDTH),

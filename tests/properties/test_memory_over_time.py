@@ -259,7 +259,7 @@ def while_running(program, index, running, sums, away):
 
 def at(program, plan, passes, changes, ipu, now):
     """Bytes alive, and bytes in FIFOs, of one IPU at one moment."""
-    live = in_fifos = 0
+    live = in_fifos = loaded = room = 0
     shape, offload = program.shape, program.offload
     changing = any(start <= now < end for start, end in changes)
     for index, profile in enumerate(program.stages):
@@ -270,8 +270,9 @@ def at(program, plan, passes, changes, ipu, now):
         sums = profile.accumulator_bytes if offload.gradient_accumulation_buffers else 0
         size = kept_bytes(program, index)
         away = size if offload.activations and not last and shape.training else 0
+        room = max(room, profile.temporary_bytes)
         if changing:
-            live += (profile.state_bytes if offload.weight_update_variables else 0) + sums
+            loaded += (profile.state_bytes if offload.weight_update_variables else 0) + sums
         kept = working = 0
         for (stage, _, _), life in passes.items():
             if stage != index:
@@ -292,7 +293,7 @@ def at(program, plan, passes, changes, ipu, now):
             outside = max(working, kept - plan.fifo_depths[index])
             live += (size - away) * outside
             in_fifos += (size - away) * (kept - outside)
-    return live, in_fifos
+    return live + max(loaded - room, 0), in_fifos
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,9 @@ class MultiHeadAttention(InHalves):
     causal: Annotated[bool, Doc("whether positions take from none after them")] = False
     use_bias: Annotated[bool, Doc("whether the projections have biases")] = True
     dropout: Annotated[Rate, Doc("share of the attention weights that are dropped in training")] = 0.0
+    split_qkv: Annotated[
+        bool, Doc("whether queries, keys and values are made by a product each (Graphcore's BERT), else by one")
+    ] = False
 
     def __post_init__(self) -> None:
         """Raise ModelError for no heads, heads of no elements, or a rate that is no probability below 1."""
@@ -167,7 +170,7 @@ class MultiHeadAttention(InHalves):
         """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
 
         Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates, the projections of queries, keys and values in one
-        product, as Graphcore's own transformers have them; a softmax of S scores, whose rows are brought together.
+        product or in three; a softmax of S scores, whose rows are brought together.
         Backward: as many for the kernels and twice as many for the scores, and again
         R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
         computes all scores too (assumed). Each array between two steps is written and
@@ -186,7 +189,7 @@ class MultiHeadAttention(InHalves):
         similar = Product(positions, head, positions, groups)
         weighted = Product(positions, positions, head, groups)
         forward = Work(
-            products=(Product(rows, elements, 3 * inner), similar, weighted, projection),
+            products=(*self._projections(Product(rows, elements, inner), "n"), similar, weighted, projection),
             vector=scores * _SCORE + drops + VectorWork(scores * self.causal + biased),
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
             exchange_bytes=scores * itemsize,
@@ -194,24 +197,25 @@ class MultiHeadAttention(InHalves):
             compute_sets=_SCORE_SETS + drop_sets + self.causal + 2 * self.use_bias,
         )
         need = int(need_input_gradient)
-        own = (Product(elements, rows, 3 * inner), Product(inner, rows, elements))
+        added, add_sets = (2 * x, 2) if self.split_qkv else (0, 0)  # of three products' gradients of x
+        own = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
         back = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
-        into = (Product(rows, 3 * inner, elements),)
+        into = self._projections(Product(rows, inner, elements), "k")
         backward = Work(
             products=(*back, *own, *(into * need)),
-            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(reductions=biased),
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(need * added, reductions=biased),
             sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
             exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + 4 * self.use_bias,
+            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + 4 * self.use_bias + need * add_sets,
         )
         first = Work(
             products=(*back, *into),
-            vector=scores * _SCORE_BACK + 2 * drops,
+            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(added),
             sram_bytes=(2 * x + 11 * heads + 3 * scores + kernels) * itemsize,
             exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets,
+            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + add_sets,
         )
         second = Work(
             products=own,
@@ -221,6 +225,13 @@ class MultiHeadAttention(InHalves):
             compute_sets=4 * self.use_bias,
         )
         return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
+
+    def _projections(self, one: Product, along: Literal["n", "k"]) -> tuple[Product, ...]:
+        """Return the products for queries, keys and values, of which ``one`` is the first's: side by side or apart.
+
+        Side by side their columns follow each other, or, back to the input, the sums of all three are one.
+        """
+        return (one,) * 3 if self.split_qkv else (replace(one, **{along: 3 * getattr(one, along)}),)
 
 
 def _joined(heads: Array) -> Array:

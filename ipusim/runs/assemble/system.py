@@ -65,9 +65,10 @@ def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping,
             remote_buffers=spec.enable_remote_buffers,
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
+            framework=spec.host.framework,
         )
 
-    of_links = (("rates", rate.name) for rate in RATES if rate.part == "links")
+    of_links = (("rates", rate.name) for rate in RATES if rate.part != "computation")
     costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"), *of_links)
     if spec.name == "free" and any(findings.is_set(path) for path in costs):
         for path in filter(findings.is_set, costs):
@@ -181,7 +182,8 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    return {f"{name}_bytes_per_s": rate for name, rate in options.system.host if rate is not None}
+    given = {name: rate for name, rate in options.system.host if name != "framework" and rate is not None}
+    return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
 
 
 def resolve_plan(options: Options, schedule: Schedule, shape: PlanShape, findings: Findings) -> Plan | None:

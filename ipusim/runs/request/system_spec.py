@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.system import FRAMEWORKS
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
@@ -16,12 +17,17 @@ from ipusim.runs.request.graphcore import Attribute
 
 
 class HostSpec(Node, title="host"):
-    """Rates of the host, instead of the machine's."""
+    """Rates of the host, instead of the machine's, and what it does between session runs."""
 
     infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
     host_fill: BytesPerSecond | None = Field(default=None, description="rate at which the host writes that buffer")
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
     host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
+    framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(
+        default=None,
+        description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "
+        "`rates.popart_host`; default: none is counted",
+    )
 
 
 class StreamingMemorySpec(Node, title="streaming memory"):

@@ -450,6 +450,11 @@ def test_attention_cost_by_hand():
     )
     assert cost.forward.macs == 4 * rows * 4 * 6 + 2 * scores * 3
     assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3
+    apart = MultiHeadAttention(2, 3, split_qkv=True).cost((5, 4), 2, 4)
+    assert apart.forward.products == (Product(10, 4, 6),) * 3 + cost.forward.products[1:]
+    assert apart.backward.products[-3:] == (Product(10, 6, 4),) * 3  # and their sum
+    assert (apart.backward.macs, apart.backward.compute_sets) == (cost.backward.macs, cost.backward.compute_sets + 2)
+    assert apart.backward.vector == cost.backward.vector + VectorWork(2 * x)
     dropped = MultiHeadAttention(2, 3, dropout=0.1).cost((5, 4), 2, 4)
     assert vector_operations(dropped.forward) - vector_operations(cost.forward) == 4 * scores
     assert vector_operations(dropped.backward) - vector_operations(cost.backward) == 8 * scores

@@ -31,7 +31,7 @@ TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
 LAWS = [each for each in vars(laws).values() if isinstance(each, Law)]
 #: Between them of every kind of term.
 RUNS = {
-    "tutorial": ("tutorial_step3_pipelining", ()),
+    "tutorial": ("tutorial_step3_pipelining", ("system.host.framework=tensorflow1",)),
     "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
     "sends": ("gpu_schedules", ()),
     "sends of halves": ("zero_bubble", ("numerics=off",)),
@@ -108,6 +108,7 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
     for ipu, cycles in costs.updates.items():
         assert total.pop(f"update on IPU {ipu}", 0) == cycles * shape.training
     assert total.pop("infeed element", 0) == costs.host.infeed + costs.host.fill
+    assert total.pop("session run", 0) == costs.host.call
     assert total.pop("outfeed element", 0) == costs.host.outfeed + costs.host.drain
     copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
     assert [total.pop(of) for of in list(total) if "copy" in of] == copies

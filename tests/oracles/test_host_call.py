@@ -1,0 +1,65 @@
+"""What the host does between session runs: how long, how often, and that it is part of no execution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.executions import executions
+from ipusim.runs.execute import execute
+from ipusim.scenario.problems import ScenarioError
+from ipusim.timeline.kinds import SpanKind
+
+TEXT = """
+system: {name: m2000, clock: 1 GHz, host: {framework: popart}}
+rates: {popart_host: 30 us}
+steps: 3
+pipeline:
+  gradient_accumulation_count: 8
+  repeat_count: 2
+  stages:
+    - {name: a, forward: 1000, backward: 2000, update: 500}
+    - {name: b, forward: 1500, backward: 2500, update: 700}
+"""
+NONE = "system.host={}"
+
+
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+def test_it_follows_each_session_run_on_every_ipu(load, sync):
+    run, plain = (execute(load(TEXT, f"pipeline.sync={sync}", *changes)) for changes in ((), (NONE, "rates={}")))
+    timeline = run.timeline
+    rows = timeline.rows(SpanKind.HOST_CALL)
+    assert sorted(timeline.ipu[rows].tolist()) == [0] * 3 + [1] * 3
+    assert set((timeline.end[rows] - timeline.start[rows]).tolist()) == {30_000}
+    with_calls, without = executions(timeline), executions(plain.timeline)
+    assert [each.execution_cycles for each in with_calls] == [each.execution_cycles for each in without]
+    for number, (mine, other) in enumerate(zip(with_calls, without, strict=True)):
+        assert mine.start - other.start == 30_000 * (number // 2)
+    assert sorted(set(timeline.start[rows].tolist())) == [each.end for each in with_calls[1::2]]
+    whole, quick = run.summary.throughput, plain.summary.throughput
+    assert whole.run_cycles == quick.run_cycles + 3 * 30_000
+    assert whole.samples_per_s == pytest.approx(whole.samples / (whole.run_cycles / 1e9))
+    assert [use.cycles["host_call"] for use in run.summary.run_use] == [90_000] * len(run.summary.run_use)
+    assert not any(use.cycles["host_call"] for use in run.summary.pipeline_use)
+    assert run.summary.phases == plain.summary.phases
+
+
+def test_each_framework_has_its_own_time_and_without_one_there_is_none(load):
+    found = {}
+    for name in ("popart", "tensorflow1", "tensorflow2", "pytorch"):
+        job = load(TEXT, "rates={}", f"system.host.framework={name}")
+        found[name] = job.costs.host.call
+    assert found["popart"] < found["pytorch"]
+    assert all(found.values())
+    job = load(TEXT, NONE, "rates={}")
+    assert job.costs.host.call == 0
+    assert not np.isin(execute(job).timeline.kind, SpanKind.HOST_CALL).any()
+
+
+def test_another_framework_and_the_free_system_are_refused(load):
+    with pytest.raises(
+        ScenarioError, match="system.host.framework: expected popart, tensorflow1, tensorflow2 or pytorch, got 'jax'"
+    ):
+        load(TEXT, "system.host.framework=jax")
+    with pytest.raises(ScenarioError, match=r"rates.popart_host: expected nothing on the free system"):
+        load(TEXT, "system={name: free}")
