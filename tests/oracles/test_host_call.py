@@ -58,7 +58,7 @@ def test_each_framework_has_its_own_time_and_without_one_there_is_none(load):
 
 def test_another_framework_and_the_free_system_are_refused(load):
     with pytest.raises(
-        ScenarioError, match="system.host.framework: expected popart, tensorflow1, tensorflow2 or pytorch, got 'jax'"
+        ScenarioError, match=r"system.host.framework: expected popart, tensorflow1, tensorflow2 or pytorch, got 'jax'"
     ):
         load(TEXT, "system.host.framework=jax")
     with pytest.raises(ScenarioError, match=r"rates.popart_host: expected nothing on the free system"):

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.outline import Outline
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.stash import kept_bytes, measured_bytes, outlined_bytes
 from tests.oracles.test_model_layers_gradients import LAYERS
@@ -32,12 +34,14 @@ def own_functions(layer):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_keeps_the_same(name, loss):
     layer, shape = LAYERS[name]
+    tied = isinstance(layer, TiedProjection)
+    before = Embedding(layer.units, shape[-1]) if tied else ActivationLayer("tanh")
     named = [
-        NamedLayer("before", ActivationLayer("tanh")),
+        NamedLayer("tokens" if tied else "before", before),
         NamedLayer("it", layer),
         NamedLayer("bent", Dense(6, "gelu")),
     ]
-    network = Network(tuple(named), shape, None if loss is None else NamedLayer("loss", loss))
+    network = Network(tuple(named), shape[:-1] if tied else shape, None if loss is None else NamedLayer("loss", loss))
     for groups in ([network.names], [network.names[:1], network.names[1:]], [network.names[:2], network.names[2:]]):
         for stage in build_stages(network, groups):
             for batch, itemsize in ((1, 4), (2, 8), (6, 2)):

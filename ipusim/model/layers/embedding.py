@@ -78,7 +78,7 @@ class Embedding(InHalves):
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return zeros for the ids, and them and their rows' gradients."""
-        return (np.zeros(saved.shape, grad.dtype) if need_input_gradient else None), (saved, grad)
+        return (np.zeros_like(grad, shape=saved.shape) if need_input_gradient else None), (saved, grad)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return for the table the sum of the gradients of each row's uses (a scatter-add)."""

@@ -165,7 +165,7 @@ class MaskedSoftmaxCrossEntropy(Parameterless):
         grad, none = _CROSS_ENTROPY.backward(parameters, inner, scale, need_input_gradient)
         if grad is None or grad.shape == shape:
             return grad, none
-        dx = np.zeros(shape, grad.dtype)
+        dx = np.zeros_like(grad, shape=shape)
         dx[:, : self.positions] = grad
         return dx, none
 

@@ -255,6 +255,11 @@ def _joined(arrays: Sequence[Any], axis: int = 0) -> Outline:
     return Outline((*first.shape[:at], size, *first.shape[at + 1 :]), made.dtype, _order(made))
 
 
+def _split(array: Any, sections: int, axis: int = 0) -> list[Any]:
+    at, size = axis % array.ndim, array.shape[axis] // sections
+    return [array[(slice(None),) * at + (slice(part * size, (part + 1) * size),)] for part in range(sections)]
+
+
 def _padded(array: Any, width: Any, **_: object) -> Outline:
     shape = tuple(before + size + after for size, (before, after) in zip(array.shape, width, strict=True))
     return Outline(shape, array.dtype, _order(np.pad(_small(array), 1)))
@@ -277,6 +282,7 @@ _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.empty_like: _like,
     np.stack: _stacked,
     np.concatenate: _joined,
+    np.split: _split,
     np.pad: _padded,
     np.clip: _clipped,
     np.tri: _triangle,

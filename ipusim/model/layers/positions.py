@@ -49,7 +49,7 @@ class TakePositions(Parameterless):
         """Return ``grad`` at the first positions, and zeros at the others."""
         if not need_input_gradient:
             return None, {}
-        dx = np.zeros(saved, grad.dtype)
+        dx = np.zeros_like(grad, shape=saved)
         dx[:, : self.count] = grad
         return dx, {}
 

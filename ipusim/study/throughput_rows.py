@@ -1,0 +1,151 @@
+"""Published throughputs from CSV: those of the package, and a person's own in the same columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ipusim.csv_table import Columns, CsvRow, read_table, refuse
+from ipusim.errors import FileError
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.system import FRAMEWORKS
+from ipusim.near_names import did_you_mean
+
+_FOLDER: Final = Path(__file__).parent / "measured"
+#: The package's own rows, and the models that they name.
+PUBLISHED: Final = _FOLDER / "throughputs.csv"
+MODELS: Final = _FOLDER / "models"
+_WHOLE: Final = ("ipus", "micro_batch", "count")
+_NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
+COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
+_MOST_ROWS: Final = 10_000
+_MOST_BYTES: Final = 2**20
+_MOST_COUNT: Final = 10**7
+
+
+@dataclass(frozen=True)
+class ThroughputRow:
+    """One published throughput of a training.
+
+    Attributes:
+        model: a name of the package's models, or the path of a scenario.
+        scenario: the scenario file that it stands for.
+        framework: whose host time between session runs counts; empty for none.
+        machine: the system, as ``system.name`` has it.
+        ipus: size of the device; more IPUs than the model's stages take are replicas.
+        micro_batch: samples of a micro-batch.
+        count: micro-batches of a replica before a weight update (gradient accumulation); any number.
+        items: published items in a sample, such as sequences in a pack.
+        items_per_s: what was published.
+        fitted: whether a rate of its framework's host comes from it.
+        settings: further values of keys of the scenario, as ``--set`` takes them.
+        source: who published it.
+    """
+
+    model: str
+    scenario: Path
+    framework: str
+    machine: str
+    ipus: int
+    micro_batch: int
+    count: int
+    items: float
+    items_per_s: float
+    fitted: bool = False
+    settings: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def runs(self) -> tuple[Path, tuple[str, ...]]:
+        """What is the same in rows that run alike."""
+        return self.scenario, self.overrides
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What runs, as values of the scenario's keys: all but the count and what the host does between runs."""
+        return (
+            f"system.name={self.machine}",
+            f"system.auto_select_ipus={self.ipus}",
+            f"pipeline.micro_batch_size={self.micro_batch}",
+            *self.settings,
+        )
+
+
+def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
+    """Return the rows of a CSV file with the columns of :data:`COLUMNS` in any order; other columns are left alone.
+
+    ``model`` is a name of the package's models (a file of :data:`MODELS`) or the path of a scenario from the file's
+    folder, ``settings`` values such as ``pipeline.schedule=gpipe``, separated by semicolons. Without ``framework`` no
+    host time counts, without ``items`` a sample is one. Raises FileError that names every line and column that is
+    wrong, and for a file without rows; OSError for one that cannot be read.
+    """
+    table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
+    rows, problems = [], []
+    for each in table.rows:
+        found = [f"{each.place}: {problem}" for problem in _problems(each, path.parent)]
+        problems += found
+        if not found:
+            rows.append(_row(each.cells, path.parent))
+    refuse(problems)
+    if not 0 < len(rows) <= _MOST_ROWS:
+        raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
+    return tuple(rows)
+
+
+def model_names() -> list[str]:
+    """Return the names of the package's models."""
+    return sorted(each.stem for each in MODELS.glob("*.yaml"))
+
+
+def _scenario(model: str, folder: Path) -> Path:
+    return MODELS / f"{model}.yaml" if model in model_names() else folder / model
+
+
+def _row(said: Mapping[str, str], folder: Path) -> ThroughputRow:
+    return ThroughputRow(
+        model=said["model"],
+        scenario=_scenario(said["model"], folder),
+        framework=said.get("framework", ""),
+        machine=said["machine"],
+        ipus=int(said["ipus"]),
+        micro_batch=int(said["micro_batch"]),
+        count=int(said["count"]),
+        items=float(said.get("items") or 1),
+        items_per_s=float(said["items_per_s"]),
+        fitted=said.get("use", "") == "fitted",
+        settings=tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip()),
+        source=said.get("source", ""),
+    )
+
+
+def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a row."""
+    said = row.cells
+    if not _scenario(said["model"], folder).is_file():
+        known = model_names()
+        hint = did_you_mean(said["model"], known)
+        yield f"column model: expected {', '.join(known)} or the path of a scenario, got {said['model']!r}{hint}"
+    if said["machine"] not in MACHINES:
+        hint = did_you_mean(said["machine"], list(MACHINES))
+        yield f"column machine: expected a system such as m2000 or bow_pod16, got {said['machine']!r}{hint}"
+    framework = said.get("framework", "")
+    if framework and framework not in FRAMEWORKS:
+        yield f"column framework: expected {', '.join(FRAMEWORKS)} or nothing, got {framework!r}"
+    for name in _WHOLE:
+        text = said[name]
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= _MOST_COUNT):
+            yield f"column {name}: expected a whole number from 1 to {_MOST_COUNT}, got {text!r}"
+    for name in ("items_per_s", "items"):
+        text = said.get(name, "")
+        if (text or name == "items_per_s") and not _positive(text):
+            yield f"column {name}: expected a number above 0, got {text!r}"
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False

@@ -1,0 +1,195 @@
+"""Published throughputs, simulated: how long a weight update takes, and what the host's part of it must be.
+
+A pipeline with G micro-batches before its weight update takes as long as one with fewer, and a time-step more for each
+further one, once it is full. So a row with any count is simulated at three small ones, of which the second and
+third show that it is full; its time at the published count is theirs carried on, to the cycle. That holds for
+counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from ipusim.errors import IpusimError
+from ipusim.hardware.rates import RATES, Rates
+from ipusim.hardware.system import FRAMEWORKS
+from ipusim.runs.execute import execute
+from ipusim.runs.job import Job
+from ipusim.scenario.load import load_job
+from ipusim.study.throughput_rows import ThroughputRow
+
+#: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
+_FIRST: Final = 2
+_MOST_DOUBLINGS: Final = 6
+#: Standard deviation of a published time against a simulated one, as a share (assumed).
+_SPREAD: Final = 0.025
+_DEVIATIONS: Final = 4
+_NANOSECONDS: Final = 10**9
+
+
+class NeverFullError(IpusimError):
+    """A pipeline whose time does not grow by the same for each further micro-batch."""
+
+
+@dataclass(frozen=True)
+class UpdateTime:
+    """What one weight update takes, in seconds.
+
+    Attributes:
+        fixed: all but the micro-batches and the host: ramps, weight update, all-reduce.
+        micro_batch: each micro-batch.
+        updates: weight updates of a session run.
+        replicas: of the model on the device.
+        rates: by which all of it was priced.
+    """
+
+    fixed: float
+    micro_batch: float
+    updates: int
+    replicas: int
+    rates: Rates
+
+    def host(self, framework: str) -> float:
+        """Return the seconds of a framework's host behind a session run; 0 without one."""
+        return float(getattr(self.rates, f"{framework}_host_ns") / _NANOSECONDS) if framework else 0.0
+
+    def seconds(self, count: int, host: float) -> float:
+        """Return the time of a weight update after ``count`` micro-batches, with so much of the host."""
+        return self.fixed + count * self.micro_batch + host / self.updates
+
+
+def update_time(row: ThroughputRow, rates: Iterable[str] = ()) -> UpdateTime:
+    """Return what a weight update of ``row`` takes at any count, with ``rates`` such as ``rates.amp_ceiling=0.9``.
+
+    Raises ScenarioError for what the scenario refuses, and NeverFullError.
+    """
+    overrides = (*row.overrides, "numerics=off", "steps=1", "memory=report", *rates)
+    first = load_job(row.scenario, overrides)
+    multiple, clock = first.schedule.multiple(first.program.shape), first.system.clock_hz
+    count = _FIRST * multiple
+    for _ in range(_MOST_DOUBLINGS):
+        cycles = [_cycles(row, overrides, count + turn * multiple) for turn in range(3)]
+        if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
+            slope = Fraction(cycles[1] - cycles[0], multiple)
+            return UpdateTime(
+                fixed=float((cycles[0] - count * slope) / clock),
+                micro_batch=float(slope / clock),
+                updates=first.program.repeat_count,
+                replicas=first.system.replicas,
+                rates=first.system.rates,
+            )
+        count *= 2
+    raise NeverFullError(
+        f"{row.scenario}: expected a time that grows by as much for each further micro-batch, got one that does not "
+        f"up to a gradient_accumulation_count of {count + multiple}"
+    )
+
+
+def _cycles(row: ThroughputRow, overrides: Sequence[str], count: int) -> int:
+    """Return the cycles of one execution with its weight update."""
+    job = load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}"))
+    return execute(_once(job)).summary.execution_cycles
+
+
+def _once(job: Job) -> Job:
+    return replace(job, steps=1, program=replace(job.program, repeat_count=1))
+
+
+@dataclass(frozen=True)
+class SimulatedRow:
+    """A published throughput, and what is simulated of it.
+
+    Attributes:
+        row: what was published.
+        time: what a weight update takes, with the rates in use.
+        unseen_host: seconds of the host by the other rows of its framework; None where there is none.
+    """
+
+    row: ThroughputRow
+    time: UpdateTime
+    unseen_host: float | None = None
+
+    @property
+    def items_per_s(self) -> float:
+        """What is simulated, in the unit of what was published."""
+        return self._items / self.time.seconds(self.row.count, self.time.host(self.row.framework))
+
+    @property
+    def error(self) -> float:
+        """How much too fast the simulation is, as a share of what was published."""
+        return self.items_per_s / self.row.items_per_s - 1
+
+    @property
+    def unseen_error(self) -> float | None:
+        """The same with the host's time by the other rows of its framework alone."""
+        if self.unseen_host is None:
+            return None
+        return self._items / self.time.seconds(self.row.count, self.unseen_host) / self.row.items_per_s - 1
+
+    @property
+    def seconds_published(self) -> float:
+        """The published time of a weight update."""
+        return self._items / self.row.items_per_s
+
+    @property
+    def host_left(self) -> float:
+        """Seconds that are left for the host behind a session run, if all else takes as long as simulated."""
+        return (self.seconds_published - self.time.seconds(self.row.count, 0.0)) * self.time.updates
+
+    @property
+    def _items(self) -> float:
+        return self.row.micro_batch * self.row.count * self.time.replicas * self.row.items
+
+
+def simulate_rows(rows: Sequence[ThroughputRow], rates: Iterable[str] = ()) -> list[SimulatedRow]:
+    """Return what is simulated of each row; of rows of one framework, unseen as well.
+
+    Raises what :func:`update_time` does.
+    """
+    chosen = tuple(rates)
+    times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}  # rows differ in count and framework alone
+    for row in rows:
+        if row.runs not in times:
+            times[row.runs] = update_time(row, chosen)
+    found = [SimulatedRow(row, times[row.runs]) for row in rows]
+    return [replace(each, unseen_host=_unseen(each, found)) for each in found]
+
+
+def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
+    """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
+    chosen = [each for each in rows if each.row.fitted]
+    return {name: host_by(name, of) for name in FRAMEWORKS if (of := [e for e in chosen if e.row.framework == name])}
+
+
+def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
+    """Return the seconds of a framework's host that make ``rows`` most likely.
+
+    What a row leaves for the host says as much about it as a weight update is short, since a time is right to within
+    a few per cent of the whole; and the plausible range of the rate speaks as a measurement does, as a normal
+    distribution of which it is four standard deviations.
+    """
+    rate = next(rate for rate in RATES if rate.attribute == f"{framework}_host_ns")
+    assert rate.plausible is not None
+    low, high = (float(end / _NANOSECONDS) for end in rate.plausible)
+    middle, deviation = (low + high) / 2, (high - low) / _DEVIATIONS
+    weights = [1 / deviation**2]
+    values = [middle]
+    for each in rows:
+        published = each.time.updates * each.seconds_published
+        weights.append(1 / (_SPREAD * published) ** 2)
+        values.append(each.host_left)
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def _unseen(one: SimulatedRow, rows: Sequence[SimulatedRow]) -> float | None:
+    """Return the host's time by the other rows of its framework that have its model; None where there is none."""
+    others = [
+        each
+        for each in rows
+        if each is not one and each.row.framework == one.row.framework and each.row.model == one.row.model
+    ]
+    return host_by(one.row.framework, others) if others and one.row.framework else None
