@@ -23,9 +23,7 @@ from ipusim.study.compare import compare
 from ipusim.study.folder import write_folder
 from ipusim.study.micro_benchmarks import benchmark_table, benchmark_words, read_benchmarks
 from ipusim.study.product_rows import MEASURED, read_rows
-from ipusim.study.report import picture, picture_window
-from ipusim.study.tables import order_table
-from ipusim.study.validate import (
+from ipusim.study.products import (
     MEASURED_ON,
     ValidatedRow,
     error_table,
@@ -35,6 +33,8 @@ from ipusim.study.validate import (
     validate_products,
     words,
 )
+from ipusim.study.report import picture, picture_window
+from ipusim.study.tables import order_table
 from reports.gallery import GALLERY, SCENARIOS, SCHEDULES, TUTORIAL, gallery_page
 from reports.scenario_page import scenario_page
 

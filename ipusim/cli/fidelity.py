@@ -18,8 +18,18 @@ def validate(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="your own rows, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them  "
-            "[default: the rows that the rates were fitted to, and micro-benchmarks]",
+            help="your own products, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them "
+            " [default: the measured ones that the rates were fitted to]",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
+            "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
+            "[default: the published ones]",
             show_default=False,
         ),
     ] = None,
@@ -27,48 +37,32 @@ def validate(
         str | None,
         typer.Option(
             metavar="IPU",
-            help="the chip that your rows were measured on: GC2, GC200 or BOW  [default: BOW]",
+            help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder for tables and a picture", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures", show_default=False)
     ] = None,
 ) -> None:
-    """Hold the costs of dense products, links and the host against measured ones: print both, and the error of each."""
-    from ipusim.hardware.generations import find_ipu
+    """Hold what is simulated against the world: products, whole trainings, links and the host, with each error."""
     from ipusim.study.folder import ResultsFolder
-    from ipusim.study.micro_benchmarks import benchmark_table, benchmark_words, read_benchmarks
-    from ipusim.study.product_rows import MEASURED, read_rows
-    from ipusim.study.validate import (
-        MEASURED_ON,
-        VALIDATION_FILES,
-        error_table,
-        planner_rate_table,
-        product_table,
-        validate_products,
-        validation_files,
-        words,
-    )
+    from ipusim.study.validation import VALIDATION_FILES, validated
 
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
-    chip = MEASURED_ON if ipu is None else find_ipu(ipu)
-    rows = read_rows(products or MEASURED)
-    validated = validate_products(rows, chip, fitted=products is None)
-    print_table(product_table(validated))
-    print_table(error_table(validated))
-    print_table(planner_rate_table(rows, chip))
-    for line in words(rows, chip, fitted=products is None):
+    found = validated(products, rows, ipu)
+    for line in found.verdicts():
         typer.echo(line)
-    benchmarks = () if products else read_benchmarks()
-    if benchmarks:
-        typer.echo()
-        print_table(benchmark_table(benchmarks))
-        for line in benchmark_words(benchmarks):
+    typer.echo()
+    for part in found.parts():
+        for table in part.tables:
+            print_table(table)
+        for line in part.words:
             typer.echo(line)
+        typer.echo()
     if out is not None:
         with ResultsFolder(out, VALIDATION_FILES) as results:
-            files = validation_files(validated, benchmarks)
+            files = found.files()
             results.write(files)
         typer.echo(f"{out}: {', '.join(files)}")

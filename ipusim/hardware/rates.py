@@ -321,7 +321,7 @@ class Rates:
         evidence="the same",
     )
     tensorflow2_host_ns: Fraction = _rate(
-        73_600_000,
+        315_100_000,
         "ns",
         _HOST_NS,
         part="host",

@@ -161,6 +161,16 @@ BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
 }
 
 
+def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
+    """Return in a sentence how far off the figures are that no rate was derived from."""
+    errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated())) is not None]
+    mean, worst = sum(map(abs, errors)) / len(errors), max(map(abs, errors))
+    return (
+        f"Micro-benchmarks of links and the host: {len(errors)} figures that no rate was derived from, {mean:.1%} off "
+        f"on average, {worst:.1%} at worst."
+    )
+
+
 def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
     """Return published, simulated and error of every micro-benchmark."""
     body = []

@@ -8,7 +8,7 @@ counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final
 from ipusim.errors import IpusimError
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
+from ipusim.pricing.price import price
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.scenario.load import load_job
@@ -62,41 +63,79 @@ class UpdateTime:
         return self.fixed + count * self.micro_batch + host / self.updates
 
 
-def update_time(row: ThroughputRow, rates: Iterable[str] = ()) -> UpdateTime:
-    """Return what a weight update of ``row`` takes at any count, with ``rates`` such as ``rates.amp_ceiling=0.9``.
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A row laid out at three counts, ready to be priced by any rates.
+
+    Attributes:
+        row: what was published.
+        jobs: at each count, ``multiple`` micro-batches apart.
+        count: the first one's micro-batches.
+    """
+
+    row: ThroughputRow
+    jobs: tuple[Job, ...]
+    count: int
+    multiple: int
+
+    @property
+    def rates(self) -> Rates:
+        """The rates of the row's scenario."""
+        return self.jobs[0].system.rates
+
+    def time(self, rates: Rates | None = None) -> UpdateTime:
+        """Return what a weight update takes at any count, by these rates; raises NeverFullError."""
+        cycles = [_cycles(job, rates or self.rates) for job in self.jobs]
+        if cycles[1] - cycles[0] != cycles[2] - cycles[1]:
+            raise NeverFullError(
+                f"{self.row.scenario}: expected a time that grows by as much for each further micro-batch, got one "
+                f"that does not up to a gradient_accumulation_count of {self.count + 2 * self.multiple}"
+            )
+        job = self.jobs[0]
+        slope = Fraction(cycles[1] - cycles[0], self.multiple)
+        return UpdateTime(
+            fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
+            micro_batch=float(slope / job.system.clock_hz),
+            updates=job.request.options.pipeline.repeat_count,
+            replicas=job.system.replicas,
+            rates=rates or self.rates,
+        )
+
+
+def prepare(row: ThroughputRow) -> Prepared:
+    """Lay out a row at counts at which its pipeline is full.
 
     Raises ScenarioError for what the scenario refuses, and NeverFullError.
     """
-    overrides = (*row.overrides, "numerics=off", "steps=1", "memory=report", *rates)
+    overrides = (*row.overrides, "numerics=off", "steps=1", "memory=report")
     first = load_job(row.scenario, overrides)
-    multiple, clock = first.schedule.multiple(first.program.shape), first.system.clock_hz
+    multiple = first.schedule.multiple(first.program.shape)
     count = _FIRST * multiple
-    for _ in range(_MOST_DOUBLINGS):
-        cycles = [_cycles(row, overrides, count + turn * multiple) for turn in range(3)]
-        if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-            slope = Fraction(cycles[1] - cycles[0], multiple)
-            return UpdateTime(
-                fixed=float((cycles[0] - count * slope) / clock),
-                micro_batch=float(slope / clock),
-                updates=first.program.repeat_count,
-                replicas=first.system.replicas,
-                rates=first.system.rates,
-            )
-        count *= 2
-    raise NeverFullError(
-        f"{row.scenario}: expected a time that grows by as much for each further micro-batch, got one that does not "
-        f"up to a gradient_accumulation_count of {count + multiple}"
-    )
-
-
-def _cycles(row: ThroughputRow, overrides: Sequence[str], count: int) -> int:
-    """Return the cycles of one execution with its weight update."""
-    job = load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}"))
-    return execute(_once(job)).summary.execution_cycles
+    for last in reversed(range(_MOST_DOUBLINGS)):
+        counts = [count + turn * multiple for turn in range(3)]
+        jobs = (load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={each}")) for each in counts)
+        found = Prepared(row, tuple(map(_once, jobs)), count, multiple)
+        try:
+            found.time()
+        except NeverFullError:
+            if not last:
+                raise
+            count *= 2
+        else:
+            break
+    return found
 
 
 def _once(job: Job) -> Job:
+    """Return a job with a single execution."""
     return replace(job, steps=1, program=replace(job.program, repeat_count=1))
+
+
+def _cycles(job: Job, rates: Rates) -> int:
+    """Return the cycles of an execution with its weight update, by these rates."""
+    system = replace(job.system, rates=rates)
+    costs = job.costs if rates == job.system.rates else price(job.plan, job.program, system)
+    return execute(replace(job, system=system, costs=costs)).summary.execution_cycles
 
 
 @dataclass(frozen=True)
@@ -145,17 +184,25 @@ class SimulatedRow:
         return self.row.micro_batch * self.row.count * self.time.replicas * self.row.items
 
 
-def simulate_rows(rows: Sequence[ThroughputRow], rates: Iterable[str] = ()) -> list[SimulatedRow]:
-    """Return what is simulated of each row; of rows of one framework, unseen as well.
-
-    Raises what :func:`update_time` does.
-    """
-    chosen = tuple(rates)
-    times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}  # rows differ in count and framework alone
+def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
+    """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
+    known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
     for row in rows:
-        if row.runs not in times:
-            times[row.runs] = update_time(row, chosen)
-    found = [SimulatedRow(row, times[row.runs]) for row in rows]
+        if row.runs not in known:
+            known[row.runs] = prepare(row)
+    return [replace(known[row.runs], row=row) for row in rows]
+
+
+def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
+    """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well.
+
+    Raises NeverFullError.
+    """
+    times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
+    for each in rows:
+        if each.row.runs not in times:
+            times[each.row.runs] = each.time(rates)
+    found = [SimulatedRow(each.row, times[each.row.runs]) for each in rows]
     return [replace(each, unseen_host=_unseen(each, found)) for each in found]
 
 

@@ -9,7 +9,7 @@ import matplotlib.image
 import pytest
 
 from ipusim.study.product_rows import MEASURED, ProductRow, read_rows
-from ipusim.study.validate import validate_products
+from ipusim.study.products import validate_products
 from tests.cli.commands import ipusim
 
 HEADER = "m,k,n,dtype,TFLOP/s\n"

@@ -1,4 +1,4 @@
-"""Validation: what the planner says of products that were measured on hardware, and how far off it is."""
+"""What the planner says of products that were measured on hardware, and how far off it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, P
 from ipusim.render.figures import to_png
 from ipusim.render.products import ShapePoint, product_chart
 from ipusim.render.tables import Table
-from ipusim.study.micro_benchmarks import MicroBenchmark, benchmarks_csv
 from ipusim.study.product_rows import ProductRow
 
 #: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
@@ -25,8 +24,6 @@ from ipusim.study.product_rows import ProductRow
 #: at nominal rate, pairs sharing, and 43,600 are left), and the best fit is 18 % off with every rate at the edge of
 #: its range. On a Bow the same model explains all rows with none there.
 MEASURED_ON: Final = BOW
-#: Every file that a validation may write.
-VALIDATION_FILES: Final = ("products.csv", "products.png", "micro_benchmarks.csv")
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,15 @@ def validate_products(
 
 def _tflops(row: ProductRow, ipu: IpuSpec, rates: PlannerRates) -> float:
     return plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
+
+
+def product_verdict(validated: Sequence[ValidatedRow]) -> str:
+    """Return in a sentence how far off the planner is."""
+    parts = []
+    for dtype in sorted({each.row.dtype for each in validated}):
+        number, mean, worst = _errors([each for each in validated if each.row.dtype == dtype], lambda each: each.error)
+        parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst")
+    return f"Dense products: {'; '.join(parts)}."
 
 
 def product_table(validated: Sequence[ValidatedRow]) -> Table:
@@ -159,9 +165,3 @@ def products_png(validated: Sequence[ValidatedRow]) -> bytes:
         for each in validated
     ]
     return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))
-
-
-def validation_files(validated: Sequence[ValidatedRow], benchmarks: Sequence[MicroBenchmark]) -> dict[str, bytes]:
-    """Return the content of every file of a validation, by name; micro-benchmarks are there if there are any."""
-    files = {"products.csv": products_csv(validated), "products.png": products_png(validated)}
-    return files | ({"micro_benchmarks.csv": benchmarks_csv(benchmarks)} if benchmarks else {})

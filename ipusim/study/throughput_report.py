@@ -1,0 +1,117 @@
+"""What is printed and drawn of published throughputs and what is simulated of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ipusim.render.figures import to_png
+from ipusim.render.tables import Table
+from ipusim.render.throughputs import ThroughputPoint, throughput_chart
+from ipusim.study.throughput_rows import COLUMNS
+from ipusim.study.throughputs import SimulatedRow, fitted_hosts
+
+_FRAMEWORKS: Final = {
+    "popart": "PopART",
+    "tensorflow1": "TensorFlow 1",
+    "tensorflow2": "TensorFlow 2",
+    "pytorch": "PyTorch",
+    "": "no framework",
+}
+
+
+def verdict(rows: Sequence[SimulatedRow]) -> str:
+    """Return in a sentence how far off the simulation is."""
+    held = [each for each in rows if not each.row.fitted] or rows
+    worst = max(held, key=lambda each: abs(each.error))
+    mean = sum(abs(each.error) for each in held) / len(held)
+    what = " that nothing was fitted to" if any(each.row.fitted for each in rows) else ""
+    return (
+        f"Throughputs of whole trainings: {len(held)}{what}, {mean:.1%} off on average, "
+        f"{abs(worst.error):.1%} at worst ({_what(worst)}, "
+        f"{'too fast' if worst.error > 0 else 'too slow'})."
+    )
+
+
+def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
+    """Return published, simulated and error of every row, and what a weight update is made of."""
+    with_unseen = any(each.unseen_error is not None for each in rows)
+    header = ("model", "framework", "system", "count", "published", "simulated", "error")
+    header += (*(("left out",) if with_unseen else ()), "micro-batch", "host fit")
+    body = []
+    for each in rows:
+        row = each.row
+        unseen = "" if each.unseen_error is None else f"{each.unseen_error:+.1%}"
+        body.append(
+            (
+                row.model,
+                _FRAMEWORKS[row.framework],
+                row.machine,
+                str(row.count),
+                f"{row.items_per_s:,.4g}" if row.items_per_s < 1000 else f"{row.items_per_s:,.0f}",
+                f"{each.items_per_s:,.4g}" if each.items_per_s < 1000 else f"{each.items_per_s:,.0f}",
+                f"{each.error:+.1%}",
+                *((unseen,) if with_unseen else ()),
+                f"{each.time.micro_batch * 1e3:.3f} ms",
+                "fitted" if row.fitted else "",
+            )
+        )
+    return Table("Throughputs in items a second, published and simulated", header, tuple(body))
+
+
+def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
+    """Return mean and worst error of all rows, of those that were fitted and not, and by model."""
+    groups = {"all": list(rows)}
+    if any(each.row.fitted for each in rows):
+        groups |= {
+            "not fitted": [each for each in rows if not each.row.fitted],
+            "fitted, for the host's time alone": [each for each in rows if each.row.fitted],
+        }
+    for model in dict.fromkeys(each.row.model for each in rows):
+        groups[model] = [each for each in rows if each.row.model == model]
+    body = []
+    for name, of in groups.items():
+        errors = [abs(each.error) for each in of]
+        body.append((name, str(len(of)), f"{sum(errors) / len(errors):.1%}", f"{max(errors):.1%}"))
+    return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
+
+
+def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
+    """Yield what to know of the tables."""
+    if any(each.row.fitted for each in rows):
+        found = ", ".join(f"{_FRAMEWORKS[name]} {value:.3f} s" for name, value in fitted_hosts(rows).items())
+        yield (
+            "Fitted to these rows is nothing but the time of each framework's host between two session runs, to those "
+            f"that say so: {found}. An error with a row left out has that time from the other rows of its framework "
+            "and model."
+        )
+    else:
+        yield "Nothing was fitted to these rows."
+    for source in dict.fromkeys(each.row.source for each in rows if each.row.source):
+        yield f"Source: {source}."
+
+
+def _what(each: SimulatedRow) -> str:
+    return f"{each.row.model}, {_FRAMEWORKS[each.row.framework]}, {each.row.machine}"
+
+
+def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
+    """Return the rows as CSV, with what is simulated, and the error."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s"))
+    for each in rows:
+        row, time = each.row, each.time
+        own = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
+        rest = (row.items, "fitted" if row.fitted else "held", "; ".join(row.settings), row.source)
+        found = (f"{each.items_per_s:.6g}", f"{each.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
+        writer.writerow((*own, *rest, *found))
+    return text.getvalue().encode()
+
+
+def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
+    """Return the picture of simulated against published throughputs."""
+    points = [ThroughputPoint(each.row.model, each.row.items_per_s, each.items_per_s, each.row.fitted) for each in rows]
+    return to_png(throughput_chart(points, "Throughput of training, simulated against published"))
