@@ -186,9 +186,10 @@ GALLERY = (
         ("numerics=off",),
     ),
     Picture(
-        "bert_large_pod16",
-        "Twenty of the 1,710 micro-batches behind an update: IPU 0 runs the embedding with three layers, and the head, "
-        "the other IPUs seven layers each. The weight update takes as long as it does after all of them.",
+        "bert_large",
+        "Twenty of the 2,050 micro-batches behind an update: IPU 0 runs the embedding with three layers, and the head, "
+        "the other IPUs seven layers each. The weight update loads the optimizer's state and stores it again, which "
+        "takes as long as it does after all of them.",
         ("pipeline.gradient_accumulation_count=20",),
     ),
 )

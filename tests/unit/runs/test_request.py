@@ -115,7 +115,7 @@ def test_a_program_that_does_not_fit_says_so_of_the_option_to_change_and_keeps_i
     assert caught.value.job.memory.too_large
 
 
-@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large_pod16"])
+@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large"])
 def test_a_file_and_a_mapping_ask_for_the_same(name):
     path = SCENARIOS / f"{name}.yaml"
     request = load_request(path)

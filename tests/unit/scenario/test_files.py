@@ -11,7 +11,6 @@ from ruamel.yaml import YAML
 
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.evaluate import evaluate
-from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
@@ -147,18 +146,19 @@ def test_digits_training_holds_digits_out() -> None:
     assert len(experiment.workload(0).feed.dataset) + len(experiment.held_out.dataset) == 1797
 
 
-def test_bert_large_is_as_published() -> None:
-    experiment = load("bert_large_pod16")
-    program, clock_hz = experiment.program, experiment.system.clock_hz
-    passes = [
-        pass_cycles(stage.forward, experiment.system.ipu) + pass_cycles(stage.backward, experiment.system.ipu)
-        for stage in program.stages
-    ]
-    assert max(passes) / clock_hz == pytest.approx(5.19e-3, rel=1e-3)
-    assert passes[0] == pytest.approx(passes[1] * 3 / 7, rel=1e-3)
-    assert {stage.output_bytes for stage in program.stages[:-1]} == {8 * 128 * 1024 * 2}
+def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
+    experiment = load("bert_large")
+    program = experiment.program
+    assert {stage.output_bytes - stage.label_bytes for stage in program.stages[:3]} == {8 * 128 * 1024 * 2}
     assert program.shape.mapping == (0, 1, 2, 3, 0)
-    assert abs(program.shape.micro_batches - 1712) < 2 * len(program.stages)
+    assert abs(program.shape.micro_batches - 2048) < 2 * len(program.stages)
+    block = 4 * 1024 * 1025 + 1024 * 4097 + 4096 * 1025 + 2 * 2 * 1024
+    tables = (30_400 + 128) * 1024 + 2 * 1024
+    head = 1024 * 1025 + 2 * 1024 + 30_400  # whose kernel is the table of the tokens
+    blocks = [3, 7, 7, 7, 0]
+    assert [stage.parameter_bytes for stage in program.stages] == [
+        2 * (count * block + more) for count, more in zip(blocks, (tables, 0, 0, 0, head), strict=True)
+    ]
 
 
 def test_digits_training_learns_the_digits_in_its_pipeline() -> None:

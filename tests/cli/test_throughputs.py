@@ -1,0 +1,175 @@
+"""Published throughputs, simulated: what is held of them, that carrying on is exact, and a person's own rows."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from fractions import Fraction
+
+import matplotlib.image
+import pytest
+
+from ipusim.errors import FileError
+from ipusim.hardware.rates import DEFAULT_RATES, RATES
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.throughput_report import throughputs_png, verdict
+from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
+from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
+SMALL = """\
+# A pipeline of three stages
+# that takes no time to simulate.
+system: {name: m2000, host: {framework: popart}}
+pipeline:
+  schedule: SCHEDULE
+  gradient_accumulation_count: 6
+  repeat_count: 2
+  stages:
+    - {name: a, forward: 100000, backward: 200000, update: 5000, output_bytes: 4 KiB}
+    - {name: b, forward: 120000, backward: 210000, update: 5000, output_bytes: 4 KiB}
+    - {name: c, forward: 90000, backward: 190000, update: 5000, gradient_bytes: 4 KiB}
+"""
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    return simulate_rows(prepare_rows(read_throughputs(PUBLISHED)))
+
+
+@pytest.fixture
+def small(tmp_path):
+    def row(schedule="grouped", **changes):
+        path = tmp_path / "small.yaml"
+        path.write_text(SMALL.replace("SCHEDULE", schedule))
+        values = {"framework": "", "machine": "m2000", "ipus": 4, "micro_batch": 1, "count": 7, "items": 1.0}
+        return ThroughputRow(model="small.yaml", scenario=path, items_per_s=1e3, **values | changes)
+
+    return row
+
+
+def test_rows_that_nothing_was_fitted_to_are_within_five_per_cent_on_average(simulated):
+    held = [each for each in simulated if not each.row.fitted]
+    assert len(held) >= 2 * (len(simulated) - len(held)), "fitted to at most a third"
+    assert sum(abs(each.error) for each in held) / len(held) < 0.05
+    popart = [each for each in simulated if each.row.framework in {"popart", "tensorflow1"}]
+    assert max(abs(each.error) for each in popart) < 0.03
+    left_out = [abs(each.unseen_error) for each in popart if each.unseen_error is not None]
+    assert max(left_out) < 0.04
+
+
+def test_the_host_times_in_use_are_those_that_the_rows_give(simulated):
+    for name, seconds in fitted_hosts(simulated).items():
+        rate = next(rate for rate in RATES if rate.attribute == f"{name}_host_ns")
+        assert seconds == pytest.approx(float(rate.default / 10**9), abs=2e-3)
+        low, high = (float(end / 10**9) for end in rate.plausible)
+        margin = (high - low) / 100
+        assert low + margin < seconds < high - margin, "at the edge of its range"
+
+
+def test_a_larger_pod_is_foreseen_by_the_smaller_one_alone(simulated):
+    """The host's time of the POD16 row, and of nothing else, for the POD64 row of PopART's BERT."""
+    small, large = (
+        next(each for each in simulated if (each.row.machine, each.row.framework) == (machine, "popart"))
+        for machine in ("bow_pod16", "bow_pod64")
+    )
+    assert small.row.items == large.row.items == 1
+    foreseen = replace(large, unseen_host=host_by("popart", [small]))
+    assert abs(foreseen.unseen_error) < 0.05
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "1f1b"])
+def test_time_at_any_count_is_carried_on_to_the_cycle(small, schedule):
+    row = small(schedule)
+    time = prepare(row).time()
+    assert (time.updates, time.replicas) == (2, 1)
+    for count in (30, 42):
+        job = load_job(row.scenario, (*row.overrides, f"pipeline.gradient_accumulation_count={count}", "steps=1"))
+        whole = execute(job).summary.execution_cycles / job.system.clock_hz
+        assert time.seconds(count, 0.0) == pytest.approx(whole, rel=1e-12)
+
+
+def test_the_host_counts_once_in_a_session_run(small):
+    with_host, without = (simulate_rows(prepare_rows([small(framework=name)]))[0] for name in ("popart", ""))
+    row = with_host.row
+    host = float(DEFAULT_RATES.popart_host_ns / 10**9)
+    items = row.micro_batch * row.count * with_host.time.replicas
+    assert items / with_host.items_per_s - items / without.items_per_s == pytest.approx(host / 2)
+    as_left = DEFAULT_RATES.with_values(popart_host_ns=Fraction(with_host.host_left * 1e9))
+    again = simulate_rows(prepare_rows([row]), as_left)[0]
+    assert again.items_per_s == pytest.approx(row.items_per_s)
+
+
+def test_other_rates_reprice_what_was_laid_out_once(small):
+    prepared = prepare(small())
+    slower = prepared.time(DEFAULT_RATES.with_values(beyond_pair_exchange_ns=Fraction(10**6)))
+    assert slower.micro_batch - prepared.time().micro_batch == pytest.approx(1e-3 - 2.4e-6, rel=1e-3)
+
+
+def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
+    calls = iter(range(10**6))
+    monkeypatch.setattr("ipusim.study.throughputs._cycles", lambda *_: next(calls) ** 2)
+    with pytest.raises(NeverFullError, match="expected a time that grows by as much for each further micro-batch"):
+        prepare(small())
+
+
+def test_own_rows_are_held_without_fitting_anything(tmp_path):
+    (tmp_path / "mine.yaml").write_text(SMALL.replace("SCHEDULE", "grouped"))
+    rows = tmp_path / "rows.csv"
+    rows.write_text(HEADER + "mine.yaml,m2000,4,1,100,4000\nbert_base,bow_pod16,16,32,512,16391\n")
+    done = ipusim("validate", "--rows", str(rows), "--out", str(tmp_path / "out"), columns="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Throughputs of whole trainings: 2, ")
+    assert "Nothing was fitted to these rows." in done.stdout
+    assert "Dense products" not in done.stdout
+    assert sorted(each.name for each in (tmp_path / "out").glob("t*")) == ["throughputs.csv", "throughputs.png"]
+    written = list(csv.DictReader((tmp_path / "out" / "throughputs.csv").open()))
+    assert [row["model"] for row in written] == ["mine.yaml", "bert_base"]
+    assert float(written[0]["error"]) == pytest.approx(float(written[0]["simulated_items_per_s"]) / 4000 - 1, abs=1e-4)
+    height, width, _ = matplotlib.image.imread(tmp_path / "out" / "throughputs.png").shape
+    assert width > 1.5 * height > 600
+
+
+WRONG = "nowhere.yaml,m200,4.5,0,x,-1\n"
+
+
+def test_all_that_is_wrong_with_rows_is_told_at_once(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(HEADER + WRONG)
+    with pytest.raises(FileError) as caught:
+        read_throughputs(path)
+    lines = str(caught.value).splitlines()
+    assert lines == [
+        f"{path}:2: column model: expected {', '.join(model_names())} or the path of a scenario, got 'nowhere.yaml'",
+        f"{path}:2: column machine: expected a system such as m2000 or bow_pod16, got 'm200'; did you mean m2000?",
+        f"{path}:2: column ipus: expected a whole number from 1 to 10000000, got '4.5'",
+        f"{path}:2: column micro_batch: expected a whole number from 1 to 10000000, got '0'",
+        f"{path}:2: column count: expected a whole number from 1 to 10000000, got 'x'",
+        f"{path}:2: column items_per_s: expected a number above 0, got '-1'",
+    ]
+    done = ipusim("validate", "--rows", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a system such as m2000" in done.stderr
+    path.write_text(HEADER.replace("items_per_s", "items_per_s,framework") + "bert_large,bow_pod16,16,8,20,5,jax\n")
+    with pytest.raises(FileError, match=r"column framework: expected popart, tensorflow1, .* or nothing, got 'jax'"):
+        read_throughputs(path)
+    path.write_text(HEADER)
+    with pytest.raises(FileError, match="expected from 1 to 10000 rows"):
+        read_throughputs(path)
+
+
+def test_a_row_that_its_scenario_refuses_says_so_at_its_place(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(HEADER + "bert_large,m2000,64,8,2048,5179\n")
+    done = ipusim("validate", "--rows", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "auto_select_ipus" in done.stderr
+
+
+def test_the_verdict_names_the_worst_and_the_picture_shows_all(simulated):
+    assert verdict(simulated).endswith(("too fast).", "too slow)."))
+    assert throughputs_png(simulated)[:4] == b"\x89PNG"
+    assert SCENARIOS.joinpath("bert_large.yaml").is_file()
