@@ -61,6 +61,11 @@ class Rate:
                 return self.attribute.removesuffix(suffix)
         return self.attribute
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the default is what explains measurements best, so that an end of its range would hold it back."""
+        return self.source.startswith("fitted")
+
     def show(self, value: Fraction) -> str:
         """Return a value of this rate with its unit, for people."""
         match self.unit:

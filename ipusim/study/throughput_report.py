@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Final
 
+from ipusim.hardware.rates import RATES, Rate
 from ipusim.render.figures import to_png
 from ipusim.render.tables import Table
 from ipusim.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.study.throughput_rows import COLUMNS
-from ipusim.study.throughputs import SimulatedRow, fitted_hosts
+from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, sensitivities
 
 _FRAMEWORKS: Final = {
     "popart": "PopART",
@@ -76,6 +78,31 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         errors = [abs(each.error) for each in of]
         body.append((name, str(len(of)), f"{sum(errors) / len(errors):.1%}", f"{max(errors):.1%}"))
     return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
+
+
+def sensitivity_table(prepared: Prepared) -> Table:
+    """Return every rate that a row feels: its value, what is plausible, and what one per cent of it does."""
+    found = sensitivities(prepared)
+    rows = []
+    for rate in RATES:
+        if rate.attribute in found:
+            value = getattr(prepared.rates, rate.attribute)
+            kind = "fitted" if rate.is_fitted else "assumed" if rate.source.startswith("assumed") else "published"
+            edge = " (at its edge)" if rate.is_fitted and at_edge(rate, value) else ""
+            effect = f"{100 * found[rate.attribute]:+.3f} %"
+            rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, effect))
+    row = prepared.row
+    title = f"What one per cent more of a rate does to the throughput of {row.model} on {row.machine}"
+    return Table(title, ("rate", "value", "is", "plausible", "throughput"), tuple(rows))
+
+
+def at_edge(rate: Rate, value: Fraction) -> bool:
+    """Whether a value lies within a hundredth of an end of the plausible range, or beyond; False without a range."""
+    if rate.plausible is None:
+        return False
+    low, high = rate.plausible
+    margin = (high - low) / 100
+    return not low + margin < value < high - margin
 
 
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:

@@ -206,6 +206,27 @@ def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[
     return [replace(each, unseen_host=_unseen(each, found)) for each in found]
 
 
+def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dict[str, float]:
+    """Return, for each rate that a row feels, by which share its throughput grows when the rate grows by ``share``.
+
+    Keys are attributes of Rates; a rate that can grow no further is left out.
+    """
+    row = prepared.row
+
+    def seconds(rates: Rates) -> float:
+        time = prepared.time(rates)
+        return time.seconds(row.count, time.host(row.framework))
+
+    before, found = seconds(prepared.rates), {}
+    for rate in RATES:
+        value = getattr(prepared.rates, rate.attribute) * (1 + share)
+        if value <= rate.most and rate.unit != "links":
+            after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
+            if after != before:
+                found[rate.attribute] = before / after - 1
+    return found
+
+
 def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
     """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
     chosen = [each for each in rows if each.row.fitted]

@@ -43,6 +43,7 @@ class Validation:
         fitted: whether the rates come from them.
         throughputs: of whole trainings.
         benchmarks: links, collectives and the host.
+        felt: what each rate does to one of the trainings; None where that was not asked.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -50,6 +51,7 @@ class Validation:
     fitted: bool
     throughputs: Sequence[SimulatedRow]
     benchmarks: Sequence[micro.MicroBenchmark]
+    felt: Table | None = None
 
     def verdicts(self) -> Iterator[str]:
         """Yield in a sentence for each kind how far off the simulation is."""
@@ -67,6 +69,7 @@ class Validation:
                 (
                     throughput_report.throughput_table(self.throughputs),
                     throughput_report.throughput_error_table(self.throughputs),
+                    *([self.felt] if self.felt else []),
                 ),
                 tuple(throughput_report.throughput_words(self.throughputs)),
             )
@@ -105,10 +108,12 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     chip = products.MEASURED_ON if ipu is None else find_ipu(ipu)
     measured: Sequence[ProductRow] = read_rows(own_products or MEASURED) if everything or own_products else ()
     published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
+    prepared = prepare_rows(published)
     return Validation(
         products.validate_products(measured, chip, fitted=everything),
         chip,
         everything,
-        simulate_rows(prepare_rows(published)),
+        simulate_rows(prepared),
         micro.read_benchmarks() if everything else (),
+        throughput_report.sensitivity_table(prepared[0]) if everything else None,
     )

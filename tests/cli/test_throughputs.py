@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from ipusim.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-from ipusim.study.throughput_report import throughputs_png, verdict
+from ipusim.study.throughput_report import at_edge, sensitivity_table, throughputs_png, verdict
 from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
@@ -68,6 +69,27 @@ def test_the_host_times_in_use_are_those_that_the_rows_give(simulated):
         low, high = (float(end / 10**9) for end in rate.plausible)
         margin = (high - low) / 100
         assert low + margin < seconds < high - margin, "at the edge of its range"
+
+
+def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
+    fitted = [rate for rate in RATES if rate.is_fitted]
+    assert len([rate for rate in fitted if rate.part != "host"]) <= 5
+    assert not [rate.name for rate in fitted if at_edge(rate, rate.default)]
+    (ceiling,) = (rate for rate in RATES if rate.name == "amp_ceiling")
+    assert at_edge(ceiling, Fraction("0.95"))
+    assert at_edge(ceiling, Fraction("0.7"))
+
+
+def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
+    prepared = prepare(simulated[0].row)
+    table = sensitivity_table(prepared)
+    felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}
+    assert set(felt) >= {"amp_ceiling", "exchange_efficiency", "compute_set_cycles", "vector_slowdown", "popart_host"}
+    assert 0.3 < felt["amp_ceiling"] < 0.5
+    rates = DEFAULT_RATES.with_values(vector_slowdown=DEFAULT_RATES.vector_slowdown * Fraction(101, 100))
+    slower = simulate_rows([prepared], rates)[0].items_per_s / simulated[0].items_per_s - 1
+    assert felt["vector_slowdown"] == pytest.approx(100 * slower, abs=1e-3)
+    assert "at its edge" not in str(table.rows)
 
 
 def test_a_larger_pod_is_foreseen_by_the_smaller_one_alone(simulated):
@@ -126,7 +148,7 @@ def test_own_rows_are_held_without_fitting_anything(tmp_path):
     assert "Nothing was fitted to these rows." in done.stdout
     assert "Dense products" not in done.stdout
     assert sorted(each.name for each in (tmp_path / "out").glob("t*")) == ["throughputs.csv", "throughputs.png"]
-    written = list(csv.DictReader((tmp_path / "out" / "throughputs.csv").open()))
+    written = list(csv.DictReader(io.StringIO((tmp_path / "out" / "throughputs.csv").read_text())))
     assert [row["model"] for row in written] == ["mine.yaml", "bert_base"]
     assert float(written[0]["error"]) == pytest.approx(float(written[0]["simulated_items_per_s"]) / 4000 - 1, abs=1e-4)
     height, width, _ = matplotlib.image.imread(tmp_path / "out" / "throughputs.png").shape
