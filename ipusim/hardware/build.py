@@ -35,7 +35,6 @@ def build_system(
     remote_buffers: bool = False,
     streaming: Mapping[str, Any] | None = None,
     io_tiles: int = 0,
-    framework: str | None = None,
 ) -> System:
     """Return the device of the machine called ``name`` on which a program runs.
 
@@ -55,7 +54,6 @@ def build_system(
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
         streaming: figures by attribute name of StreamingMemory, instead of the machine's.
         io_tiles: tiles of each IPU that are set aside for host copies.
-        framework: whose host code runs between session runs.
 
     Raises DeviceError for a machine, device, order or rate that there is not, a number of IPUs that no device has (in
     Graphcore's words), and a stage outside the device; QuantityError for clocks and rates not above 0, overheads below.
@@ -80,7 +78,6 @@ def build_system(
         replicas=replicas,
         streaming=_streaming(machine, streaming or {}) if remote_buffers else None,
         io_tiles=io_tiles,
-        framework=framework,
     )
 
 

@@ -172,11 +172,15 @@ class Ipu:
                     at = last if stage == NONE and code in _ENDING else step
                     cause = yield from do[code](stage, micro_batch, other, at, cause)
                     now = clock.now
-
             if self._call_cycles and (execution + 1) % self._executions_in_run == 0:
-                start, now = now, now + self._call_cycles
-                yield spend(self._call_cycles)
-                cause = record(self._call_span, last, start, now, cause)
+                cause = yield from self._call(last, cause)
+                now = clock.now
+
+    def _call(self, step: int, cause: int) -> Spans:
+        """Wait for the host, which has ended a session run and begins the next."""
+        start = self._clock.now
+        yield self._clock.spend(self._call_cycles)
+        return self._record(self._call_span, step, start, self._clock.now, cause)
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""

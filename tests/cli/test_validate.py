@@ -69,9 +69,11 @@ def test_it_prints_micro_benchmarks_beside_products(printed, own):
     assert "icro-benchmark" not in alone
 
 
-def test_a_folder_gets_both_tables(tmp_path):
+def test_a_folder_gets_all_tables_and_pictures(tmp_path):
     done = ipusim("validate", "--out", tmp_path / "out")
-    assert done.stdout.rstrip().endswith("out: products.csv, products.png, micro_benchmarks.csv")
+    assert done.stdout.rstrip().endswith(
+        "out: products.csv, products.png, throughputs.csv, throughputs.png, micro_benchmarks.csv"
+    )
     with (tmp_path / "out" / "micro_benchmarks.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["unit"] for row in rows} == {"us", "ms", "GB/s", "cycles"}

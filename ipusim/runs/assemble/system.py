@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
@@ -50,7 +51,7 @@ def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping,
     rates = rates_of(options.rates)
 
     def build(stages: tuple[int, ...]) -> System:
-        return build_system(
+        system = build_system(
             spec.name,
             mapping=stages,
             ipus=ipus,
@@ -65,8 +66,8 @@ def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping,
             remote_buffers=spec.enable_remote_buffers,
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
-            framework=spec.host.framework,
         )
+        return replace(system, framework=spec.host.framework)
 
     of_links = (("rates", rate.name) for rate in RATES if rate.part != "computation")
     costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"), *of_links)
