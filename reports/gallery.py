@@ -192,6 +192,18 @@ GALLERY = (
         "takes as long as it does after all of them.",
         ("pipeline.gradient_accumulation_count=20",),
     ),
+    Picture(
+        "bert_base",
+        "The same of BERT-Base: IPU 0, with nothing but the embedding and the head, waits most of the time for the "
+        "three others, of four layers each.",
+        ("pipeline.gradient_accumulation_count=20",),
+    ),
+    Picture(
+        "gpt2",
+        "GPT-2's head scores 50,272 words at each of 1,024 positions, so that IPU 0 has more than half as much to do as "
+        "the others.",
+        ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
+    ),
 )
 
 

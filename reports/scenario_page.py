@@ -167,7 +167,8 @@ def example(section: Section, key: str, values: Values, definitions: Schema) -> 
         return EXAMPLES[section.heading, key]
     for kind in dict.fromkeys((section.kind, "")):
         for value in values[section.path, kind, key]:
-            if value != node.get("default") and len(yaml_text(value)) <= WIDE:
+            known = value in node.get("x-names", (value,))  # a key of another kind may take other names
+            if known and value != node.get("default") and len(yaml_text(value)) <= WIDE:
                 return value
     return _made(node, definitions)
 
