@@ -152,14 +152,16 @@ class _Scale:
 
 
 def _entries(rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, limit: int | None) -> list[Entry]:
-    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
+    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks.
+
+    A layer of a single pixel may lie across two and show its colour in neither; of two, it fills one.
+    """
     pixels = tall * DPI
+    heights = list(zip(rows, tops, strict=True))
     seen = [
         layer
         for layer in LAYERS
-        if any(
-            max(row.peak[layer], row.heights[layer].max()) * pixels >= top for row, top in zip(rows, tops, strict=True)
-        )
+        if any(max(row.peak[layer], row.heights[layer].max()) * pixels >= 2 * top for row, top in heights)
     ]
     entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:
