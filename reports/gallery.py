@@ -16,6 +16,16 @@ SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 #: Eight micro-batches leave room for their numbers; how the tutorial's model learns shows in no picture.
 TUTORIAL = ("steps=1", "numerics=off", "pipeline.gradient_accumulation_count=8")
+#: Graphcore's ResNet-50 as a pipeline of four IPUs, and one replica of it, with fewer micro-batches.
+RESNET50_PIPELINE = (
+    "system.auto_select_ipus=4",
+    "pipeline.schedule=grouped",
+    "pipeline.device_mapping=[0,1,2,3]",
+    "pipeline.splits=[conv2_next_out0,conv3_first_out,conv4_next_out0]",
+    "infeed.element_bytes=2408448",
+    "pipeline.micro_batch_size=16",
+    "pipeline.gradient_accumulation_count=16",
+)
 #: The schedules of the tutorial's figures.
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
@@ -192,6 +202,23 @@ GALLERY = (
         "GPT-2's head scores 50,272 words at each of 1,024 positions, so that IPU 0 has more than half as much to do "
         "as the others.",
         ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
+    ),
+    Picture(
+        "conformer",
+        "Sixteen of the 72 micro-batches behind an update. In each time-step the IPUs wait for the one with five "
+        "blocks; the last IPU waits longest, for want of the CTC loss.",
+        ("pipeline.gradient_accumulation_count=16",),
+    ),
+    Picture(
+        "resnet50",
+        "ResNet-50 as a pipeline of four IPUs, which its scenario is not: copies of the first stages' activations, "
+        "26 MB a micro-batch, take a third of the time.",
+        RESNET50_PIPELINE,
+    ),
+    Picture(
+        "small_cnn",
+        "A weight update behind every micro-batch, on one IPU. To start the 34 compute sets of the forward pass, 49 of "
+        "the backward pass and 20 of the update takes as long as the products in them.",
     ),
 )
 

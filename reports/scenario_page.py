@@ -60,6 +60,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("data: npz", "file"): "samples.npz",
     ("data: npz", "x"): "images",
     ("data: npz", "y"): "labels",
+    ("model.layers[]: conv1d", "strides"): 2,
     ("model.layers[]: python", "name"): "scale",
     ("model.layers[]: python", "python"): "mine.py:scale",
     ("model.layers[]: python", "parameters"): {"s": [32]},

@@ -34,6 +34,27 @@ def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
     return dense(anp.concatenate(joined, axis=-1), Wo, bo)
 
 
+def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, position_bias, heads, causal=False):
+    """Attention head by head, each position against the keys of all and against where they stand."""
+    size, joined = Wq.shape[-1] // heads, []
+    steps, elements = x.shape[-2:]
+    rates = [10_000 ** (-2 * (at // 2) / elements) for at in range(elements)]
+    angles = np.array([[step * rate for rate in rates] for step in range(steps)])
+    table = np.where(np.arange(elements) % 2 == 0, np.sin(angles), np.cos(angles))
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
+        keys = anp.matmul(table, Wp[..., part])
+        scores = anp.matmul(q + content_bias[..., head, :], anp.swapaxes(k, -1, -2))
+        scores = scores + anp.matmul(q + position_bias[..., head, :], anp.swapaxes(keys, -1, -2))
+        scores = scores / math.sqrt(size)
+        if causal:
+            scores = scores - 1e30 * (1 - np.tri(steps))
+        scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
+        joined.append(anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), v))
+    return dense(anp.concatenate(joined, axis=-1), Wo, bo)
+
+
 def sigmoid(z):
     return 1 / (1 + anp.exp(-z))
 

@@ -10,7 +10,7 @@ from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.layers import ActivationLayer, Dense, Reshape
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -18,6 +18,7 @@ from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
 
@@ -53,6 +54,7 @@ LAYERS = {
     "serialized m": (Dense(4, "gelu", True, 3, "a_columns"), (5,)),
     "serialized k": (Dense(4, "gelu", True, 3, "a_rows_b_columns"), (2, 6)),
     "serialized n": (Dense(4, "gelu", True, 2, "b_rows"), (2, 6)),
+    "reshape": (Reshape((2, 6)), (3, 4)),
     "glu": (GLU(), (6,)),
     "glu of sequences": (GLU(), (2, 3, 4)),
     "dropout": (Dropout(0.4), (5, 3)),
@@ -96,6 +98,11 @@ LAYERS = {
     "gru without bias": (GRU(2, "sigmoid", "hard_sigmoid", use_bias=False), (3, 2)),
     "gru reset before without bias": (GRU(2, use_bias=False, reset_after=False), (3, 2)),
     "attention": (MultiHeadAttention(2), (3, 4)),
+    "relative attention": (RelativeMultiHeadAttention(2), (3, 4)),
+    "relative attention without bias, with dropout": (
+        RelativeMultiHeadAttention(1, 3, True, use_bias=False, dropout=0.4),
+        (4, 2),
+    ),
     "attention causal": (MultiHeadAttention(2, key_dim=3, causal=True), (4, 2)),
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
     "residual": (BLOCK, (3, 4)),

@@ -25,7 +25,8 @@ from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.recurrent import orthogonal
-from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
+from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm, relative_attention
 
 Z = np.linspace(-6, 6, 101)
 
@@ -257,6 +258,12 @@ def test_the_first_of_equal_maxima_takes_the_gradient():
 FORMULAS = {
     "attention": (MultiHeadAttention(2), (5, 6), lambda *a: attention(*a, 2, False)),
     "causal attention": (MultiHeadAttention(3, 2, causal=True), (5, 4), lambda *a: attention(*a, 3, True)),
+    "relative attention": (RelativeMultiHeadAttention(2), (5, 6), lambda *a: relative_attention(*a, 2)),
+    "causal relative attention": (
+        RelativeMultiHeadAttention(3, 2, causal=True),
+        (5, 4),
+        lambda *a: relative_attention(*a, 3, True),
+    ),
     "lstm": (LSTM(3, return_sequences=True), (5, 4), lstm),
     "gru": (GRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True)),
     "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (5, 4), lambda *a: gru(*a, False)),

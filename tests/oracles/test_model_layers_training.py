@@ -16,13 +16,14 @@ from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
@@ -71,6 +72,7 @@ def cnn() -> tuple[Network, Dataset]:
         block=block,
         drop=Dropout(0.4),
         mean=AveragePool2D(),
+        reshape=Reshape((2, 3)),
         flatten=Flatten(),
         logits=Dense(3),
     )
@@ -101,6 +103,7 @@ def conformer() -> tuple[Network, Dataset]:
     layers = stack(
         tokens=Embedding(8, 6),
         place=PositionEmbedding(),
+        heads=RelativeMultiHeadAttention(2, dropout=0.2),
         module=module,
         norm=BatchNorm(),
         masked=TakePositions(3),

@@ -21,7 +21,7 @@ from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
@@ -30,6 +30,7 @@ from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
@@ -82,7 +83,9 @@ SHAPES = {
         GRU(WIDTH, return_sequences=True, reset_after=False),
         MultiHeadAttention(2),
         MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2, split_qkv=True),
+        RelativeMultiHeadAttention(2, dropout=0.2),
         PositionEmbedding(),
+        Residual(inner(Reshape((WIDTH, 3)), Dense(3, "tanh"), Reshape((3, WIDTH)))),
         Conv1D(WIDTH, 2, padding="same", activation="relu"),
         Conv1D(WIDTH, 3, padding="same", groups=WIDTH),
     ],
@@ -94,6 +97,7 @@ SHAPES = {
         Conv2D(WIDTH, (2, 2), padding="same", groups=WIDTH),
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
+        Residual(inner(Reshape((2 * WIDTH, 3)), Reshape((3, 2, WIDTH)))),
         GroupNorm(),
         InstanceNorm(),
     ],

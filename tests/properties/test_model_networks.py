@@ -12,7 +12,7 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.glu import GLU
-from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
@@ -36,8 +36,12 @@ layers = st.one_of(
     st.builds(Dropout, st.sampled_from([0.0, 0.5])),
     st.just(Residual((NamedLayer("norm", LayerNorm()), NamedLayer("swish", ActivationLayer("swish"))))),
 )
-#: Layers in a row: one, or two of which the second needs what the first makes.
-pieces = st.one_of(layers.map(lambda layer: (layer,)), st.integers(1, 3).map(lambda units: (Dense(2 * units), GLU())))
+#: Layers in a row: one, or several that need what the one before makes.
+pieces = st.one_of(
+    layers.map(lambda layer: (layer,)),
+    st.integers(1, 3).map(lambda units: (Dense(2 * units), GLU())),
+    st.integers(1, 3).map(lambda units: (Flatten(), Dense(2 * units), Reshape((units, 2)))),
+)
 
 
 @st.composite

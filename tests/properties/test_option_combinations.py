@@ -45,6 +45,7 @@ MOMENTUM = 0.75
 #: The layers before those of rows, by their formulas.
 FIRST = {
     "flatten": lambda layer, h: anp.reshape(h, (*h.shape[:2], -1)),
+    "reshape": lambda layer, h: anp.reshape(h, (*h.shape[:2], *layer["target_shape"])),
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
     "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
     "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
@@ -52,6 +53,9 @@ FIRST = {
     "glu": lambda layer, h: formulas.glu(h),
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
+    "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
+        h, **own, heads=layer["num_heads"], causal=layer["causal"]
+    ),
     "multi_head_attention": lambda layer, h, **own: formulas.attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
@@ -76,6 +80,9 @@ def layers(draw):
         found.append({"name": "gated", "type": "glu"})
     if not found and draw(st.booleans()):
         found = [{"name": "conv", "type": "conv2d", "filters": 2, "kernel_size": [2, 1], "padding": "same"}]
+    if draw(st.booleans()):
+        elements = {"conv": 8, "gated": 2}.get(found[-1]["name"] if found else "", 4)
+        found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
         activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
@@ -106,7 +113,7 @@ def layers(draw):
 @st.composite
 def repeated(draw):
     """Return layers that come several times under numbered names, with a sum each time, or none."""
-    more = {"units": draw(st.integers(1, 4)), "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
+    more = {"units": draw(st.integers(2, 4)), "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
     times = [
         [
             {"name": f"time{number}", "type": "dense", **more},
@@ -133,11 +140,14 @@ def in_short(layers):
 @st.composite
 def sequences(draw):
     """Return a layer of sequences that keeps their form: two steps of two elements."""
-    kind = draw(st.sampled_from(["lstm", "gru", "multi_head_attention", "layer_norm", "batch_norm", "conv1d"]))
+    heads = {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())}
+    attention = ["multi_head_attention", "relative_multi_head_attention"]
+    kind = draw(st.sampled_from(["lstm", "gru", *attention, "layer_norm", "batch_norm", "conv1d"]))
     more = {
         "lstm": {"units": 2, "return_sequences": True},
         "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
-        "multi_head_attention": {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())},
+        "multi_head_attention": heads,
+        "relative_multi_head_attention": heads,
         "layer_norm": {},
         "batch_norm": {"epsilon": 0.1},  # a small one would blow up what rounding makes of few samples
         "conv1d": {"filters": 2, "kernel_size": draw(st.integers(1, 3)), "padding": "same"},
@@ -152,7 +162,7 @@ def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
     schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE]))
-    names = [layer["name"] for layer in model if layer["name"] != "flatten" and layer is not model[0]]
+    names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)), key=names.index)
     stages, training = len(splits) + 1, FREE.get(schedule, False) or draw(often)
     mapping = places(draw, schedule, stages)

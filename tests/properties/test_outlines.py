@@ -14,7 +14,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layers import ActivationLayer, Dense
-from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.outline import Outline
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
@@ -58,6 +58,13 @@ def test_drawn_stages_keep_the_same(workload, batch, itemsize):
             assert kept_bytes(stage, batch, itemsize) == right
             if not any(own_functions(named.layer) for named in stage.described):
                 assert outlined_bytes(stage, batch, itemsize) == right
+
+
+def test_a_loss_of_the_first_positions_keeps_the_same():
+    loss = NamedLayer("loss", MaskedSoftmaxCrossEntropy(2))
+    network = Network((NamedLayer("scores", Dense(5)),), (4, 3), loss)
+    (stage,) = build_stages(network, [network.names])
+    assert outlined_bytes(stage, 3, 4) == measured_bytes(stage, 3, 4)
 
 
 def test_a_function_of_ones_own_sees_arrays_alone():

@@ -37,6 +37,7 @@ from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from tests import formulas
 from tests.sharded import SHARDS, check_shard, drawn
@@ -74,6 +75,7 @@ KINDS = {
     "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
     "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
     "attention": (MultiHeadAttention(2), lambda *a: formulas.attention(*a, 2, False)),
+    "relative": (RelativeMultiHeadAttention(2), lambda *a: formulas.relative_attention(*a, 2)),
     "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),
     "convolution": (Conv2D(1, (2, 3), padding="same"), image(formulas.convolution)),
     "sequence convolution": (Conv1D(WIDTH, 3, padding="same"), formulas.convolution_1d),

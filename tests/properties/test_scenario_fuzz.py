@@ -53,6 +53,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "classes": 3,
             "samples": 40,
             "noise": 0.1,
+            "label_count": 3,
             "seed": 1,
             "hold_out": 0.2,
             "shuffle": False,
@@ -60,6 +61,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "model": {
             "layers": [
                 {"name": "flatten", "type": "flatten"},
+                {"name": "rows", "type": "reshape", "target_shape": [3, 2]},
                 {"name": "hidden", "type": "dense", "units": 4, "activation": "tanh", "use_bias": False},
                 {"name": "more", "type": "activation", "activation": "tanh"},
                 {"name": "sum", "type": "add", "from": "hidden"},
@@ -218,6 +220,16 @@ SAMPLES: dict[str, dict[str, Any]] = {
                             "use_bias": False,
                             "dropout": 0.1,
                             "split_qkv": True,
+                        },
+                        {
+                            "name": "relative",
+                            "type": "relative_multi_head_attention",
+                            "num_heads": 2,
+                            "key_dim": 3,
+                            "causal": False,
+                            "use_bias": True,
+                            "dropout": 0.2,
+                            "split_qkv": False,
                         },
                         {"name": "mine", "python": "f.py:double"},
                     ],

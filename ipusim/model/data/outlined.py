@@ -12,10 +12,14 @@ from ipusim.model.layers.layer import Shape
 from ipusim.model.layers.outline import Outline
 
 
-def outlined_classes(shape: Shape, classes: int, samples: int, dtype: npt.DTypeLike) -> Dataset:
+def outlined_classes(
+    shape: Shape, classes: int, samples: int, dtype: npt.DTypeLike, label_count: int | None = None
+) -> Dataset:
     """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_classes` in ``dtype``."""
     x: Any = Outline((samples, *shape), dtype)
-    return Dataset(x, _numbers((samples,), classes), classes, "synthetic")
+    return Dataset(
+        x, _numbers((samples,) if label_count is None else (samples, label_count), classes), classes, "synthetic"
+    )
 
 
 def outlined_targets(shape: Shape, target_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Dataset:

@@ -16,7 +16,9 @@ from ipusim.model.layers.layer import Shape
 _PROTOTYPE_LENGTH: Final = 8.0
 
 
-def synthetic_classes(shape: Shape, classes: int, samples: int, noise: float = 0.25, seed: int = 0) -> Dataset:
+def synthetic_classes(
+    shape: Shape, classes: int, samples: int, noise: float = 0.25, seed: int = 0, label_count: int | None = None
+) -> Dataset:
     """Return ``samples`` points of ``shape`` in ``classes`` classes, as equally many of each as can be.
 
     A class is a pair of opposite points with Gaussian noise around them: every
@@ -30,6 +32,8 @@ def synthetic_classes(shape: Shape, classes: int, samples: int, noise: float = 0
         samples: how many, at least one for each class.
         noise: length of the noise as a share of a prototype's length, in the root mean square.
         seed: of all draws.
+        label_count: labels of a sample in a row, its class and those that follow it, the first behind the last;
+            None for its class alone.
     """
     if classes < 2:
         raise ModelError(f"synthetic classes: expected at least 2 classes, got {classes}")
@@ -46,6 +50,8 @@ def synthetic_classes(shape: Shape, classes: int, samples: int, noise: float = 0
     signs = rng.choice((-1.0, 1.0), (samples, 1))
     x = signs * prototypes[labels]
     x += (noise * _PROTOTYPE_LENGTH / math.sqrt(size)) * rng.standard_normal(x.shape)
+    if label_count is not None:
+        labels = (labels[:, None] + np.arange(label_count)) % classes
     return Dataset(x.reshape(samples, *shape).astype(np.float32), labels.astype(np.int32), classes, "synthetic")
 
 

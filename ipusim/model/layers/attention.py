@@ -109,14 +109,14 @@ class MultiHeadAttention(InHalves):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Attend within each sample: (batch, positions, elements) to the same shape."""
         q, k, v = (self._heads(self._affine(parameters, name, x)) for name in "qkv")
-        scores = q @ k.swapaxes(-1, -2)  # (batch, heads, positions, positions)
+        scores = self._similar(parameters, q, k)  # (batch, heads, positions, positions)
         scores *= 1 / math.sqrt(q.shape[-1])
         if self.causal:
             scores[..., ~np.tri(x.shape[1], dtype=bool, like=x)] = -np.inf
         scores -= scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)
-        seen = _joined(drop(key, weights, self.dropout) @ v)
+        seen = joined(drop(key, weights, self.dropout) @ v)
         return self._affine(parameters, "o", seen), (x, q, k, v, weights, seen, key)
 
     def backward_input(
@@ -130,20 +130,32 @@ class MultiHeadAttention(InHalves):
         dscores *= weights
         dscores *= 1 / math.sqrt(q.shape[-1])
         dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dseen
-        made = {"q": _joined(dscores @ k), "k": _joined(dscores.swapaxes(-1, -2) @ q), "v": _joined(dv)}
+        dq, dk, beside = self._pull_similar(parameters, dscores, q, k)
+        made = {"q": joined(dq), "k": joined(dk), "v": joined(dv)}
         dx = None
         for name, d in made.items() if need_input_gradient else ():
             part = d @ parameters[f"W{name}"].T
             dx = part if dx is None else dx + part
-        return dx, (x, seen, {**made, "o": grad})
+        return dx, (x, seen, {**made, "o": grad}, beside)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradients of the projections."""
-        x, seen, made = rest
+        x, seen, made, _ = rest
         gradients: dict[str, Array] = {}
         for name, d in made.items():
             gradients |= self._affine_gradients(name, seen if name == "o" else x, d)
-        return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:])}
+        return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:]) if name in gradients}
+
+    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
+        """Return how similar queries and keys (batch, heads, positions, key_dim) are."""
+        scores: Array = q @ k.swapaxes(-1, -2)
+        return scores
+
+    def _pull_similar(
+        self, parameters: Parameters, dscores: Array, q: Array, k: Array
+    ) -> tuple[Array, Array, dict[str, Array]]:
+        """Return the gradients of queries and keys, and those of the parameters of scores, of which there are none."""
+        return dscores @ k, dscores.swapaxes(-1, -2) @ q, {}
 
     def _affine(self, parameters: Parameters, name: str, x: Array) -> Array:
         y = x @ parameters[f"W{name}"]
@@ -156,9 +168,9 @@ class MultiHeadAttention(InHalves):
         kernel = {f"W{name}": x.reshape(-1, x.shape[-1]).T @ rows}
         return kernel | {f"b{name}": rows.sum(axis=0)} if self.use_bias else kernel
 
-    def _heads(self, joined: Array) -> Array:
+    def _heads(self, side_by_side: Array) -> Array:
         """Return (batch, positions, heads * key_dim) as (batch, heads, positions, key_dim)."""
-        return joined.reshape(*joined.shape[:2], self.num_heads, -1).swapaxes(1, 2)
+        return side_by_side.reshape(*side_by_side.shape[:2], self.num_heads, -1).swapaxes(1, 2)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the attention weights, queries, keys, values and heads' results, and a copy of the input."""
@@ -234,6 +246,6 @@ class MultiHeadAttention(InHalves):
         return (one,) * 3 if self.split_qkv else (replace(one, **{along: 3 * getattr(one, along)}),)
 
 
-def _joined(heads: Array) -> Array:
+def joined(heads: Array) -> Array:
     """Return (batch, heads, positions, key_dim) as (batch, positions, heads * key_dim)."""
     return heads.swapaxes(1, 2).reshape(len(heads), heads.shape[2], -1)

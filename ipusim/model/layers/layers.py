@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import numpy.typing as npt
 from annotated_doc import Doc
+from annotated_types import Len
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
@@ -50,6 +51,42 @@ class Flatten(View):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ...) as (batch, elements)."""
         return x.reshape(len(x), -1), x.shape
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return ``grad`` in the input's shape."""
+        return (grad.reshape(saved) if need_input_gradient else None), {}
+
+
+@dataclass(frozen=True)
+class Reshape(View):
+    """Sees a sample in another shape, of as many elements in the same order.
+
+    Names are those of Keras ``Reshape``. Like ``flatten`` it moves nothing.
+    """
+
+    kind: ClassVar = "reshape"
+
+    target_shape: Annotated[tuple[Axis, ...], Len(1, 4), Doc("the axes of a sample then")]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no axes, or one below 1."""
+        if not self.target_shape or min(self.target_shape) < 1:
+            raise ModelError(f"expected a shape of sizes from 1 upwards, got {self.target_shape}")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the new shape; raises ModelError when the input has another number of elements."""
+        if math.prod(input_shape) != math.prod(self.target_shape):
+            raise ModelError(
+                f"expected a shape of the input's {math.prod(input_shape)} elements, got {self.target_shape} of "
+                f"{math.prod(self.target_shape)}"
+            )
+        return self.target_shape
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return ``x`` (batch, ...) as (batch, *target_shape)."""
+        return x.reshape(len(x), *self.target_shape), x.shape
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True

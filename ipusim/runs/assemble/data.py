@@ -123,11 +123,13 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
         outputs = min(size, spec.classes)
+        numbers = size + outputs + (spec.label_count or 0)
         if not _one_each(spec, findings):
             return None
     else:
         outputs = math.prod(spec.target_shape)
-    if not _fits(spec.samples, size + outputs, findings):
+        numbers = size + outputs
+    if not _fits(spec.samples, numbers, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
         text = (
@@ -137,7 +139,7 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
         return None
     with findings.at(("data",)):
         if isinstance(spec, SyntheticSpec):
-            return synthetic_classes(spec.shape, spec.classes, spec.samples, spec.noise, spec.seed)
+            return synthetic_classes(spec.shape, spec.classes, spec.samples, spec.noise, spec.seed, spec.label_count)
         return synthetic_targets(spec.shape, spec.target_shape, spec.samples, spec.noise, spec.seed)
     return None
 
@@ -163,7 +165,7 @@ def _outlined(spec: _Made, dtype: np.dtype[Any], findings: Findings) -> Dataset 
         return None
     match spec:
         case SyntheticSpec():
-            return outlined_classes(spec.shape, spec.classes, spec.samples, dtype)
+            return outlined_classes(spec.shape, spec.classes, spec.samples, dtype, spec.label_count)
         case SyntheticTargetsSpec():
             return outlined_targets(spec.shape, spec.target_shape, spec.samples, dtype)
     return outlined_tokens(spec.length, spec.vocabulary, spec.samples)

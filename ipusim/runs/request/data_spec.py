@@ -27,6 +27,11 @@ class SyntheticSpec(_DatasetSpec, title="synthetic"):
     classes: int = Field(ge=2, le=10_000, description="number of classes")
     samples: int = Field(ge=1, le=10**7, description="number of samples")
     noise: float = Field(default=0.25, ge=0, le=1000, description="length of the noise as a share of a point's length")
+    label_count: Axis | None = Field(
+        default=None,
+        description="labels of a sample in a row, such as the words of an utterance: its class and those that follow "
+        "it; default: its class alone",
+    )
     seed: Seed = Field(default=0, description="seed of the samples")
 
 

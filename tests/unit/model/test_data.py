@@ -9,7 +9,7 @@ from ipusim.model.data.dataset_files import digits, idx, npz, read_idx
 from ipusim.model.data.datasets import Dataset, constant_predictor_loss
 from ipusim.model.data.feed import Feed
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets
-from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.layers import Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.python_layer import PythonLoss
@@ -121,6 +121,17 @@ def test_synthetic_classes_may_outnumber_the_dimensions():
     points = {tuple(np.round(np.abs(x), 3)) for x in dataset.x}
     assert len(points) == 5
     assert len({(tuple(np.round(np.abs(x), 3)), y) for x, y in zip(dataset.x, dataset.y, strict=True)}) == 5
+
+
+def test_labels_in_a_row_are_the_class_and_those_that_follow_it():
+    alone, in_a_row = (synthetic_classes((3, 2), 5, 60, seed=2, label_count=count) for count in (None, 7))
+    np.testing.assert_array_equal(in_a_row.x, alone.x)
+    assert in_a_row.y.dtype == np.int32
+    assert in_a_row.y.tolist() == [[(label + place) % 5 for place in range(7)] for label in alone.y.tolist()]
+    rows = synthetic_classes((3, 2), 3, 600, seed=3, label_count=3)
+    loss = NamedLayer("loss", SoftmaxCrossEntropy())
+    stack = [Flatten(), Dense(64, "relu"), Dense(9), Reshape((3, 3))]
+    assert train(rows, stack, loss, 0.05, 300) < 0.05 * constant_predictor_loss(rows, loss.layer)
 
 
 def test_synthetic_targets_are_learnt():

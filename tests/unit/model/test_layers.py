@@ -3,7 +3,7 @@ import pytest
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import LayerCost, glorot_uniform, parameter_count
-from ipusim.model.layers.layers import Dense, Flatten
+from ipusim.model.layers.layers import Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.work import Product, VectorWork, Work
 
@@ -81,6 +81,18 @@ def test_loss_backward_can_run_twice():
     loss, x = SoftmaxCrossEntropy(), np.array([[1.0, 2.0, 3.0]])
     _, saved = loss.forward({}, x, np.array([1]))
     np.testing.assert_array_equal(loss.backward({}, saved)[0], loss.backward({}, saved)[0])
+
+
+def test_reshape_sees_the_same_elements_in_other_axes_and_costs_nothing():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    layer = Reshape((6, 2))
+    y, saved = layer.forward({}, x)
+    np.testing.assert_array_equal(y, np.arange(24.0).reshape(2, 6, 2))
+    assert np.shares_memory(x, y)
+    assert layer.output_shape((3, 4)) == (6, 2)
+    np.testing.assert_array_equal(layer.backward({}, saved, y)[0], x)
+    assert layer.backward({}, saved, y, need_input_gradient=False) == (None, {})
+    assert layer.cost((3, 4), 2, 4) == LayerCost(Work(), Work())
 
 
 def test_flatten_keeps_the_batch_and_gives_the_shape_back():

@@ -16,7 +16,7 @@ from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layer import LayerCost, inner_sizes
-from ipusim.model.layers.layers import ActivationLayer, Dense
+from ipusim.model.layers.layers import ActivationLayer, Dense, Reshape
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -24,6 +24,7 @@ from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.python_layer import PythonLayer
+from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
@@ -51,6 +52,7 @@ LAYERS = {
     "lstm": (LSTM(3, return_sequences=True), (4, 2)),
     "gru": (GRU(3), (4, 2)),
     "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
+    "relative attention": (RelativeMultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
     "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
     "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
 }
@@ -117,9 +119,10 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     layer, shape = LAYERS[name]
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
-        # Of batch normalisation the statistics are as many for any number of samples.
+        # Of batch normalisation the statistics are as many for any number of samples, and so are positions' keys.
         same = VectorWork() if name != "batch norm" else STATISTICS[twice is two.backward]
-        expected = 2 * once.macs, 2 * once.vector - same, once.compute_sets
+        keys = 3 * 4 * 4 if name == "relative attention" else 0
+        expected = 2 * once.macs - keys, 2 * once.vector - same, once.compute_sets
         assert (twice.macs, twice.vector, twice.compute_sets) == expected
         assert once.sram_bytes < twice.sram_bytes <= 2 * once.sram_bytes
     skipped = layer.cost(shape, 3, 4, need_input_gradient=False)
@@ -230,6 +233,12 @@ REFUSED = {
     "no tied units": (lambda: TiedProjection(0, "tokens"), "at least 1 unit, got 0"),
     "tied scalars": (lambda: TiedProjection(2, "tokens").output_shape(()), "at least one axis, got a scalar"),
     "odd halves": (lambda: GLU().output_shape((2, 3)), r"an even number of elements to halve, got \(2, 3\)"),
+    "no axes": (lambda: Reshape(()), r"a shape of sizes from 1 upwards, got \(\)"),
+    "no size": (lambda: Reshape((3, 0)), r"a shape of sizes from 1 upwards, got \(3, 0\)"),
+    "other elements": (
+        lambda: Reshape((3, 2)).output_shape((7,)),
+        r"expected a shape of the input's 7 elements, got \(3, 2\) of 6",
+    ),
     "no positions": (lambda: TakePositions(0), "at least 1 position to take, got 0"),
     "few positions": (lambda: TakePositions(6).output_shape((5, 4)), r"at least 6 positions to take, got shape \(5, 4"),
     "loss of none": (lambda: MaskedSoftmaxCrossEntropy(0), "at least 1 position to take the loss of, got 0"),
@@ -458,6 +467,33 @@ def test_attention_cost_by_hand():
     dropped = MultiHeadAttention(2, 3, dropout=0.1).cost((5, 4), 2, 4)
     assert vector_operations(dropped.forward) - vector_operations(cost.forward) == 4 * scores
     assert vector_operations(dropped.backward) - vector_operations(cost.backward) == 8 * scores
+
+
+def test_relative_attention_costs_attention_and_the_scores_of_positions():
+    one, plain = (kind(2, 3).cost((5, 4), 2, 4) for kind in (RelativeMultiHeadAttention, MultiHeadAttention))
+    heads, keys, scores, table = 60, 30, 2 * 2 * 25, 5 * 4 + 4 * 6
+    more = (Product(5, 4, 6), Product(10, 3, 5, 2))  # the keys, and the scores of all samples against them
+    assert one.forward.products == plain.forward.products + more
+    assert one.forward.vector == plain.forward.vector + VectorWork(2 * heads + scores)
+    assert one.forward.compute_sets == plain.forward.compute_sets + 3  # either bias, and the sum of the scores
+    assert one.forward.sram_bytes == plain.forward.sram_bytes + 4 * (table + 2 * keys + 4 * heads + 3 * scores)
+    back = (Product(10, 5, 3, 2), Product(5, 10, 3, 2))
+    assert one.halves.input.products == plain.halves.input.products + back
+    assert one.halves.weights.products == (*plain.halves.weights.products, Product(4, 5, 6))
+    assert one.backward.products == (*plain.backward.products, *back, Product(4, 5, 6))
+    assert one.backward.vector == plain.backward.vector + VectorWork(heads, reductions=2 * heads)
+    assert one.backward.compute_sets == plain.backward.compute_sets + 5
+
+
+def test_relative_attention_without_what_positions_say_is_attention():
+    x = np.random.default_rng(2).standard_normal((2, 5, 4))
+    layer = RelativeMultiHeadAttention(2)
+    parameters = layer.initial_parameters((5, 4), np.random.default_rng(1), np.float64)
+    assert list(parameters)[-3:] == ["Wp", "content_bias", "position_bias"]
+    none = {name: 0 * parameters[name] for name in ("Wp", "content_bias", "position_bias")}
+    y, _ = layer.forward(parameters | none, x)
+    np.testing.assert_allclose(y, MultiHeadAttention(2).forward(parameters, x)[0], rtol=1e-12)
+    assert not np.allclose(y, layer.forward(parameters, x)[0])
 
 
 @pytest.mark.parametrize(

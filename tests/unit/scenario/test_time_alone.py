@@ -13,6 +13,7 @@ from ipusim.runs.problems import RequestError
 from tests.scenario_data import job_from
 
 CLASSES = {"type": "synthetic", "shape": [4, 3], "classes": 3, "samples": 40}
+IN_A_ROW = CLASSES | {"label_count": 4}
 TARGETS = {"type": "synthetic_targets", "shape": [4, 3], "target_shape": [4, 2], "samples": 40}
 TOKENS = {"type": "synthetic_tokens", "length": 4, "vocabulary": 8, "samples": 40}
 EMBEDDING = {"name": "tokens", "type": "embedding", "input_dim": 8, "output_dim": 6}
@@ -20,6 +21,7 @@ CROSS_ENTROPY = {"name": "loss", "type": "softmax_cross_entropy"}
 #: Data, and the first and last layers of a model that takes them.
 MODELS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
     "classes": (CLASSES, [], [{"name": "flat", "type": "flatten"}, {"name": "scores", "type": "dense", "units": 3}]),
+    "labels in a row": (IN_A_ROW, [], [{"name": "scores", "type": "dense", "units": 3}]),
     "targets": (TARGETS, [], [{"name": "scores", "type": "dense", "units": 2}]),
     "tokens": (TOKENS, [EMBEDDING], [{"name": "scores", "type": "dense", "units": 8}]),
 }

@@ -1,0 +1,145 @@
+"""Self-attention that also scores positions: what a position looks for is held against where the others stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.model.layers.attention import MultiHeadAttention, joined
+from ipusim.model.layers.layer import Array, Halves, InnerSizes, LayerCost, Parameters, Rest, Shape, all_later
+from ipusim.model.work import Product, VectorWork, Work
+
+
+@dataclass(frozen=True)
+class RelativeMultiHeadAttention(MultiHeadAttention):
+    """Self-attention whose scores have a second part, of queries and positions, as in Transformer-XL and Conformers.
+
+    The scores are (q + content_bias) k^T + (q + position_bias) p^T, where p is a table of sines and cosines of the
+    positions times ``Wp`` of shape (elements, heads * key_dim); both biases have the shape (heads, key_dim) and start
+    Glorot uniform ("Transformer-XL", arXiv 1901.02860, without its shift of rows, as in WeNet's
+    ``RelPositionMultiHeadedAttention``). All else is as in ``multi_head_attention``.
+    """
+
+    kind: ClassVar = "relative_multi_head_attention"
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of the attention's parameters, then of ``Wp`` and both biases."""
+        shapes = super().parameter_shapes(input_shape)
+        biases = (self.num_heads, shapes["Wq"][1] // self.num_heads)
+        return shapes | {"Wp": shapes["Wq"], "content_bias": biases, "position_bias": biases}
+
+    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
+        content, position = self._biased(parameters, q)
+        scores: Array = content @ k.swapaxes(-1, -2)
+        scores += position @ self._keys(parameters, q).swapaxes(-1, -2)
+        return scores
+
+    def _pull_similar(
+        self, parameters: Parameters, dscores: Array, q: Array, k: Array
+    ) -> tuple[Array, Array, dict[str, Array]]:
+        content, position = self._biased(parameters, q)
+        to_content, to_position = dscores @ k, dscores @ self._keys(parameters, q)
+        return (
+            to_content + to_position,
+            dscores.swapaxes(-1, -2) @ content,
+            {
+                "keys": (dscores.swapaxes(-1, -2) @ position).sum(axis=0),
+                "content_bias": to_content.sum(axis=(0, 2)),
+                "position_bias": to_position.sum(axis=(0, 2)),
+            },
+        )
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of the projections, and of what scores positions."""
+        _, _, _, beside = rest
+        keys = joined(beside["keys"][None])[0]
+        table = _table(len(keys), len(parameters["Wp"]), keys.dtype)
+        biases = {name: beside[name] for name in ("content_bias", "position_bias")}
+        return super().backward_weights(parameters, rest) | {"Wp": table.T @ keys} | biases
+
+    def _biased(self, parameters: Parameters, q: Array) -> tuple[Array, Array]:
+        """Return queries (batch, heads, positions, key_dim) with either bias."""
+        return q + parameters["content_bias"][:, None], q + parameters["position_bias"][:, None]
+
+    def _keys(self, parameters: Parameters, q: Array) -> Array:
+        """Return the keys of positions: (1, heads, positions, key_dim)."""
+        kernel = parameters["Wp"]
+        return self._heads((_table(q.shape[2], len(kernel), q.dtype) @ kernel)[None])
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return those of attention, and both parts of the queries, the keys of positions and their scores."""
+        kept, passing = super().inner_sizes(input_shape)
+        positions, inner = input_shape[0], self.parameter_shapes(input_shape)["Wp"][1]
+        return InnerSizes(kept, passing + 3 * positions * inner + self.num_heads * positions**2)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of attention and, with P positions and the sizes that it has, of positions.
+
+        Forward: P*D*I + S*key_dim multiply-accumulates more, in two products, of which the keys of positions serve
+        all samples; a sum for either bias and one of both parts of each score. Backward: P*D*I again for Wp, in the
+        second half, and twice S*key_dim; a sum of both gradients of the queries, and sums for both biases.
+        """
+        attention = super().cost(input_shape, batch, itemsize, need_input_gradient)
+        positions, elements = input_shape
+        rows, head = batch * positions, self._head(elements)
+        inner = self.num_heads * head
+        heads, scores, keys = rows * inner, rows * positions * self.num_heads, positions * inner
+        table = positions * elements + elements * inner
+        forward = Work(
+            products=(Product(positions, elements, inner), Product(rows, head, positions, self.num_heads)),
+            vector=VectorWork(2 * heads + scores),
+            sram_bytes=(table + 2 * keys + 4 * heads + 3 * scores) * itemsize,
+            exchange_bytes=scores * itemsize,
+            itemsize=itemsize,
+            compute_sets=2 + 1,
+        )
+        first = Work(
+            products=(
+                Product(rows, positions, head, self.num_heads),
+                Product(positions, rows, head, self.num_heads),
+            ),
+            vector=VectorWork(heads, reductions=2 * heads),
+            sram_bytes=(2 * keys + 5 * heads + 2 * scores) * itemsize,
+            exchange_bytes=heads * itemsize,
+            itemsize=itemsize,
+            compute_sets=1 + 2 * 2,
+        )
+        second = Work(
+            products=(Product(elements, positions, inner),),
+            sram_bytes=(table + keys) * itemsize,
+            itemsize=itemsize,
+            compute_sets=0,
+        )
+        backward = _both(attention.backward, _both(first, second))
+        halves = attention.halves
+        apart = Halves(_both(halves.input, first), _both(halves.weights, second))
+        return LayerCost(
+            _both(attention.forward, forward), backward, apart if need_input_gradient else all_later(backward)
+        )
+
+
+@lru_cache(maxsize=16)
+def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
+    """Return sines and cosines of the positions, in turn: (positions, elements) ("Attention Is All You Need", 3.5).
+
+    Element 2 i is the sine of position / 10000^(2 i / elements), element 2 i + 1 its cosine.
+    """
+    place, element = np.arange(positions)[:, None], np.arange(elements)
+    angle = place / 10_000.0 ** (element // 2 * 2 / elements)
+    return np.where(element % 2, np.cos(angle), np.sin(angle)).astype(dtype)
+
+
+def _both(one: Work, other: Work) -> Work:
+    """Return the work of two that run as one layer's."""
+    return replace(
+        one,
+        products=(*one.products, *other.products),
+        vector=one.vector + other.vector,
+        sram_bytes=one.sram_bytes + other.sram_bytes,
+        exchange_bytes=one.exchange_bytes + other.exchange_bytes,
+        compute_sets=one.compute_sets + other.compute_sets,
+    )
