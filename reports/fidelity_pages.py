@@ -1,0 +1,237 @@
+"""The pages that hold the simulator against the world: whole trainings, products, and links with the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipusim.study import micro_benchmarks as micro
+from ipusim.study import products, throughput_report
+from ipusim.study.throughputs import SimulatedRow, prepare_rows, simulate_rows
+from ipusim.study.validation import Validation
+from reports.markdown import markdown
+
+FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
+
+#: What a reader has to know before numbers of the simulator are used.
+TRUST: Final = """\
+## What is modelled
+
+- **Every product and convolution** by a search over its splits on the tiles: granularity of the matrix unit, loading
+  of weights, exchange of both operands, partial sums and their reduction, and the memory it may take
+  (`availableMemoryProportion`). [How close that comes](products.md).
+- **Vector work** by kind, bound by loads and stores, and a fixed time for each compute set; every layer says how many
+  it has. Adding gradients to their accumulators and the optimizer's update are such work.
+- **Merged copies** by their parts: sync, copy before, exchange over the links' routes with their contention, copy
+  behind. [How close those come](micro_benchmarks.md). All-reduce between replicas by rings on the pod's real links.
+- **The host**: infeed and outfeed over PCIe, Streaming Memory for offloaded state, and the time of each framework's
+  host between two session runs.
+- **Memory** of each IPU over time, the temporary memory of its largest product included.
+- **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
+
+## What is assumed
+
+- That products were measured on a Bow: on a GC200 no rates within their ranges explain the rows.
+- Four vector operations for an exponential, logarithm, hyperbolic tangent or square root; none is published.
+- The fixed cost of a global exchange, measured on the first generation (GC2), is the same in seconds on later ones,
+  and the tiles' code around it in cycles. A Bow-2000's links are those of an M2000.
+- Streaming Memory moves 8 GB/s for each of four IPUs.
+- The layout of tensors between layers is what the next layer needs, or is exchanged once with its operands.
+- Dropout, masks and softmax run in the type of their input.
+
+The figures that are assumed say so in `ipusim devices m2000 --figures`.
+
+## What is left out
+
+- Code on the tiles (say `code_bytes` where you know it), and what Poplar's liveness analysis leaves between products.
+- How evenly a tensor of a few elements more than a tile holds is laid out; tiles are taken to be alike.
+- What the host does to make data: infeeds have theirs ready, unless the scenario limits them.
+- Steps that follow each other wait for nothing but the framework's host; compilation, evaluation and checkpoints take
+  no time.
+- Other tenants of a pod, its network, and throttling.
+
+## When not to trust it
+
+- **Absolute times of small models.** Fixed costs lead there: 600 cycles for each compute set is a mean over products,
+  and a layer that Poplar fuses, or takes apart, has another number of them. Expect 30 %.
+- **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
+  and nothing published holds them to account alone.
+- **A program whose options you do not know.** The type of partial sums alone changes a transformer by 10 to 25 %.
+- **GC2**: no product measured on it is published; the rates come from a Bow.
+- **Whether it fits**, to less than some 10 % of an IPU's memory, code being left out.
+
+Which schedule, split or count is better rests on ratios, in which most of these errors cancel. Where two differ by
+less than the errors above, measure: `ipusim validate --rows` and `--products` print the same tables for your own
+measurements, `ipusim calibrate` fits rates to them, and `pipeline.cycles` takes measured stages.
+"""
+
+#: Why whole trainings are off, and what would tell; errors are put in.
+TRAININGS: Final = """\
+- **Conformer, {conformer.errors}.** The rows published leave {conformer.by_pair} to a micro-batch, where
+  {conformer.micro_batch} are simulated, and {conformer.host_by_pair} to the host, where PyTorch's BERT leaves 0.7 s
+  as much and more; so the smaller pods come out too fast and the largest too slow. Left out is what the last IPU does
+  beside one block: the decoder's attention to the encoder, and the CTC loss, which goes through 304 frames one by one,
+  there and back. Graphcore gives the other IPUs up to five blocks, so it may well take as long as five do. A profile of
+  that IPU would tell. Rates that are [calibrated](../scenarios/README.md#rates-of-your-own) to a model's smaller pods
+  meet its larger one.
+- **GPT-2, {gpt2.errors}.** With partial sums in single precision it is {gpt2.float_errors}; but the benchmark passes
+  `--enable-half-partials`. What its program does beside its layers is not known: the head scores the vocabulary in
+  eight parts, and softmax and mask may be in single precision. A profile of the head's IPU would tell.
+- **BERT-Large in TensorFlow 2, {tensorflow2.errors}.** The rows published leave {tensorflow2.by_pair} to a micro-batch,
+  where {tensorflow2.micro_batch} are simulated, and {tensorflow2.host_by_pair} to the host. With partial sums in single
+  precision a micro-batch takes {tensorflow2.float_micro_batch}. Its options name half partials as the default; the
+  command that ran is not published.
+- **ResNet-50, {resnet50.errors}.** The host's time of 0.26 s is that of BERT in TensorFlow 1. Here it is shared by 133
+  and 100 updates, a third less of it would meet both rows within 5 %.
+
+"""
+
+#: Why single products are off, and what would tell.
+RESIDUALS: Final = """\
+## Where it is off
+
+- *n* = 64 on 1024 x 1024, 5 to 6 % too fast in both types: about 20 tiles sum up each output there. PopLibs chooses
+  a split by its own estimate, which knows no cost of launches, so it may run another than the fastest one.
+- *n* of 8192 and more on 1024 x 1024, 4 to 6 % too slow: with a higher `amp_ceiling` these were met, and smaller
+  products too fast. PopLibs may lay out large batches so that less of the start of a pass is left.
+- *n* from 1024 to 4096 on 4096 x 4096, 5 to 8 % too slow: the product runs in steps, as memory binds, and each step
+  receives its rows anew. If rows stay in place between steps, that is less.
+- Neighbours differ by sign (fp32, 1024 x 1024 at *n* of 512 and 128): values come off a picture, 2 to 3 % each.
+
+The plan that PopLibs logs for one of these products, or a profile with its compute sets and exchanges, would settle
+the first two.
+
+What the unseen sizes test is the rates, not the form of the model: that was chosen with all rows in sight. So were
+the chip (on a GC200 no rates within their ranges explain the rows), the type of partial sums, which operand the
+matrix unit holds, that no row hides in the start of a pass, and how much a rate's own range weighs. With half that
+weight `amp_ceiling` runs to 0.95, the edge of its range, as large products would have it: that rate is held, not found.
+
+"""
+
+
+#: Why micro-benchmarks are off, and what they say.
+LINKS: Final = """\
+## What they say
+
+- A superstep that exchanges a halo takes 3.7 to 5.2 us, of which its bytes are 0.3 to 0.5. The parts were profiled on
+  16 IPUs; the fixed exchange is what is left of the rows in single precision. In half precision half the bytes came
+  within 60 ns of the same time: the model, which gives the bytes their time on the links, is up to 5 % too fast there.
+- Neighbours in an M2000 move 26.5 GB/s each way in Graphcore's own test, as many as 2 links at 83 % of 16 GB/s. Its
+  4,096,000 kB are 1000 times 64 kB from each of 32 tiles of either IPU; whether more tiles would have used more links
+  (there are 6 within a pair) nobody has published. What was measured is taken.
+- A larger pod sums up gradients faster because its ends are joined. An all-reduce in a ring sends 2 (R - 1) / R of the
+  buffer over each of its hops, R replicas. On the open rails of a POD16 a ring has to come back by the same links, so
+  that it fills both directions of them; on the torus of a POD64 two rings go round in opposite directions, with half of
+  the buffer each. That is (15 / 16) / (2 x 3 / 4) = 0.625 of the time. 16 IPUs of a POD64, or a POD64 that were open,
+  take as long as a POD16 or longer.
+- Small blocks and both sides at work make the host's figures a floor; Graphcore's rule of thumb for one of them is 46 %
+  more.
+"""
+
+
+def fidelity_page(found: Validation) -> str:
+    """Say how far the simulator is to be trusted: the verdicts, whole trainings, and what stands behind them."""
+    rows = found.throughputs
+    tables = [throughput_report.throughput_table(rows), throughput_report.throughput_error_table(rows)]
+    text = (
+        "# How far to trust it\n\n"
+        "What `ipusim validate` prints of whole trainings, and what stands behind the numbers of a run.\n\n"
+    )
+    text += "".join(f"- {line}\n" for line in found.verdicts())
+    text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
+    text += "\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+    text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
+    text += f"\n## Where it is off\n\n{residuals(rows)}\n"
+    if found.felt:
+        text += f"## {found.felt.title}\n\n{markdown(found.felt)}\n"
+    return text + TRUST
+
+
+def residuals(rows: Sequence[SimulatedRow]) -> str:
+    """Say of the trainings that are far off why they may be, and what would tell."""
+    return TRAININGS.format(
+        conformer=Residual.of(rows, "conformer", "pytorch"),
+        gpt2=Residual.of(rows, "gpt2", "pytorch"),
+        tensorflow2=Residual.of(rows, "bert_large", "tensorflow2"),
+        resnet50=Residual.of(rows, "resnet50", "tensorflow1"),
+    )
+
+
+@dataclass(frozen=True)
+class Residual:
+    """What the page says of the rows of one model in one framework, as text.
+
+    Attributes:
+        errors: of each row.
+        micro_batch: what it takes, simulated.
+        by_pair: what the rows with the least and the most micro-batches leave to each.
+        host_by_pair: what they then leave to the host.
+        float_errors: of each row with partial sums in single precision.
+        float_micro_batch: what a micro-batch takes with these.
+    """
+
+    errors: str
+    micro_batch: str
+    by_pair: str
+    host_by_pair: str
+    float_errors: str
+    float_micro_batch: str
+
+    @classmethod
+    def of(cls, rows: Sequence[SimulatedRow], model: str, framework: str) -> Residual:
+        """Gather it, and simulate the rows with other partial sums."""
+        of = [each for each in rows if (each.row.model, each.row.framework) == (model, framework)]
+        floats = [replace(each.row, settings=(*each.row.settings, FLOAT_PARTIALS)) for each in of]
+        again = simulate_rows(prepare_rows(floats))
+        least, most = (by(of, key=lambda each: each.row.count) for by in (min, max))
+        counts = most.row.count - least.row.count
+        pair = (most.seconds_published - least.seconds_published) / counts if counts else 0.0
+        host = least.seconds_published - least.row.count * pair - least.time.fixed
+        return cls(
+            errors=_errors(of),
+            micro_batch=_milliseconds(of[0].time.micro_batch),
+            by_pair=_milliseconds(pair),
+            host_by_pair=f"{max(host, 0) * least.time.updates:.2g} s",
+            float_errors=_errors(again),
+            float_micro_batch=_milliseconds(again[0].time.micro_batch),
+        )
+
+
+def _errors(rows: Sequence[SimulatedRow]) -> str:
+    *first, last = (f"{each.error:+.0%}" for each in rows)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def products_page(found: Validation) -> str:
+    """Hold the cost of dense products against those measured on hardware."""
+    rows = [each.row for each in found.products]
+    text = (
+        "# Dense products, measured and modelled\n\n"
+        "What `ipusim validate` prints: a search over the splits of a product over tiles, four rates, and products "
+        "measured on hardware. Every pass of a scenario is priced by it.\n\n"
+        "![TFLOP/s by shape, measured and modelled](products.png)\n\n"
+    )
+    text += f"{' '.join(products.words(rows, found.chip, fitted=found.fitted))}\n\n"
+    tables = (
+        products.error_table(found.products),
+        products.planner_rate_table(rows, found.chip),
+        products.product_table(found.products),
+    )
+    text += RESIDUALS
+    return text + "\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+
+
+def micro_benchmarks_page(found: Validation) -> str:
+    """Hold what IPUs and hosts do together against published figures."""
+    text = (
+        "# Micro-benchmarks, published and simulated\n\n"
+        "What `ipusim validate` prints: single supersteps, transfers, collectives and host copies, each priced as in a "
+        "run.\n\n"
+    )
+    text += f"{markdown(micro.benchmark_table(found.benchmarks))}\n{LINKS}\n"
+    return text + "".join(f"- {line}\n" for line in micro.benchmark_words(found.benchmarks))
