@@ -156,7 +156,7 @@ def meaning_and_default(section: Section, key: str) -> tuple[str, str]:
         return meaning, "required"
     if said:
         return meaning, said.group(1)
-    if "$ref" in node:
+    if "$ref" in node or "default" not in node:
         return meaning, "its keys' own"
     return meaning, "none" if node["default"] is None else f"`{yaml_text(node['default'])}`"
 

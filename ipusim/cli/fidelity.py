@@ -1,4 +1,4 @@
-"""Commands that hold the cost model against the world: validate."""
+"""Commands that hold the cost model against the world, or fit it to it: validate, calibrate."""
 
 from __future__ import annotations
 
@@ -66,3 +66,49 @@ def validate(
             files = found.files()
             results.write(files)
         typer.echo(f"{out}: {', '.join(files)}")
+
+
+@app.command()
+def calibrate(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROWS.csv",
+            help="your throughputs, with the columns of `validate --rows`, or cycles of stages, with a column scenario "
+            "beside those of `check --profile`",
+            show_default=False,
+        ),
+    ],
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES",
+            help="what to fit, such as amp_ceiling,popart_host; `devices --figures` lists them  [default: the rates of "
+            "computation and of the rows' hosts that the rows tell]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="file for the rates, which a scenario names as `rates: FILE.yaml`"),
+    ] = None,
+) -> None:
+    """Fit rates to throughputs or stages that you measured, and say how sure they are."""
+    from ipusim.study.calibration import calibrate as fit
+    from ipusim.study.calibration_report import rate_table, rates_file, row_table, verdict, words
+    from ipusim.study.calibration_rows import read_measured
+    from ipusim.study.folder import write_file
+
+    if out is not None and out.suffix not in (".yaml", ".yml"):
+        raise OptionError("out", f"expected a file whose name ends in .yaml, which a scenario can name, got {out}")
+    names = [name.strip() for name in rates.split(",")] if rates is not None else []
+    found = fit(read_measured(rows), names)
+    typer.echo(verdict(found))
+    typer.echo()
+    print_table(rate_table(found))
+    print_table(row_table(found))
+    for line in words(found):
+        typer.echo(line)
+    if out is not None:
+        write_file(out, rates_file(found, out.name))
+        typer.echo(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")

@@ -103,7 +103,11 @@ _LINKS: Final = (1, 10)
 
 @dataclass(frozen=True)
 class Rates:
-    """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds."""
+    """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds.
+
+    Attributes:
+        file: where those that were chosen are from; empty where a scenario says them itself.
+    """
 
     amp_ceiling: Fraction = _rate(
         Fraction("0.9433"),
@@ -346,6 +350,8 @@ class Rates:
         evidence="pairs of pods of PyTorch leave 0.5 to 0.8 s beside the micro-batches",
     )
 
+    file: str = field(default="", compare=False, kw_only=True)
+
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
         for rate in RATES:
@@ -367,7 +373,8 @@ class Rates:
             if name not in known:
                 hint = did_you_mean(name, known)
                 raise QuantityError(f"unknown rate {name!r}: expected one of {', '.join(known)}{hint}")
-        return replace(self, **{name: Fraction(value) for name, value in values.items()})
+        exact: dict[str, Any] = {name: Fraction(value) for name, value in values.items()}
+        return replace(self, **exact)
 
     def chosen(self) -> tuple[Rate, ...]:
         """Return the rates whose values are not the defaults."""
@@ -375,10 +382,10 @@ class Rates:
 
     def source_of(self, rate: Rate) -> str:
         """Return where the value in use is from."""
-        return "chosen by the user" if rate in self.chosen() else rate.source
+        return (self.file or "chosen by the user") if rate in self.chosen() else rate.source
 
 
 #: Every rate, in the order in which tables show them.
-RATES: Final = tuple(Rate(attribute=each.name, **each.metadata) for each in fields(Rates))
+RATES: Final = tuple(Rate(attribute=each.name, **each.metadata) for each in fields(Rates) if each.metadata)
 #: The rates in use when none is chosen.
 DEFAULT_RATES: Final = Rates()

@@ -147,3 +147,8 @@ LOAD: Final = Law(
     "load", "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s", (), _STREAMS
 )
 STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
+
+
+def laws_with(rate: str) -> list[Law]:
+    """Return the laws that have a rate in them, by its attribute."""
+    return [each for each in globals().values() if isinstance(each, Law) and rate in each.rates]

@@ -10,10 +10,11 @@ from urllib.parse import quote
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.job import Job
+from ipusim.runs.places import PlacedProblem
 from ipusim.runs.problems import RequestError, dotted
 from ipusim.runs.request.request import Request
 from ipusim.scenario.overrides import apply_overrides
-from ipusim.scenario.problems import PlacedProblem, ScenarioError, ScenarioMemoryError
+from ipusim.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.scenario.source import Source, read_source
 
 

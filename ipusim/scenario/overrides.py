@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from ipusim.near_names import did_you_mean
+from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
-from ipusim.scenario.problems import Place, PlacedProblem, ScenarioError
-from ipusim.scenario.source import Located, Source
+from ipusim.runs.yaml_text import Located
+from ipusim.scenario.problems import ScenarioError
+from ipusim.scenario.source import Source
 from ipusim.units import format_numbers
 
 

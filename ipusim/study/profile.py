@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.errors import FileError, OptionError
+from ipusim.hardware.rates import Rates
 from ipusim.model.profile import StageProfile
 from ipusim.pricing.passes import pass_cycles
 from ipusim.pricing.price import counts_update
@@ -58,22 +59,43 @@ def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
     Raises FileError with all that is wrong with the file, OptionError for a request without layers to price, and what
     :func:`assemble` raises.
     """
+    job = priced(request, "profile")
+    return passes_of(job, read_profile(path, job.system.ipu.clock_hz), str(path))
+
+
+def priced(request: Request, option: str) -> Job:
+    """Return what ``request`` asks for, without cycles that it gives itself.
+
+    Raises OptionError, of the option that asks for the cycles of its passes, where there are no layers to price, and
+    what :func:`assemble` raises.
+    """
     job = assemble(request.replace({"pipeline.cycles": None}))
     if all(isinstance(stage.forward, int) for stage in job.program.stages):
         text = "expected a scenario with a model, whose passes are priced, got stages known by their cost alone"
-        raise OptionError("profile", text)
-    rows = read_profile(path, job.system.ipu.clock_hz)
+        raise OptionError(option, text)
+    return job
+
+
+def passes_of(
+    job: Job, rows: Sequence[MeasuredStage], called: str, rates: Rates | None = None
+) -> tuple[MeasuredPass, ...]:
+    """Return each pass of a job that rows of the file ``called`` so have measured, simulated by its rates or others.
+
+    Raises FileError for rows of other stages than the job's.
+    """
     names = [stage.name for stage in job.program.stages]
     if len(rows) != len(names):
-        raise FileError(f"{path}: expected a row for each of the {len(names)} stages, got {len(rows)}")
+        raise FileError(f"{called}: expected a row for each of the {len(names)} stages, got {len(rows)}")
     if wrong := misplaced(rows, names):
         raise FileError("\n".join(wrong))
     return tuple(
-        found for stage, row in zip(job.program.stages, rows, strict=True) for found in _passes(job, stage, row)
+        found
+        for stage, row in zip(job.program.stages, rows, strict=True)
+        for found in _passes(job, stage, row, rates or job.system.rates)
     )
 
 
-def _passes(job: Job, stage: StageProfile, row: MeasuredStage) -> Iterator[MeasuredPass]:
+def _passes(job: Job, stage: StageProfile, row: MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
     """Yield what was measured of a stage and runs in the job, in the order of the passes."""
     first, second = stage.halves
     costs = {
@@ -86,7 +108,7 @@ def _passes(job: Job, stage: StageProfile, row: MeasuredStage) -> Iterator[Measu
     name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
     for key, what in _PASSES.items():
         if key in row.cycles.model_fields_set and (key == "forward" or job.program.shape.training):
-            simulated = pass_cycles(costs[key], job.system.ipu, job.system.rates)
+            simulated = pass_cycles(costs[key], job.system.ipu, rates)
             yield MeasuredPass(name, what, getattr(row.cycles, key), simulated, row.source)
 
 

@@ -12,7 +12,7 @@ from ipusim.hardware.rates import RATES, Rate
 from ipusim.render.figures import to_png
 from ipusim.render.tables import Table
 from ipusim.render.throughputs import ThroughputPoint, throughput_chart
-from ipusim.study.throughput_rows import COLUMNS
+from ipusim.study.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, sensitivities
 
 _FRAMEWORKS: Final = {
@@ -32,7 +32,7 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
     what = " that nothing was fitted to" if any(each.row.fitted for each in rows) else ""
     return (
         f"Throughputs of whole trainings: {len(held)}{what}, {mean:.1%} off on average, "
-        f"{abs(worst.error):.1%} at worst ({_what(worst)}, "
+        f"{abs(worst.error):.1%} at worst ({row_name(worst.row)}, "
         f"{'too fast' if worst.error > 0 else 'too slow'})."
     )
 
@@ -120,8 +120,9 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         yield f"Source: {source}."
 
 
-def _what(each: SimulatedRow) -> str:
-    return f"{each.row.model}, {_FRAMEWORKS[each.row.framework]}, {each.row.machine}"
+def row_name(row: ThroughputRow) -> str:
+    """Return which row one is, for people."""
+    return f"{row.model}, {_FRAMEWORKS[row.framework]}, {row.machine}"
 
 
 def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:

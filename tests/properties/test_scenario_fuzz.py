@@ -359,6 +359,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "gradient_accumulation_count": 4,
             "micro_batch_size": 2,
         },
+        "rates": "r.yaml",
         "optimizer": {"type": "sgd", "learning_rate": 0.1},
     },
     "digits": {
@@ -430,6 +431,8 @@ VALUES: list[Any] = [
     "f.csv",
     "p.csv",
     "wrong.csv",
+    "r.yaml",
+    "wrong.yaml",
     "a\nb",
     "\x00",
     "é→",
@@ -466,6 +469,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "p.csv").write_text("stage,forward [us],backward,update\nlstm,1.5,2 ms,7\n1,4,,\n")
     (folder / "wrong.csv").write_text("stage,forward,backward\nlstm,-1,x\n1,,3 parsecs\n")
+    (folder / "r.yaml").write_text("# measured\namp_ceiling: 0.9\nhop_latency: 20 ns\npopart_host: 0.2\n")
+    (folder / "wrong.yaml").write_text("amp_ceilin: 0.9\nhop_latency: [20 ns]\npopart_host: 3 parsecs\n")
     np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
     (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")
     (folder / "labels.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x03\0\1\0")

@@ -20,6 +20,7 @@ from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.profile import with_profile
 from ipusim.runs.assemble.program import build_program, timed_content
+from ipusim.runs.assemble.rates import resolve_rates
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
@@ -49,10 +50,11 @@ def assemble(request: Request) -> Job:
     data = resolve_data(options, request.folder, findings)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
+    rates = resolve_rates(options, request.folder, findings)
     schedule = _schedule(request, findings)
     system, plan = (None, None)
     if schedule is not None:
-        system, plan = lay_out(options, schedule, requested, training, overlapped, findings)
+        system, plan = lay_out(options, schedule, requested, training, overlapped, rates, findings)
     layers = layered(options, requested, data, plan, request.folder, findings)
     findings.raise_if_any()
     assert requested is not None  # a None that left no finding would be a mistake of this package

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
@@ -20,18 +21,19 @@ def lay_out(
     requested: tuple[RequestedStage, ...] | None,
     training: bool,
     overlapped_io: bool,
+    rates: Rates,
     findings: Findings,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why."""
     mapping = resolve_mapping(options, schedule, requested, findings) if requested else None
     if mapping is None:
-        return resolve_system(options, schedule, DeviceMapping((0,)), findings), None
+        return resolve_system(options, schedule, DeviceMapping((0,)), rates, findings), None
     pipeline = options.pipeline
     mode = None
     with findings.at(("pipeline", "recomputation_mode")):
         mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
     if mode is None:
-        return resolve_system(options, schedule, mapping, findings), None
+        return resolve_system(options, schedule, mapping, rates, findings), None
     again = mode if pipeline.allow_recompute and training else None
     with findings.at(("pipeline", "allow_recompute")):
         check_recomputation(again is not None, schedule.recomputation_modes, schedule.name)
@@ -47,5 +49,5 @@ def lay_out(
             sizes=mapping.sizes,
             serialization=pipeline.batch_serialization_iterations,
         )
-    system = resolve_system(options, schedule, mapping, findings)
+    system = resolve_system(options, schedule, mapping, rates, findings)
     return system, None if shape is None else resolve_plan(options, schedule, shape, findings)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.machines import MACHINES
-from ipusim.hardware.rates import RATES
+from ipusim.hardware.rates import RATES, Rate, Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import (
@@ -28,7 +28,6 @@ from ipusim.runs.assemble.limits import check_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
-from ipusim.runs.request.rates_spec import rates_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
@@ -38,7 +37,9 @@ from ipusim.units import format_numbers
 _NANOSECONDS = 10**9
 
 
-def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping, findings: Findings) -> System | None:
+def resolve_system(
+    options: Options, schedule: Schedule, devices: DeviceMapping, rates: Rates, findings: Findings
+) -> System | None:
     """Return the device that the program runs on; None after noting why there is none."""
     spec, mapping = options.system, devices.ipus
     ipus = spec.auto_select_ipus
@@ -47,8 +48,6 @@ def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping,
     asked: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
     if not findings.is_set(asked):
         asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
-
-    rates = rates_of(options.rates)
 
     def build(stages: tuple[int, ...]) -> System:
         system = build_system(
@@ -69,13 +68,9 @@ def resolve_system(options: Options, schedule: Schedule, devices: DeviceMapping,
         )
         return replace(system, framework=spec.host.framework)
 
-    of_links = (("rates", rate.name) for rate in RATES if rate.part != "computation")
-    costs: tuple[KeyPath, ...] = (("system", "overhead"), ("system", "host"), *of_links)
-    if spec.name == "free" and any(findings.is_set(path) for path in costs):
-        for path in filter(findings.is_set, costs):
-            findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
+    if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
         return None
-    if not (_check_streaming(spec, findings) and _check_overhead(findings)):
+    if not _check_overhead(rates, findings):
         return None
     count = 0
     with findings.at(asked):
@@ -149,15 +144,31 @@ def resolve_offloads(
     return None
 
 
-def _check_overhead(findings: Findings) -> bool:
+def _check_free(spec: SystemSpec, rates: Rates, findings: Findings) -> bool:
+    """Refuse costs of copies and of the host on the system that has none."""
+    before = len(findings)
+    asked: list[KeyPath] = [path for path in (("system", "overhead"), ("system", "host")) if findings.is_set(path)]
+    asked += [("rates", rate.name) for rate in _asked(rates, findings) if rate.part != "computation"]
+    if spec.name == "free":
+        for path in asked:
+            findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
+    return len(findings) == before
+
+
+def _check_overhead(rates: Rates, findings: Findings) -> bool:
     """Refuse the fixed cost of a copy between IPUs under two names at once."""
     before = len(findings)
-    for name in ("pre_copy_cycles", "pair_exchange", "beyond_pair_exchange", "post_copy_cycles"):
-        if findings.is_set(("system", "overhead")) and findings.is_set(("rates", name)):
-            findings.add(
-                ("rates", name), "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
-            )
+    parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
+    for rate in _asked(rates, findings):
+        if findings.is_set(("system", "overhead")) and rate.attribute in parts:
+            text = "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
+            findings.add(("rates", rate.name), text)
     return len(findings) == before
+
+
+def _asked(rates: Rates, findings: Findings) -> list[Rate]:
+    """Return the rates that a request sets, and those to which its file gives another value than the default."""
+    return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
 
 
 def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:

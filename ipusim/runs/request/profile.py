@@ -1,9 +1,12 @@
-"""Measured stages from CSV: a row for each stage, whose cells are read as the keys of ``pipeline.cycles`` are."""
+"""Measured stages from CSV: a row for each stage, whose cells are read as the keys of ``pipeline.cycles`` are.
+
+A column ``scenario`` before those of a profile puts the stages of several scenarios into one file.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +14,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ipusim.csv_table import Columns, CsvRow, read_table, refuse
+from ipusim.csv_table import Columns, CsvLine, CsvRow, CsvTable, read_lines, read_table, refuse
+from ipusim.errors import FileError
 from ipusim.runs.problems import show
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.messages import JsonNode, problems_of
@@ -19,7 +23,7 @@ from ipusim.runs.request.model_spec import StageCyclesSpec
 from ipusim.runs.request.pipeline_spec import MAX_STAGES
 from ipusim.units import UNITS
 
-_STAGE, _SOURCE = "stage", "source"
+_SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)
 _NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
 _MOST_BYTES: Final = 2**20
@@ -56,24 +60,45 @@ def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredS
     Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
     """
     called = called or str(path)
-    columns = Columns((_STAGE, *_CYCLES, _SOURCE), _NEEDED, others=False, key=_key)
-    table = read_table(path, columns, _MOST_BYTES, called)
-    units = {name: _unit(title) for name, title in table.titles.items()}
-    problems = [f"{called}:1: {problem}" for problem in _wrong_units(table.titles, units)]
+    table = _table(path, (), called)
+    _refuse_number(table.rows, called)
+    rows, problems = _stages(table.rows, table.titles, clock_hz)
     refuse(problems)
-    if not 0 < len(table.rows) <= MAX_STAGES:
-        refuse([f"{called}: expected from 1 to {MAX_STAGES} stages below the titles, got {len(table.rows)}"])
-    rows, seen = [], set[str]()
-    for number, row in enumerate(table.rows):
-        found, wrong = _cycles(row, table.titles, units, clock_hz)
-        wrong = [*_wrong_stage(row.cells[_STAGE], number, seen), *wrong]
-        seen.add(row.cells[_STAGE])
-        problems += [f"{row.place}: {problem}" for problem in wrong]
-        if found is not None:
-            name = "" if row.cells[_STAGE].isdecimal() else row.cells[_STAGE]
-            rows.append(MeasuredStage(row.place, name, found, row.cells.get(_SOURCE, "")))
+    return rows
+
+
+def read_profiles(path: Path, clock_hz: Callable[[str], int]) -> dict[str, tuple[MeasuredStage, ...]]:
+    """Return the stages of several scenarios, by what a column ``scenario`` calls each; the others are a profile's.
+
+    ``clock_hz`` gives the clock of a scenario. Raises what it does, and what :func:`read_profile` does.
+    """
+    table = _table(path, (_SCENARIO,), str(path))
+    refuse(
+        [
+            f"{row.place}: column {_SCENARIO}: expected the path of a scenario, got nothing"
+            for row in table.rows
+            if not row.cells[_SCENARIO]
+        ]
+    )
+    if not table.rows:
+        _refuse_number(table.rows, str(path))
+    found, problems = {}, list[str]()
+    for name in dict.fromkeys(row.cells[_SCENARIO] for row in table.rows):
+        rows = [row for row in table.rows if row.cells[_SCENARIO] == name]
+        _refuse_number(rows, f"{path}: {name}")
+        found[name], wrong = _stages(rows, table.titles, clock_hz(name))
+        problems += wrong
     refuse(problems)
-    return tuple(rows)
+    return found
+
+
+def has_stages(path: Path) -> bool:
+    """Whether a CSV file has a column of stages, as a profile has; raises OSError and FileError."""
+    try:
+        titles = next(read_lines(path, _MOST_BYTES), CsvLine(1, ())).cells
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
+    return _STAGE in map(_key, titles)
 
 
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
@@ -83,6 +108,36 @@ def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
         for row, name in zip(rows, names, strict=False)
         if row.name != name and row.name in names
     ]
+
+
+def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
+    """Return the rows of a file with the columns of a profile, and ``further`` ones that it needs."""
+    columns = Columns((*further, _STAGE, *_CYCLES, _SOURCE), (*further, *_NEEDED), others=False, key=_key)
+    table = read_table(path, columns, _MOST_BYTES, called)
+    refuse([f"{called}:1: {problem}" for problem in _wrong_units(table.titles)])
+    return table
+
+
+def _refuse_number(rows: Sequence[CsvRow], called: str) -> None:
+    """Refuse as many stages as no pipeline has."""
+    if not 0 < len(rows) <= MAX_STAGES:
+        refuse([f"{called}: expected from 1 to {MAX_STAGES} stages below the titles, got {len(rows)}"])
+
+
+def _stages(
+    rows: Sequence[CsvRow], titles: Mapping[str, str], clock_hz: int
+) -> tuple[tuple[MeasuredStage, ...], list[str]]:
+    """Return the stages of a pipeline whose rows can be read, and what is wrong with the others."""
+    stages, problems, seen = [], [], set[str]()
+    for number, row in enumerate(rows):
+        found, wrong = _cycles(row, titles, clock_hz)
+        wrong = [*_wrong_stage(row.cells[_STAGE], number, seen), *wrong]
+        seen.add(row.cells[_STAGE])
+        problems += [f"{row.place}: {problem}" for problem in wrong]
+        if found is not None:
+            name = "" if row.cells[_STAGE].isdecimal() else row.cells[_STAGE]
+            stages.append(MeasuredStage(row.place, name, found, row.cells.get(_SOURCE, "")))
+    return tuple(stages), problems
 
 
 def _key(title: str) -> str:
@@ -98,13 +153,14 @@ def _unit(title: str) -> str:
     return (found[2] or "") if found else ""
 
 
-def _wrong_units(titles: Mapping[str, str], units: Mapping[str, str]) -> Iterator[str]:
+def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with the units of the columns."""
-    for name, unit in units.items():
+    for name, title in titles.items():
+        unit = _unit(title)
         if unit and name not in _CYCLES:
-            yield f"column {titles[name]}: expected no unit, got {unit!r}"
+            yield f"column {title}: expected no unit, got {unit!r}"
         elif unit and unit not in _UNITS:
-            yield f"column {titles[name]}: expected a unit out of {', '.join(_UNITS)}, got {unit!r}"
+            yield f"column {title}: expected a unit out of {', '.join(_UNITS)}, got {unit!r}"
 
 
 def _wrong_stage(text: str, number: int, seen: set[str]) -> Iterator[str]:
@@ -117,11 +173,13 @@ def _wrong_stage(text: str, number: int, seen: set[str]) -> Iterator[str]:
         yield f"column {_STAGE}: expected a name that no other row has, got {text!r} again"
 
 
-def _cycles(
-    row: CsvRow, titles: Mapping[str, str], units: Mapping[str, str], clock_hz: int
-) -> tuple[StageCyclesSpec | None, list[str]]:
+def _cycles(row: CsvRow, titles: Mapping[str, str], clock_hz: int) -> tuple[StageCyclesSpec | None, list[str]]:
     """Return the cycles of a row, or what is wrong with them."""
-    said = {name: f"{row.cells[name]} {units[name]}".strip() for name in titles if name in _CYCLES and row.cells[name]}
+    said = {
+        name: f"{row.cells[name]} {_unit(title)}".strip()
+        for name, title in titles.items()
+        if name in _CYCLES and row.cells[name]
+    }
     beyond = [f"expected no cell behind the last column, got {show(cell)}" for cell in row.beyond[:1]]
     try:
         found = StageCyclesSpec.model_validate(said, context={CLOCK_HZ: clock_hz})

@@ -1,14 +1,15 @@
-"""The part of a scenario that names rates: its keys, bounds and words are those of the table of rates."""
+"""The part of a scenario that names rates, or the file of them: keys, bounds and words are of the table of rates."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field, create_model
+from pydantic import Discriminator, Field, Tag, create_model
 
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rate, Rates
-from ipusim.runs.request.fields import Node, Quantity
+from ipusim.runs.request.fields import Node, Quantity, expects
 
 _NANOSECONDS: Final = 10**9
 
@@ -47,12 +48,32 @@ else:
     RatesSpec.model_config["title"] = "rates"
 
 
-def rates_of(spec: RatesSpec) -> Rates:
-    """Return the rates that a scenario asks for."""
+def _rates_kind(value: object) -> str | None:
+    return "<rates file>" if isinstance(value, str) else "<rates>" if isinstance(value, dict | RatesSpec) else None
+
+
+#: Rates, or the name of a file that has them.
+RatesOrFile = Annotated[
+    Annotated[RatesSpec, Tag("<rates>")]
+    | Annotated[
+        str,
+        Field(
+            title="rates file",
+            pattern=r"^[^\x00]{1,1024}\.ya?ml$",
+            json_schema_extra=expects("a YAML file with a line for each rate, such as rates.yaml"),
+        ),
+        Tag("<rates file>"),
+    ],
+    Discriminator(_rates_kind),
+]
+
+
+def rates_of(spec: RatesSpec, file: str = "") -> Rates:
+    """Return the rates that a scenario asks for; ``file`` is where it has them from."""
     found = {}
     for rate in RATES:
         value = getattr(spec, rate.name)
         if value is not None:
             exact = Fraction(str(value))  # as written: 0.1 is a tenth
             found[rate.attribute] = exact * _NANOSECONDS if rate.unit == "ns" else exact
-    return DEFAULT_RATES.with_values(**found)
+    return replace(DEFAULT_RATES.with_values(**found), file=file)

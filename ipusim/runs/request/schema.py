@@ -26,7 +26,7 @@ from ipusim.runs.request.graphcore import Argument
 from ipusim.runs.request.model_spec import ModelSpec
 from ipusim.runs.request.optimizer_spec import OptimizerSpec
 from ipusim.runs.request.pipeline_spec import DType, PipelineSpec
-from ipusim.runs.request.rates_spec import RatesSpec
+from ipusim.runs.request.rates_spec import RatesOrFile, RatesSpec
 from ipusim.runs.request.system_spec import SystemSpec
 
 #: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
@@ -135,8 +135,10 @@ class Options(Node, title="scenario"):
         OutfeedSpec, Argument("mode ALL or LAST, buffer depth, bytes and host rates", name="outfeed_queue")
     ] = Field(default_factory=OutfeedSpec, description="the queue to the host")
     evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")
-    rates: RatesSpec = Field(
-        default_factory=RatesSpec, description="what prices work and links; `ipusim devices --figures` lists it"
+    rates: RatesOrFile = Field(
+        default_factory=RatesSpec,
+        description="what prices work and links, here or in a file beside the scenario, as `ipusim calibrate` writes "
+        "it; `ipusim devices --figures` lists it",
     )
 
 

@@ -39,7 +39,7 @@ def test_every_rate_says_what_is_known_of_it(rate):
 
 
 def test_rates_are_all_there_and_named_once():
-    assert [rate.attribute for rate in RATES] == [each.name for each in fields(Rates)]
+    assert [*(rate.attribute for rate in RATES), "file"] == [each.name for each in fields(Rates)]
     assert len({rate.name for rate in RATES}) == len(RATES)
     assert DEFAULT_RATES.chosen() == ()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ipusim.runs.places import Place
 from ipusim.scenario import ScenarioError
-from ipusim.scenario.problems import Place
 from ipusim.scenario.source import parse_source, read_source
 
 
@@ -104,7 +104,7 @@ def test_description_is_the_comment_at_the_head(text: str, description: str) -> 
             "s.yaml:1:5: expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes",
         ),
         ("a: 1\nb\n", "s.yaml:3:1: expected 'key: value', got a line without a colon"),
-        ("a: 1\n---\nb: 2\n", "s.yaml:2:1: expected one scenario in a file, got a second document after '---'"),
+        ("a: 1\n---\nb: 2\n", "s.yaml:2:1: expected one document in a file, got a second one after '---'"),
         (
             "a: [1, 2\n",
             "s.yaml:2:1: this is not YAML: expected ',' or ']', but got '<stream end>' (while parsing a flow sequence)",

@@ -1,0 +1,49 @@
+"""Places in files of text, and problems that are told there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file (line and column count from 1), or an override as given on the command line.
+
+    Attributes:
+        source: the file as it was named, or ``--set path``.
+        line, column: None for a whole file and for an override.
+    """
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``file:line:column``, or the source alone."""
+        return self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Sort key: overrides and whole files first, then by line and column."""
+        return (self.line or 0, self.column or 0)
+
+
+@dataclass(frozen=True)
+class PlacedProblem:
+    """One thing that is wrong with a scenario, with its place.
+
+    Attributes:
+        place: of the value, or of the key when the key itself is wrong.
+        key: the key's path as ``--set`` takes it, such as ``model.layers.1.units``; empty for a whole file.
+        text: what was expected, what was found, and what to do.
+    """
+
+    place: Place
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the one line that a person reads, whatever line breaks a key or a text of others holds."""
+        named = self.key and self.place.source != f"--set {self.key}"
+        line = f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
+        return " ".join(line.split())

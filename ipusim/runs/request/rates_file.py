@@ -1,0 +1,63 @@
+"""Rates from a YAML file: the keys, bounds and words that ``rates`` of a scenario has, told with their places."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from ipusim.errors import FileError
+from ipusim.files import open_file, read_up_to
+from ipusim.runs.places import Place, PlacedProblem
+from ipusim.runs.problems import dotted, show
+from ipusim.runs.request.messages import JsonNode, problems_of
+from ipusim.runs.request.rates_spec import RatesSpec
+from ipusim.runs.yaml_text import Located
+
+_MOST_BYTES: Final = 1 << 17
+
+
+def read_rates(path: Path, called: str = "") -> RatesSpec:
+    """Return the rates of a YAML file, a mapping with the keys of ``rates``; ``called`` is its name in messages.
+
+    Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
+    """
+    called = called or str(path)
+    located = Located(called)
+    data = located.read(_text(path, called))
+    if located.problems:
+        raise _told(located.problems)
+    place = located.values.get((), Place(called))
+    if not isinstance(data, dict):
+        got = "an empty file" if data is None else show(data)
+        text = f"expected a mapping of rates such as 'amp_ceiling: 0.9', got {got}"
+        raise _told([PlacedProblem(place, "", text)])
+    try:
+        return RatesSpec.model_validate(data)
+    except ValidationError as error:
+        found = problems_of(error.errors(include_url=False), _schema())
+    at = [(located.keys if each.of_key else located.values).get(each.path, place) for each in found]
+    raise _told([PlacedProblem(here, dotted(each.path), each.text) for here, each in zip(at, found, strict=True)])
+
+
+def _text(path: Path, called: str) -> str:
+    with open_file(path) as file:
+        data = bytes(read_up_to(file, _MOST_BYTES + 1))
+    if len(data) > _MOST_BYTES:
+        raise FileError(f"{called}: expected a file of at most {_MOST_BYTES >> 10} KiB, got a larger one")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{called}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _told(problems: list[PlacedProblem]) -> FileError:
+    """Return an error with all problems in the order of the file."""
+    return FileError("\n".join(map(str, sorted(problems, key=lambda problem: problem.place.rank))))
+
+
+@cache
+def _schema() -> JsonNode:
+    return RatesSpec.model_json_schema()

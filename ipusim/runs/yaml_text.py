@@ -1,0 +1,136 @@
+"""Text in YAML 1.2 as plain data, with the place of every key and value, and of every problem."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from ipusim.runs.places import Place, PlacedProblem
+from ipusim.runs.problems import KeyPath, dotted, show
+
+#: Deepest nesting; the schema needs five levels.
+_MAX_DEPTH: Final = 16
+_TAG: Final = "tag:yaml.org,2002:"
+#: Tags that YAML 1.2's core schema gives to plain scalars.
+_TYPED: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
+#: Tags of older YAML that plain text may match; in YAML 1.2 it is text.
+_TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "value"))
+
+
+class Located:
+    """Plain data under construction from YAML nodes, with the places and problems met on the way."""
+
+    def __init__(self, source: str, fixed: Place | None = None) -> None:
+        """Places are in the file ``source``; or all the same, ``fixed``, for an override."""
+        self.values: dict[KeyPath, Place] = {}
+        self.keys: dict[KeyPath, Place] = {}
+        self.problems: list[PlacedProblem] = []
+        self._source = source
+        self._fixed = fixed
+        self._yaml = YAML(typ="safe", pure=True)
+        self._yaml.max_depth = _MAX_DEPTH
+
+    def read(self, text: str, path: KeyPath = ()) -> Any:
+        """Return the data of ``text``, which stands at ``path``; None when there is none or it is wrong."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of anchors used twice: every anchor is a problem below
+                node = self._yaml.compose(text)
+            return None if node is None else self._value(node, path)
+        except ReaderError as error:
+            position = error.position if isinstance(error.position, int) else 0
+            before = text[:position]
+            place = Place(self._source, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+            self._problem(place, path, f"expected text, got the control character {error.character!r}")
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = Place(self._source) if mark is None else self._at(mark)
+            self._problem(place, path, _syntax(error))
+        except YAMLError as error:
+            self._problem(None, path, f"this is not YAML: {error}")
+        return None
+
+    def _at(self, mark: Any) -> Place:
+        return self._fixed or Place(self._source, mark.line + 1, mark.column + 1)
+
+    def _problem(self, place: Place | None, path: KeyPath, text: str) -> None:
+        self.problems.append(PlacedProblem(self._fixed or place or Place(self._source), dotted(path), text))
+
+    def _value(self, node: Node, path: KeyPath) -> Any:
+        # An empty value has the place of whatever follows it; its key says better where it is missing.
+        empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
+        place = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
+        self.values[path] = place
+        if node.anchor is not None:
+            self._problem(
+                place, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
+            )
+            return None
+        match node:
+            case MappingNode():
+                return self._mapping(node, path)
+            case SequenceNode():
+                return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+            case ScalarNode():
+                return self._scalar(node, path, place)
+        raise TypeError(f"a YAML node of an unknown kind: {node!r}")
+
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key, value in node.value:
+            place = self._at(key.start_mark)
+            if not isinstance(key, ScalarNode):
+                self._problem(place, path, "expected a name as key, got a list or a mapping")
+                continue
+            inner = (*path, key.value)
+            if key.value in data:
+                first = self.keys[inner]
+                self._problem(place, inner, f"expected each key once, got it a second time (first at {first})")
+                continue
+            self.keys[inner] = place
+            data[key.value] = self._value(value, inner)
+        return data
+
+    def _scalar(self, node: ScalarNode, path: KeyPath, place: Place) -> Any:
+        tag = str(node.tag)
+        if tag == f"{_TAG}null":
+            return None
+        if tag in _TEXT:
+            return node.value
+        if tag not in _TYPED:
+            self._problem(place, path, f"expected a plain value, got one with the tag {tag}")
+            return None
+        try:
+            return self._yaml.constructor.construct_object(node)
+        except (ValueError, OverflowError, KeyError):
+            self._problem(place, path, f"expected a number of ordinary length, got {show(node.value)}")
+            return None
+
+
+#: What the YAML reader says of the mistakes that people make, and what a person is told.
+_PLAINLY: Final = {
+    "maximum depth": f"expected at most {_MAX_DEPTH} levels of mappings and lists, got more",
+    "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
+    "mapping values are not allowed": (
+        "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
+    ),
+    "another document": "expected one document in a file, got a second one after '---'",
+    "could not find expected ':'": "expected 'key: value', got a line without a colon",
+}
+
+
+def _syntax(error: MarkedYAMLError) -> str:
+    """Say what is wrong with the syntax."""
+    problem = str(error.problem)
+    for said, plainly in _PLAINLY.items():
+        if said in problem:
+            return plainly
+    if "undefined alias" in problem:
+        return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
+    context = f" ({error.context})" if error.context else ""
+    return f"this is not YAML: {problem}{context}"
