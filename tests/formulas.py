@@ -44,9 +44,9 @@ def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, posi
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
         q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        keys = anp.matmul(table, Wp[..., part])
-        scores = anp.matmul(q + content_bias[..., head, :], anp.swapaxes(k, -1, -2))
-        scores = scores + anp.matmul(q + position_bias[..., head, :], anp.swapaxes(keys, -1, -2))
+        keys = anp.matmul(table, Wp[..., None, :, part])
+        scores = anp.matmul(q + content_bias[..., None, None, head, :], anp.swapaxes(k, -1, -2))
+        scores = scores + anp.matmul(q + position_bias[..., None, None, head, :], anp.swapaxes(keys, -1, -2))
         scores = scores / math.sqrt(size)
         if causal:
             scores = scores - 1e30 * (1 - np.tri(steps))

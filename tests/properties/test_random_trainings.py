@@ -220,7 +220,8 @@ def losses_of(weights, training, x, labels):
         else:
             formula = KINDS["dense" if kind == "shared dense" else kind][1]
             own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
-            order = ("W", "U", "Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "b", "gamma", "beta")
+            attention = ("Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "Wp", "content_bias", "position_bias")
+            order = ("W", "U", *attention, "b", "gamma", "beta")
             h = formula(h, *(own[key] for key in order if key in own))
     flat = anp.reshape(h, (*labels.shape, -1))
     return formulas.cross_entropy(anp.matmul(flat, weights["logits/W"]) + weights["logits/b"][:, None], labels)
