@@ -69,12 +69,12 @@ measurements, `ipusim calibrate` fits rates to them, and `pipeline.cycles` takes
 #: Why whole trainings are off, and what would tell; errors are put in.
 TRAININGS: Final = """\
 - **Conformer, {conformer.errors}.** The rows published leave {conformer.by_pair} to a micro-batch, where
-  {conformer.micro_batch} are simulated, and {conformer.host_by_pair} to the host, where PyTorch's BERT leaves 0.7 s
-  as much and more; so the smaller pods come out too fast and the largest too slow. Left out is what the last IPU does
-  beside one block: the decoder's attention to the encoder, and the CTC loss, which goes through 304 frames one by one,
-  there and back. Graphcore gives the other IPUs up to five blocks, so it may well take as long as five do. A profile of
-  that IPU would tell. Rates that are [calibrated](../scenarios/README.md#rates-of-your-own) to a model's smaller pods
-  meet its larger one.
+  {conformer.micro_batch} are simulated, and {conformer.host_by_pair} to the host, where BERT in PyTorch leaves about
+  0.8 s; so the smaller pods come out too fast and the largest too slow. Left out is what the last IPU does beside one
+  block: the decoder's attention to the encoder, and the CTC loss, which goes through 304 frames one by one, there and
+  back. Graphcore gives other IPUs up to five blocks, so it may well take as long as five do. A profile of that IPU
+  would tell. With rates that are [calibrated](../scenarios/README.md#rates-of-your-own) to two smaller pods, the
+  largest is within 5 %.
 - **GPT-2, {gpt2.errors}.** With partial sums in single precision it is {gpt2.float_errors}; but the benchmark passes
   `--enable-half-partials`. What its program does beside its layers is not known: the head scores the vocabulary in
   eight parts, and softmax and mask may be in single precision. A profile of the head's IPU would tell.

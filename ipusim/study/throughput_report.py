@@ -23,17 +23,27 @@ _FRAMEWORKS: Final = {
     "": "no framework",
 }
 
+_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks layers"}
+
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return in a sentence how far off the simulation is."""
-    held = [each for each in rows if not each.row.fitted] or rows
-    worst = max(held, key=lambda each: abs(each.error))
-    mean = sum(abs(each.error) for each in held) / len(held)
+    """Return in a sentence how far off the simulation is, and in another what it is for models that lack layers."""
+    held = [each for each in rows if not each.row.fitted and not each.row.incomplete]
+    lacking = [each for each in rows if each.row.incomplete]
     what = " that nothing was fitted to" if any(each.row.fitted for each in rows) else ""
+    text = f"Throughputs of whole trainings: {len(held or rows)}{what}, {_how_far(held or rows)}."
+    if held and lacking:
+        text += f" {len(lacking)} more, of a model that lacks layers: {_how_far(lacking)}."
+    return text
+
+
+def _how_far(rows: Sequence[SimulatedRow]) -> str:
+    errors = [abs(each.error) for each in rows]
+    worst = max(rows, key=lambda each: abs(each.error))
+    direction = "fast" if worst.error > 0 else "slow"
     return (
-        f"Throughputs of whole trainings: {len(held)}{what}, {mean:.1%} off on average, "
-        f"{abs(worst.error):.1%} at worst ({row_name(worst.row)}, "
-        f"{'too fast' if worst.error > 0 else 'too slow'})."
+        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at worst "
+        f"({row_name(worst.row)}, too {direction})"
     )
 
 
@@ -41,7 +51,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return published, simulated and error of every row, and what a weight update is made of."""
     with_unseen = any(each.unseen_error is not None for each in rows)
     header = ("model", "framework", "system", "count", "published", "simulated", "error")
-    header += (*(("left out",) if with_unseen else ()), "micro-batch", "host fit")
+    header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
     body = []
     for each in rows:
         row = each.row
@@ -57,7 +67,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 f"{each.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{each.time.micro_batch * 1e3:.3f} ms",
-                "fitted" if row.fitted else "",
+                _USES[row.use],
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -68,13 +78,14 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     groups = {"all": list(rows)}
     if any(each.row.fitted for each in rows):
         groups |= {
-            "not fitted": [each for each in rows if not each.row.fitted],
+            "held": [each for each in rows if not each.row.fitted and not each.row.incomplete],
             "fitted, for the host's time alone": [each for each in rows if each.row.fitted],
+            "of a model that lacks layers": [each for each in rows if each.row.incomplete],
         }
     for model in dict.fromkeys(each.row.model for each in rows):
         groups[model] = [each for each in rows if each.row.model == model]
     body = []
-    for name, of in groups.items():
+    for name, of in ((name, of) for name, of in groups.items() if of):
         errors = [abs(each.error) for each in of]
         body.append((name, str(len(of)), f"{sum(errors) / len(errors):.1%}", f"{max(errors):.1%}"))
     return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
@@ -133,7 +144,7 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     for each in rows:
         row, time = each.row, each.time
         own = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
-        rest = (row.items, "fitted" if row.fitted else "held", "; ".join(row.settings), row.source)
+        rest = (row.items, row.use, "; ".join(row.settings), row.source)
         found = (f"{each.items_per_s:.6g}", f"{each.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
         writer.writerow((*own, *rest, *found))
     return text.getvalue().encode()
@@ -141,5 +152,13 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
 
 def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
-    points = [ThroughputPoint(each.row.model, each.row.items_per_s, each.items_per_s, each.row.fitted) for each in rows]
+    points = [
+        ThroughputPoint(
+            each.row.model + (", lacks layers" if each.row.incomplete else ""),
+            each.row.items_per_s,
+            each.items_per_s,
+            each.row.fitted,
+        )
+        for each in rows
+    ]
     return to_png(throughput_chart(points, "Throughput of training, simulated against published"))

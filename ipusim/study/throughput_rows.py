@@ -21,6 +21,9 @@ MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
+#: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks layers.
+_FITTED, _INCOMPLETE = "fitted", "incomplete"
+_USES: Final = ("held", _FITTED, _INCOMPLETE)
 _MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 2**20
 _MOST_COUNT: Final = 10**7
@@ -41,6 +44,7 @@ class ThroughputRow:
         items: published items in a sample, such as sequences in a pack.
         items_per_s: what was published.
         fitted: whether a rate of its framework's host comes from it.
+        incomplete: whether the scenario lacks layers of what was published.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
     """
@@ -55,8 +59,14 @@ class ThroughputRow:
     items: float
     items_per_s: float
     fitted: bool = False
+    incomplete: bool = False
     settings: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def use(self) -> str:
+        """What ``use`` says of it in the file."""
+        return _FITTED if self.fitted else _INCOMPLETE if self.incomplete else "held"
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
@@ -115,7 +125,8 @@ def _row(said: Mapping[str, str], folder: Path) -> ThroughputRow:
         count=int(said["count"]),
         items=float(said.get("items") or 1),
         items_per_s=float(said["items_per_s"]),
-        fitted=said.get("use", "") == "fitted",
+        fitted=said.get("use", "") == _FITTED,
+        incomplete=said.get("use", "") == _INCOMPLETE,
         settings=tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip()),
         source=said.get("source", ""),
     )
@@ -134,6 +145,9 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     framework = said.get("framework", "")
     if framework and framework not in FRAMEWORKS:
         yield f"column framework: expected {', '.join(FRAMEWORKS)} or nothing, got {framework!r}"
+    use = said.get("use", "")
+    if use and use not in _USES:
+        yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
     for name in _WHOLE:
         text = said[name]
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= _MOST_COUNT):

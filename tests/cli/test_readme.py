@@ -14,6 +14,8 @@ import pytest
 from ipusim.cli import app
 from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
+from ipusim.study.throughput_rows import read_throughputs
+from ipusim.study.throughputs import prepare
 from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
@@ -126,7 +128,7 @@ def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_
 
 
 def test_the_measured_stages_are_taken_as_the_page_says(workspace):
-    (text,) = blocks(SCENARIOS, "csv")
+    text, _ = blocks(SCENARIOS, "csv")
     (name,) = re.findall(r"`cycles: (\w+\.csv)`", SCENARIOS)
     (workspace / name).write_text(text)
     tutorial = (ROOT / "scenarios" / "tutorial_step3_pipelining.yaml").read_text()
@@ -134,6 +136,17 @@ def test_the_measured_stages_are_taken_as_the_page_says(workspace):
     first, second = load_job(workspace / "mine.yaml", [f"pipeline.cycles={name}", "system.clock=1 GHz"]).program.stages
     assert (first.forward, first.backward, first.update) == (112_500, 230_000, 40_000)
     assert (second.forward, second.backward, second.update) == (98_000, 201_000, 30_000)
+
+
+def test_the_throughputs_are_taken_as_the_page_says(workspace):
+    _, text = blocks(SCENARIOS, "csv")
+    (workspace / "rows.csv").write_text(text)
+    cut = (ROOT / "scenarios" / "tutorial_step4_configurable_stages.yaml").read_text()
+    (workspace / "mine.yaml").write_text(cut)
+    published, own = read_throughputs(workspace / "rows.csv")
+    assert published.scenario.name == "bert_large.yaml"
+    assert prepare(own).jobs[0].program.schedule == "1f1b"
+    assert own.settings == ("pipeline.schedule=1f1b", "precision=float16")
 
 
 def test_setup_commands_name_extras_that_exist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,10 +15,13 @@ from ipusim.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
+from ipusim.study.product_rows import MEASURED, read_rows
+from ipusim.study.products import product_verdict, validate_products
 from ipusim.study.throughput_report import at_edge, sensitivity_table, throughputs_png, verdict
 from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
+from tests.cli.pages import PAGES
 from tests.places import SCENARIOS
 
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
@@ -53,13 +57,59 @@ def small(tmp_path):
 
 
 def test_rows_that_nothing_was_fitted_to_are_within_five_per_cent_on_average(simulated):
-    held = [each for each in simulated if not each.row.fitted]
-    assert len(held) >= 2 * (len(simulated) - len(held)), "fitted to at most a third"
+    held = [each for each in simulated if not each.row.fitted and not each.row.incomplete]
+    assert len(held) >= 2 * sum(each.row.fitted for each in simulated), "fitted to at most a third"
     assert sum(abs(each.error) for each in held) / len(held) < 0.05
-    popart = [each for each in simulated if each.row.framework in {"popart", "tensorflow1"}]
+    assert max(abs(each.error) for each in held) < 0.17
+    popart = [
+        each for each in simulated if each.row.framework in {"popart", "tensorflow1"} and "bert" in each.row.model
+    ]
     assert max(abs(each.error) for each in popart) < 0.03
     left_out = [abs(each.unseen_error) for each in popart if each.unseen_error is not None]
     assert max(left_out) < 0.04
+
+
+def test_the_readme_says_how_far_off_they_are(simulated):
+    """Products' worst too, which `tests/cli/test_validate.py` holds."""
+    words = " ".join(PAGES["README.md"].split())
+    sentence = verdict(simulated)
+    mean, worst, _, lacking = re.findall(r"(\d+\.\d%) (?:off on average|at worst)", sentence)
+    assert f"times are {mean} off on average and {worst} at worst (a Conformer that lacks layers: {lacking})" in words
+    products = product_verdict(validate_products(read_rows(MEASURED)))
+    worst = max(re.findall(r"(\d+\.\d%) at worst", products))
+    assert f"of products {worst} at worst" in words
+
+
+def test_a_model_that_lacks_layers_is_too_fast_where_its_time_is_that_of_micro_batches(simulated):
+    """The Conformer's scenario says what it lacks; with thousands of micro-batches the host's time hardly counts."""
+    lacking = [each for each in simulated if each.row.incomplete]
+    assert {each.row.model for each in lacking} == {"conformer"}
+    assert all(0.3 < each.error < 0.4 for each in lacking if each.row.count == 4032)
+
+
+def test_a_clock_that_is_faster_makes_passes_as_much_faster_as_was_published(simulated):
+    """GC200 and Bow have the same tiles; the published pair is 1.375 apart, the clocks 1.396."""
+    one, other = (
+        next(each for each in simulated if each.row.machine == name and each.row.model == "conformer")
+        for name in ("m2000", "bow2000")
+    )
+    assert other.items_per_s / one.items_per_s == pytest.approx(other.row.items_per_s / one.row.items_per_s, rel=0.02)
+
+
+def test_a_larger_pod_comes_out_of_the_smaller_ones_of_its_model_alone(tmp_path):
+    """From the Conformer's rows of 4 and 16 IPUs, fitted as `ipusim calibrate` fits, that of 64 within 5 %."""
+    header, *lines = PUBLISHED.read_text().splitlines()
+    of = [line for line in lines if line.startswith("conformer,")]
+    small = [line for line in of if ",m2000," in line or ",pod16," in line]
+    (large,) = [line for line in of if ",pod64," in line]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *small]))
+    names = "compute_set_cycles,pytorch_host"
+    ipusim("calibrate", "rows.csv", "--rates", names, "--out", "fitted.yaml", cwd=tmp_path)
+    scenario = (SCENARIOS / "conformer.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(f"{scenario}\nrates: fitted.yaml\n")
+    (tmp_path / "large.csv").write_text("\n".join([header, large.replace("conformer,", "mine.yaml,", 1)]))
+    (found,) = simulate_rows(prepare_rows(read_throughputs(tmp_path / "large.csv")))
+    assert abs(found.error) < 0.05
 
 
 def test_the_host_times_in_use_are_those_that_the_rows_give(simulated):
