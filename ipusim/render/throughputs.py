@@ -19,6 +19,7 @@ _LOOKS: Final = (
     ("#CC79A7", "D"),
     ("#8c6d00", "v"),
     ("#56B4E9", "P"),
+    ("#333333", "X"),
 )
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
 _MARGIN: Final = 1.5
@@ -38,7 +39,7 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: fl
     """Return two panels: simulated over published, and the error of each, with bands of 5 and 10 %."""
     figure = Chart(figsize=(width_in, 4.6))
     both = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
+    figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
     figure.text(0.1 / width_in, 0.95, title, fontsize=TITLE_SIZE)
     least = min(min(point.published, point.simulated) for point in points) / _MARGIN
     most = max(max(point.published, point.simulated) for point in points) * _MARGIN

@@ -23,17 +23,17 @@ _FRAMEWORKS: Final = {
     "": "no framework",
 }
 
-_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks layers"}
+_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks a part"}
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return in a sentence how far off the simulation is, and in another what it is for models that lack layers."""
+    """Return in a sentence how far off the simulation is, and in another for models that lack a part."""
     held = [each for each in rows if not each.row.fitted and not each.row.incomplete]
     lacking = [each for each in rows if each.row.incomplete]
     what = " that nothing was fitted to" if any(each.row.fitted for each in rows) else ""
     text = f"Throughputs of whole trainings: {len(held or rows)}{what}, {_how_far(held or rows)}."
     if held and lacking:
-        text += f" {len(lacking)} more, of a model that lacks layers: {_how_far(lacking)}."
+        text += f" {len(lacking)} more, of models that lack a part: {_how_far(lacking)}."
     return text
 
 
@@ -80,7 +80,7 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         groups |= {
             "held": [each for each in rows if not each.row.fitted and not each.row.incomplete],
             "fitted, for the host's time alone": [each for each in rows if each.row.fitted],
-            "of a model that lacks layers": [each for each in rows if each.row.incomplete],
+            "of models that lack a part": [each for each in rows if each.row.incomplete],
         }
     for model in dict.fromkeys(each.row.model for each in rows):
         groups[model] = [each for each in rows if each.row.model == model]
@@ -154,7 +154,7 @@ def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
     points = [
         ThroughputPoint(
-            each.row.model + (", lacks layers" if each.row.incomplete else ""),
+            each.row.model + (", lacks a part" if each.row.incomplete else ""),
             each.row.items_per_s,
             each.items_per_s,
             each.row.fitted,

@@ -21,7 +21,7 @@ MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
-#: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks layers.
+#: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks a part.
 _FITTED, _INCOMPLETE = "fitted", "incomplete"
 _USES: Final = ("held", _FITTED, _INCOMPLETE)
 _MOST_ROWS: Final = 10_000
@@ -44,7 +44,7 @@ class ThroughputRow:
         items: published items in a sample, such as sequences in a pack.
         items_per_s: what was published.
         fitted: whether a rate of its framework's host comes from it.
-        incomplete: whether the scenario lacks layers of what was published.
+        incomplete: whether the scenario lacks a part of what was published, as its own text says.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
     """

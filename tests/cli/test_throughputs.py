@@ -74,7 +74,8 @@ def test_the_readme_says_how_far_off_they_are(simulated):
     words = " ".join(PAGES["README.md"].split())
     sentence = verdict(simulated)
     mean, worst, _, lacking = re.findall(r"(\d+\.\d%) (?:off on average|at worst)", sentence)
-    assert f"times are {mean} off on average and {worst} at worst (a Conformer that lacks layers: {lacking})" in words
+    assert f"times are {mean} off on average and {worst} at worst" in words
+    assert f"two models that lack a part are up to {lacking} too fast" in words
     products = product_verdict(validate_products(read_rows(MEASURED)))
     worst = max(re.findall(r"(\d+\.\d%) at worst", products))
     assert f"of products {worst} at worst" in words
@@ -83,14 +84,14 @@ def test_the_readme_says_how_far_off_they_are(simulated):
 def test_a_model_that_lacks_layers_is_too_fast_where_its_time_is_that_of_micro_batches(simulated):
     """The Conformer's scenario says what it lacks; with thousands of micro-batches the host's time hardly counts."""
     lacking = [each for each in simulated if each.row.incomplete]
-    assert {each.row.model for each in lacking} == {"conformer"}
+    assert {each.row.model for each in lacking} == {"conformer", "small_cnn"}
     assert all(0.3 < each.error < 0.4 for each in lacking if each.row.count == 4032)
 
 
 def test_a_clock_that_is_faster_makes_passes_as_much_faster_as_was_published(simulated):
     """GC200 and Bow have the same tiles; the published pair is 1.375 apart, the clocks 1.396."""
     one, other = (
-        next(each for each in simulated if each.row.machine == name and each.row.model == "conformer")
+        next(each for each in simulated if (each.row.machine, each.row.model) == (name, "conformer"))
         for name in ("m2000", "bow2000")
     )
     assert other.items_per_s / one.items_per_s == pytest.approx(other.row.items_per_s / one.row.items_per_s, rel=0.02)
