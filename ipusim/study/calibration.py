@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -182,11 +183,14 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
             "\n".join(f"{rate.name}: expected a row that feels it, got none: {_telling(rate)}" for rate in unfelt)
         )
     if _least_unlike(slopes) < 1 - _TOGETHER:
-        together = _combination(problem, slopes)
+        direction = _unlike(slopes)[1][:, 0]
+        together = [rate for rate, part in zip(problem.fitted, direction, strict=True) if abs(part) > _PART]
         names = [rate.name for rate in together]
+        terms = Counter(law.name for rate in together for law in laws_with(rate.attribute))
+        telling = [name for name, times in terms.items() if times == 1]
         raise UndeterminedError(
             f"{', '.join(names)}: expected rows that tell them apart, got some in which they act together alone: fit "
-            f"{one_of(names)}, or {'; or '.join(_telling(rate) for rate in together)}"
+            f"{one_of(names)}{f', or {_with_more(telling)}' if telling else ' alone'}"
         )
 
 
@@ -200,7 +204,10 @@ def _telling(rate: Rate) -> str:
     """Return what row would tell a rate."""
     if rate.part == "host":
         return f"add a row of framework {rate.name.removesuffix('_host')} with few micro-batches to a weight update"
-    terms = [law.name for law in laws_with(rate.attribute)]
+    return _with_more([law.name for law in laws_with(rate.attribute)])
+
+
+def _with_more(terms: Sequence[str]) -> str:
     return f"add a row in which more of the time is {one_of(terms)} (`ipusim check SCENARIO --costs`)"
 
 
@@ -218,27 +225,22 @@ def _least_unlike(slopes: Vector) -> float:
     return float(_unlike(slopes)[0][0])
 
 
-def _combination(problem: Problem, slopes: Vector) -> tuple[Rate, ...]:
-    """Return the rates that the rows tell apart worst."""
-    direction = _unlike(slopes)[1][:, 0]
-    return tuple(rate for rate, part in zip(problem.fitted, direction, strict=True) if abs(part) > _PART)
-
-
 def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
-    """Return rates that are told apart badly: pairs by their correlation, and more than two together."""
+    """Return rates that are told apart badly: those that correlate, by pairs, in one group."""
     inverse = np.linalg.inv(slopes.T @ slopes)
     deviations = np.sqrt(np.diag(inverse))
     correlations = inverse / np.outer(deviations, deviations)
-    count = len(problem.fitted)
-    pairs = tuple(
-        Alike((problem.fitted[one], problem.fitted[other]), float(correlations[one, other]))
-        for one in range(count)
-        for other in range(one + 1, count)
-        if abs(correlations[one, other]) > _ALIKE
+    groups: list[set[int]] = []
+    for one, other in np.argwhere(np.triu(np.abs(correlations) > _ALIKE, 1)).tolist():
+        joined = [group for group in groups if group & {one, other}]
+        groups = [group for group in groups if group not in joined] + [set.union({one, other}, *joined)]
+    return tuple(
+        Alike(
+            tuple(problem.fitted[at] for at in sorted(group)),
+            float(correlations[min(group), max(group)]) if len(group) == 2 else None,
+        )
+        for group in groups
     )
-    if pairs or _least_unlike(slopes) >= 1 - _ALIKE:
-        return pairs
-    return (Alike(_combination(problem, slopes), None),)
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[Rate, str], ...]) -> Calibration:

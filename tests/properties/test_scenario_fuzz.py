@@ -537,6 +537,7 @@ def test_the_samples_are_good(name: str, folder: Path, validator: jsonschema.Dra
     result = experiment(SAMPLES[name], folder)
     assert isinstance(result, Job), result
     validator.validate(SAMPLES[name])
+    assert result.request.replace({}) == result.request
 
 
 def test_the_samples_use_every_key_of_the_schema(validator: jsonschema.Draft202012Validator) -> None:

@@ -127,9 +127,8 @@ class CycleCount:
     most: int
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field, and dump a time as it was written."""
-        dumped = core_schema.plain_serializer_function_ser_schema(_as_written)
-        return core_schema.with_info_plain_validator_function(self._read, serialization=dumped)
+        """Replace pydantic's own reading of the field."""
+        return core_schema.with_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe both spellings."""
@@ -167,10 +166,6 @@ class CyclesOfTime(int):
         found = super().__new__(cls, cycles)
         found.text = text
         return found
-
-
-def _as_written(cycles: int) -> int | str:
-    return cycles.text if isinstance(cycles, CyclesOfTime) else cycles
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, Problem, RequestError, show
-from ipusim.runs.request.fields import CLOCK_HZ
+from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
 from ipusim.runs.request.schema import Options, json_schema
@@ -77,7 +77,7 @@ class Request:
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = plain(self.options.model_dump(exclude_unset=True, by_alias=True))
+        data: dict[str, Any] = plain(_given(self.options))
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
@@ -114,6 +114,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def _given(value: Any) -> Any:
+    """Return options by their keys as they were given, without those that were not: times as text, fractions exact."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        given = [name for name in fields if name in value.model_fields_set]
+        return {fields[name].alias or name: _given(getattr(value, name)) for name in given}
+    if isinstance(value, Mapping):
+        return {key: _given(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_given(each) for each in value]
+    return value.text if isinstance(value, CyclesOfTime) else value
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:

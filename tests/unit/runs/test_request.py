@@ -52,6 +52,13 @@ def test_a_time_comes_to_other_cycles_with_another_clock_or_machine():
     )
 
 
+def test_a_quantity_that_is_no_whole_number_stays_exact():
+    request = Request.from_dict(TIMED | {"rates": {"hop_latency": "20.5 ns", "link": "100 Gbit/s"}})
+    for changed in (request.replace({}), request.replace({"steps": 1}).replace({"steps": 2}).replace({"steps": 1})):
+        assert changed.options.rates == request.options.rates
+    assert request.replace({}) == request
+
+
 def test_options_that_python_calls_otherwise_keep_their_names():
     skip = [{"name": "d", "type": "dense", "units": 8}, {"name": "e", "type": "dense", "units": 8}]
     layers = [*skip, {"name": "s", "type": "add", "from": "d"}, {"name": "m", "type": "mean_squared_error"}]

@@ -1,0 +1,276 @@
+"""`ipusim calibrate`: what it predicts, prints and writes, and when it refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from ipusim.hardware.rates import DEFAULT_RATES, RATES
+from ipusim.runs.request.rates_file import read_rates
+from ipusim.runs.request.rates_spec import rates_of
+from ipusim.scenario import load_job
+from ipusim.study.calibration import calibrate
+from ipusim.study.calibration_report import rates_file
+from ipusim.study.calibration_rows import read_measured
+from ipusim.study.throughput_rows import PUBLISHED, read_throughputs
+from ipusim.study.throughputs import prepare_rows, simulate_rows
+from tests.cli.commands import ipusim
+from tests.measured_rows import MODEL, stage_rows, throughput_rows, write_scenarios
+from tests.places import SCENARIOS
+
+HEADER = "model,machine,ipus,micro_batch,count,items_per_s,framework,items,settings\n"
+TRUTH = DEFAULT_RATES.with_values(vector_slowdown=Fraction(4), compute_set_cycles=Fraction(900))
+SIZES = ("large", "small")
+NAMES = "compute_set_cycles,vector_slowdown"
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Write CSV beside two scenarios."""
+    write_scenarios(tmp_path)
+
+    def write(text, name="rows.csv"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def stages(own, tmp_path):
+    return own(stage_rows(tmp_path, ("large.yaml", "small.yaml"), TRUTH, noise=0.01))
+
+
+def published(system, count):
+    """Return the published row of BERT-Large with PopART of a system, as the package's file has it."""
+    (row,) = [
+        each
+        for each in read_throughputs(PUBLISHED)
+        if (each.model, each.framework, each.machine, each.count) == ("bert_large", "popart", system, count)
+    ]
+    cells = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework, row.items)
+    return row, f"{','.join(map(str, cells))},{';'.join(row.settings)}\n"
+
+
+def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_path):
+    _, small = published("bow_pod16", 2048)
+    large, _ = published("bow_pod64", 512)
+    done = ipusim("calibrate", own(HEADER + small), "--rates", "popart_host", "--out", tmp_path / "mine.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "How sure the rates are is not known, as no row is left over" in done.stdout
+    rates = rates_of(read_rates(tmp_path / "mine.yaml"))
+    assert [rate.name for rate in rates.chosen()] == ["popart_host"]
+    (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)
+    assert abs(fitted.error) < 0.005
+    (predicted,) = simulate_rows(prepare_rows([large]), rates)
+    assert abs(predicted.error) < 0.05
+
+
+def test_the_example_has_rows_that_the_package_has():
+    path = SCENARIOS / "measured_throughputs.csv"
+    assert {replace(row, fitted=False) for row in read_throughputs(path)} == {
+        replace(published(*which)[0], fitted=False) for which in (("bow_pod16", 2048), ("bow_pod64", 512))
+    }
+
+
+def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
+    found = calibrate(read_measured([stages]), NAMES.split(","))
+    done = ipusim("calibrate", stages, "--rates", NAMES, columns="")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.fullmatch(
+        r"22 rows are ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) before, "
+        r"and ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) with 2 rates fitted to them\.",
+        done.stdout.splitlines()[0],
+    )
+    for errors, (mean, worst, name) in ((found.before, shown.groups()[:3]), (found.after, shown.groups()[3:])):
+        sizes = [abs(error) for error in errors]
+        assert (mean, worst) == (f"{sum(sizes) / 22:.1%}"[:-1], f"{max(sizes):.1%}"[:-1])
+        assert name == found.rows.names[sizes.index(max(sizes))]
+    assert sum(map(abs, found.after)) < sum(map(abs, found.before)) / 5
+    for each in found.fitted:
+        assert re.search(
+            rf"{each.rate.name} +{float(each.before):g} cycles +{float(each.value):g} cycles +"
+            rf"± {each.uncertainty:.1%} +[\d.]+ to \d+ cycles *\n",
+            done.stdout,
+        )
+    assert re.search(r"large, weight update of stage0 +[+-]\d+\.\d% +[+-]\d\.\d% *\n", done.stdout)
+
+
+def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages, tmp_path):
+    done = ipusim("calibrate", stages, "--rates", NAMES, "--out", tmp_path / "mine.yaml")
+    assert done.stdout.splitlines()[-1] == (
+        f"{tmp_path / 'mine.yaml'}: a scenario beside it takes these rates with `rates: mine.yaml`"
+    )
+    head = [line for line in (tmp_path / "mine.yaml").read_text().splitlines() if line.startswith("#")]
+    assert head == [
+        f"# Rates fitted by `ipusim calibrate` to {stages}.",
+        f"# {done.stdout.splitlines()[0]}",
+        "# A scenario beside this file takes them with `rates: mine.yaml`.",
+    ]
+    (tmp_path / "scenario.yaml").write_text(f"{MODEL}rates: mine.yaml\n")
+    found = calibrate(read_measured([stages]), NAMES.split(","))
+    assert load_job(tmp_path / "scenario.yaml").system.rates == found.rates
+    again = ipusim("calibrate", stages, "--rates", NAMES, "--out", tmp_path / "other.yaml")
+    assert again.stdout.splitlines()[:-1] == done.stdout.splitlines()[:-1]
+    assert (tmp_path / "other.yaml").read_text().splitlines()[3:] == (tmp_path / "mine.yaml").read_text().splitlines()[
+        3:
+    ]
+
+
+def test_every_kind_of_rate_is_written_as_a_scenario_reads_it(own, tmp_path):
+    """Those that a scenario had chosen stay beside those that are fitted."""
+    rates = "{link: 20 GB/s, rung_links: 6, hop_latency: 20.5 ns, sync_skew_cycles: 300, tensorflow1_host: 123.4567 ms}"
+    (tmp_path / "large.yaml").write_text(f"{MODEL}rates: {rates}\n")
+    chosen = load_job(tmp_path / "large.yaml").system.rates
+    path = own(stage_rows(tmp_path, ("large.yaml",), TRUTH, noise=0.01))
+    found = calibrate(read_measured([path]), ["compute_set_cycles"])
+    (tmp_path / "mine.yaml").write_bytes(rates_file(found, "mine.yaml"))
+    assert rates_of(read_rates(tmp_path / "mine.yaml")) == found.rates
+    (fitted,) = found.fitted
+    assert found.rates == chosen.with_values(compute_set_cycles=fitted.value)
+    assert (tmp_path / "mine.yaml").read_text().count("# as in the scenarios\n") == 5
+
+
+def test_without_names_it_fits_what_the_rows_tell_and_says_what_of_the_rest(stages):
+    found = calibrate(read_measured([stages]))
+    names = [each.rate.name for each in found.fitted]
+    left_out = [rate.name for rate, _ in found.left_out]
+    assert {"compute_set_cycles", "vector_slowdown"} <= {*names}
+    assert sorted(names + left_out) == sorted(rate.name for rate in RATES if rate.part == "computation")
+    assert left_out
+    done = ipusim("calibrate", stages, columns="")
+    for rate, why in found.left_out:
+        assert f"Not fitted: {rate.name}: {why}." in done.stdout
+
+
+def test_rows_of_both_kinds_are_fitted_together(own, stages, tmp_path):
+    truth = TRUTH.with_values(popart_host_ns=Fraction(150_000_000))
+    rows = [f"large.yaml,m2000,4,256,{count},popart" for count in (1000, 10**5)]
+    throughput_rows(tmp_path / "throughputs.csv", rows, truth)
+    found = calibrate(
+        read_measured([stages, tmp_path / "throughputs.csv"]), ["vector_slowdown", "compute_set_cycles", "popart_host"]
+    )
+    assert len(found.rows.names) == 24
+    for each in found.fitted:
+        assert float(each.value / getattr(truth, each.rate.attribute)) == pytest.approx(1, rel=each.uncertainty * 2)
+
+
+def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_are_named(own, tmp_path):
+    beyond = DEFAULT_RATES.with_values(vector_slowdown=Fraction(8))
+    text = stage_rows(tmp_path, ("large.yaml", "small.yaml"), beyond, noise=0.01)
+    done = ipusim("calibrate", own(text), "--rates", "vector_slowdown", columns="")
+    assert re.search(r"vector_slowdown +3\.053 cycles +5 cycles .*2\.5 to 5 cycles \(at its edge\)", done.stdout)
+    assert "hardly tell" not in done.stdout
+    both = ["amp_ceiling", "exchange_efficiency"]
+    (alike,) = calibrate(read_measured([own(text)]), both).alike
+    assert ([rate.name for rate in alike.rates], alike.correlation < -0.95) == (both, True)
+    done = ipusim("calibrate", own(text), "--rates", ",".join(both), columns="")
+    assert (
+        f"The rows hardly tell {both[0]} and {both[1]} apart (correlation {alike.correlation:.2f}): what one gains, "
+        "another makes up for.\n" in done.stdout
+    )
+
+
+def refused(*words, **options):
+    done = ipusim("calibrate", *words, **options)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_fewer_rows_than_rates_are_refused(own, tmp_path):
+    path = own("scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,0\nlarge.yaml,3,0\n")
+    names = "amp_ceiling,vector_slowdown,compute_set_cycles"
+    assert refused(path, "--rates", names, "--out", tmp_path / "mine.yaml") == (
+        "expected at least as many rows as rates, 3, got 2: measure more, or fit fewer rates\n"
+    )
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_rates_that_no_row_feels_are_refused_with_the_row_that_would_tell_them(stages):
+    assert refused(stages, "--rates", "hop_latency,vector_slowdown,popart_host").splitlines() == [
+        "hop_latency: expected a row that feels it, got none: add a row in which more of the time is copy sync, copy "
+        "latency or rounds (`ipusim check SCENARIO --costs`)",
+        "popart_host: expected a row that feels it, got none: add a row of framework popart with few micro-batches to "
+        "a weight update",
+    ]
+
+
+def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
+    path = tmp_path / "throughputs.csv"
+    rows = [f"large.yaml,c2_server,4,{size},1000," for size in (64, 256, 512, 1024)]
+    own("")
+    throughput_rows(path, rows, DEFAULT_RATES.with_values(link_efficiency=Fraction(84, 100)), noise=0.001)
+    text = refused(path, "--rates", "link,link_efficiency,vector_slowdown")
+    together = "expected rows that tell them apart, got some in which they act together alone"
+    assert text == f"link, link_efficiency: {together}: fit link or link_efficiency alone\n"
+    rows = "".join(f"{name}.yaml,{stage},{'100000' if stage == 1 else '0'}\n" for name in SIZES for stage in range(4))
+    assert refused(own(f"scenario,stage,forward\n{rows}"), "--rates", "vector_slowdown,transcendental_operations") == (
+        f"vector_slowdown, transcendental_operations: {together}: fit vector_slowdown or transcendental_operations, or "
+        "add a row in which more of the time is adding (`ipusim check SCENARIO --costs`)\n"
+    )
+    assert ipusim("calibrate", path, "--rates", "link_efficiency,vector_slowdown").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rates", "amp_ceilin"], "--rates: expected rates out of amp_ceiling, {}, got 'amp_ceilin'; did you mean "),
+        (["--rates", "rail_links"], "--rates: expected rates that can take any value, got rail_links, a whole number"),
+        (["--rates", "amp_ceiling,amp_ceiling"], "--rates: expected each rate once, got amp_ceiling twice"),
+        (["--out", "mine.txt"], "--out: expected a file whose name ends in .yaml, which a scenario can name, got mine"),
+        (["more.csv"], "more.csv: No such file or directory"),
+    ],
+)
+def test_wrong_options_are_refused(stages, options, message):
+    names = ", ".join(rate.name for rate in RATES[1:])
+    assert refused(stages, *options).startswith(message.format(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "{}/rows.csv:1: expected a column 'model' beside model, machine, "),
+        ("stage,forward\n0,1\n", "{}/rows.csv:1: expected a column 'scenario' beside scenario, stage, forward\n"),
+        ("scenario,stage,forward\n", "{}/rows.csv: expected from 1 to 256 stages below the titles, got 0\n"),
+        (
+            "scenario,stage,forward\n,0,1\n",
+            "{}/rows.csv:2: column scenario: expected the path of a scenario, got nothing\n",
+        ),
+        (
+            "scenario,stage,forward\nlarge.yaml,1,x\n",
+            "{0}/rows.csv:2: column stage: expected 0, as stages are counted from 0 in the order of the rows, got 1\n"
+            "{0}/rows.csv:2: column forward: expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got 'x'",
+        ),
+        (
+            "scenario,stage,forward\nlarge.yaml,0,1\n",
+            "{}/rows.csv: large.yaml: expected a row for each of the 4 stages, got 1\n",
+        ),
+        ("scenario,stage,forward\nnone.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
+        (
+            "scenario,stage,forward\ntimed.yaml,0,1\n",
+            "{}/rows.csv: column scenario: expected a scenario with a model, whose passes are priced, got stages known "
+            "by their cost alone: timed.yaml\n",
+        ),
+        (
+            "scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,1\nlarge.yaml,3,1\n"
+            "other.yaml,0,1\nother.yaml,1,1\nother.yaml,2,1\nother.yaml,3,1\n",
+            "{0}/other.yaml: expected the rates of {0}/large.yaml, which the fit begins with, got another amp_ceiling: "
+            "0.9 of peak instead of 0.9433 of peak\n",
+        ),
+        (
+            "scenario,stage,forward\nlarge.yaml,0,0\nlarge.yaml,1,0\nlarge.yaml,2,0\nlarge.yaml,3,0\n",
+            "{}/rows.csv: expected a row of which some time is measured and simulated\n",
+        ),
+    ],
+)
+def test_what_is_wrong_with_rows_is_told_with_its_place(own, tmp_path, text, message):
+    (tmp_path / "other.yaml").write_text(f"{MODEL}rates: {{amp_ceiling: 0.9}}\n")
+    (tmp_path / "timed.yaml").write_text(
+        "system: {name: m2000}\npipeline: {stages: [{name: a, forward: 1}], schedule: single, "
+        "gradient_accumulation_count: 1}\n"
+    )
+    assert refused(own(text)).startswith(message.format(tmp_path))

@@ -1,0 +1,100 @@
+"""The fit by itself, of rows whose times are known functions of the rates."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from ipusim.hardware.rates import DEFAULT_RATES, RATES
+from ipusim.study.calibration import UndeterminedError, calibrate
+from ipusim.study.calibration_rows import Rows
+
+BY_NAME = {rate.name: rate for rate in RATES}
+
+
+class Made:
+    """Rows whose times are products of powers of rates over their defaults, times an error of each row."""
+
+    frameworks = ()
+    sources = ()
+    scenarios = ((Path("made.yaml"), DEFAULT_RATES),)
+
+    def __init__(self, powers, errors):
+        self.powers = powers
+        self.factors = errors
+        self.names = [f"row {number}" for number in range(len(errors))]
+
+    def times(self, rates):
+        found = []
+        for at, factor in enumerate(self.factors):
+            logs = [
+                powers[at] * math.log(getattr(rates, BY_NAME[name].attribute) / BY_NAME[name].default)
+                for name, powers in self.powers.items()
+            ]
+            found.append(factor * math.exp(sum(logs)))
+        return found
+
+    def errors(self, rates):
+        return [time - 1 for time in self.times(rates)]
+
+
+def made(powers, errors):
+    return Rows(("made.csv",), (Made(powers, errors),))
+
+
+def test_one_rate_is_the_mean_of_the_logarithms_and_as_sure_as_the_t_distribution_says():
+    """Times that go with the rate, off by -6, 0 and 3 %: by hand, with Student's t of two degrees."""
+    errors = [math.exp(-0.06), 1.0, math.exp(0.03)]
+    found = calibrate(made({"vector_slowdown": [1, 1, 1]}, errors), ["vector_slowdown"])
+    (fitted,) = found.fitted
+    assert float(fitted.value) == pytest.approx(3.053 * math.exp(0.01), rel=2e-4)
+    spread = math.sqrt((0.05**2 + 0.01**2 + 0.04**2) / 2)
+    assert fitted.uncertainty == pytest.approx(math.expm1(4.3027 * spread / math.sqrt(3)), rel=2e-3)
+    assert not fitted.at_edge
+    assert found.before == pytest.approx([error - 1 for error in errors])
+    assert found.after == pytest.approx([error * math.exp(0.01) - 1 for error in errors], abs=2e-4)
+
+
+def test_a_row_for_each_rate_meets_them_all_and_leaves_nothing_to_be_sure_by():
+    found = calibrate(
+        made({"vector_slowdown": [1, 0.5], "compute_set_cycles": [0, 0.5]}, [0.9, 1.2]),
+        ["compute_set_cycles", "vector_slowdown"],
+    )
+    assert found.after == pytest.approx([0, 0], abs=3e-4)
+    sets, vector = found.fitted
+    assert float(vector.value) == pytest.approx(3.053 / 0.9, rel=5e-4)
+    assert float(sets.value) == pytest.approx(614.6 / 1.2**2 * 0.9, rel=5e-4)
+    assert (sets.uncertainty, vector.uncertainty) == (None, None)
+
+
+def test_three_rates_that_make_up_for_each_other_are_one_group():
+    one, other = [1.0, 0.2, 0.4, 0.3, 0.6], [0.1, 0.9, 0.5, 0.7, 0.2]
+    both = [a + b + extra for a, b, extra in zip(one, other, [0.03, -0.02, 0.02, 0.0, -0.03], strict=True)]
+    powers = {"vector_slowdown": one, "compute_set_cycles": other, "transcendental_operations": both}
+    (alike,) = calibrate(made(powers, [1.01, 0.99, 1.0, 1.02, 0.98]), list(powers)).alike
+    assert {rate.name for rate in alike.rates} == set(powers)
+    assert alike.correlation is None
+
+
+def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_known():
+    """The plausible range of amp_ceiling is four deviations of 4.3 %; rows that follow it by a tenth tell 25 %."""
+    powers = {"vector_slowdown": [0.8] * 4, "amp_ceiling": [-0.1, 0.1, -0.1, 0.1], "compute_set_cycles": [0.8] * 4}
+    found = calibrate(made(powers, [1.02, 0.99, 1.0, 1.01]))
+    assert [each.rate.name for each in found.fitted] == ["compute_set_cycles"]
+    assert {rate.name: why.partition(";")[0] for rate, why in found.left_out} == {
+        "amp_ceiling": "the rows say less of it than is known",
+        "exchange_efficiency": "no row feels it",
+        "vector_slowdown": "the rows do not tell it from compute_set_cycles",
+        "transcendental_operations": "no row feels it",
+    }
+    with pytest.raises(UndeterminedError, match=r"^expected rows that tell some rate, got none\namp_ceiling: no row"):
+        calibrate(made({}, [1.0, 1.1]))
+
+
+def test_a_rate_that_would_leave_its_range_stays_at_its_edge():
+    found = calibrate(made({"vector_slowdown": [1, 1]}, [0.2, 0.21]), ["vector_slowdown"])
+    (fitted,) = found.fitted
+    assert (fitted.value, fitted.at_edge) == (Fraction(5), True)
