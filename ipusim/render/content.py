@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ipusim.analysis.phases import Phase, phases, time_steps
-from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, span_boxes
+from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, some, span_boxes
 from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
@@ -68,7 +68,7 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
         if not timeline.info.has_time_steps:
             steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
-        boxes = share_boxes(boxes, len(timeline.info.ipus), edges, least)
+        boxes = _with_last(share_boxes(boxes, len(timeline.info.ipus), edges, least), edges, narrowest)
     else:
         spans = boxes
         for pixels in _NARROWEST_BOXES:
@@ -84,6 +84,20 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
     return Content(timeline, window, points, boxes, shares, syncs, found)
+
+
+def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
+    """Return the stacks of bins with ``edges``, the last bin at least ``narrowest`` wide, at the cost of those before.
+
+    A weight update may be less than the lines hide that are drawn where it begins and where it ends.
+    """
+    if edges[-1] - edges[-2] >= narrowest / _NARROWEST_STEP or len(edges) == 2:
+        return stacks
+    last = edges[-1] - narrowest
+    in_last = stacks.start >= edges[-2]
+    start, end = np.minimum(stacks.start, last), np.minimum(stacks.end, last)
+    moved = replace(stacks, start=start, end=np.where(in_last, stacks.end, end))
+    return some(moved, np.flatnonzero(moved.start < moved.end))
 
 
 def _turns(timeline: Timeline) -> Integers:

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment
+from ipusim.looks import Look
 from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
@@ -41,6 +42,8 @@ _TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.1
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Inches of axis to a tick, and of a bar's height at most.
 _TICK, _THICKEST_BAR = 0.28, 0.5
+#: Pixels over time for which a layer has to last, to be seen through its hatch.
+_FEW: Final = 6
 #: Room above the fullest level.
 _ABOVE: Final = 1.06
 
@@ -69,7 +72,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else _ABOVE * max(row.peak_bytes, 1) for row in rows]
-    legend = legend_lines(_entries(rows, tops, tall, limit), width_in - 2 * _EDGE)
+    legend = legend_lines(_entries(rows, tops, tall, width, limit), width_in - 2 * _EDGE)
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
@@ -151,24 +154,28 @@ class _Scale:
         return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
 
 
-def _entries(rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, limit: int | None) -> list[Entry]:
-    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks.
-
-    A layer of a single pixel may lie across two and show its colour in neither; of two, it fills one.
-    """
-    pixels = tall * DPI
-    heights = list(zip(rows, tops, strict=True))
-    seen = [
-        layer
-        for layer in LAYERS
-        if any(max(row.peak[layer], row.heights[layer].max()) * pixels >= 2 * top for row, top in heights)
-    ]
+def _entries(
+    rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, limit: int | None
+) -> list[Entry]:
+    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
+    scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
+    seen = [layer for layer in LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)]
     entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:
         entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
     if any(row.shows_peak for row in rows):
         entries.append(Entry("peak", Sign.PEAK))
     return entries
+
+
+def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
+    """Whether a layer is ``least`` bytes high at the peak, or for a few of the ``pixels`` that the time takes.
+
+    These are the bytes of two pixels: one may lie across two and show its colour in neither; of two, it fills one.
+    """
+    changes = np.flatnonzero(np.diff(row.heights[layer] >= least, prepend=False, append=False))
+    longest = (row.edges[changes[1::2]] - row.edges[changes[::2]]).max(initial=0.0)
+    return bool(row.peak[layer] >= least or longest * pixels >= _FEW * (row.edges[-1] - row.edges[0]))
 
 
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:

@@ -189,8 +189,9 @@ def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
     shown = execution_window(timeline)
     figure = execution_trace(timeline, shown.start, shown.end)
     legend = {entry for line in lines_of_legend(figure) for entry in line}
-    explained = {"forward", "backward", "weight update", "host I/O", "exchange", "host wait", "sync wait"}
+    explained = {"forward", "backward", "weight update", "exchange", "pre- and post-copy", "sync wait"}
     assert legend == explained | {"sync point"}
+    assert not len(timeline.rows(SpanKind.INFEED, SpanKind.OUTFEED)), "profiled without them, as the text says"
     numbers = [text for text in figure.axes[-1].texts if text.get_text().isdigit()]
     for ipu in (0, 1):
         drawn = sorted(int(text.get_text()) for text in numbers if int(text.get_position()[1]) == ipu)
