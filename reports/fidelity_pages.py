@@ -59,7 +59,7 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 - **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
   and nothing published holds them to account alone.
 - **The host's time between session runs**, which was found with BERT: a Conformer in PyTorch leaves a fifth of that,
-  and a small network's calls take 17 ms each.
+  and a small network's calls take 17 ms each, program and all.
 - **A program whose options you do not know.** The type of partial sums alone changes a transformer by a sixth.
 - **GC2**: no product measured on it is published; the rates come from a Bow.
 - **Whether it just fits**: code is left out, and what lies between products.

@@ -97,6 +97,7 @@ def summary_table(summary: RunTimes) -> Table:
     """Return the main numbers of a run: what, and how much."""
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
+    call = summary.run_use[0].cycles["host_call"] // summary.executions
     rows = [
         ("schedule", summary.order_and_sync),
         ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
@@ -109,6 +110,7 @@ def summary_table(summary: RunTimes) -> Table:
         (f"makespan{last}", _time(summary, summary.makespan_cycles)),
         *((f"  {phase.name}", _time(summary, phase.cycles)) for phase in summary.phases),
         ("pipeline and weight update", _time(summary, summary.execution_cycles)),
+        *([("  host between session runs", _time(summary, call))] if call else []),
         ("utilisation", _percent(summary.utilisation)),
         ("bubble: idle / (IPUs x makespan)", _percent(found.idle_fraction)),
         ("bubble: (makespan - ideal) / ideal", _percent(found.overhead)),

@@ -9,6 +9,8 @@ from ipusim.render.tables import Table
 from ipusim.study.calibration import Calibration, FittedRate
 
 _NANOSECONDS = 10**9
+#: Uncertainty, as a share, from which a rate is as good as not known.
+_UNSURE = 1.0
 
 
 def verdict(found: Calibration) -> str:
@@ -57,6 +59,11 @@ def words(found: Calibration) -> Iterator[str]:
         yield f"The rows hardly tell {names} apart ({how}): what one gains, another makes up for."
     if any(each.uncertainty is None for each in found.fitted):
         yield "How sure the rates are is not known, as no row is left over: these rows are met by as many rates."
+    for each in found.fitted:
+        if each.uncertainty is not None and each.uncertainty > _UNSURE:
+            yield f"{each.rate.name} may be anywhere in its range by the scatter of the rows; add some that tell it."
+        if each.at_edge:
+            yield f"{each.rate.name} would go on beyond its range: something else makes the rows what they are."
     for rate, why in found.left_out:
         yield f"Not fitted: {rate.name}: {why}."
     for source in found.rows.sources:

@@ -60,11 +60,11 @@ class Throughputs:
         self.sources = [row.source for row in rows if row.source]
 
     def times(self, rates: Rates) -> list[float]:
-        """Return simulated over measured times of a weight update; raises NeverFullError."""
+        """Return simulated over measured times of a weight update."""
         return [1 / (1 + error) for error in self.errors(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
-        """Return how much too fast each row is simulated; raises NeverFullError."""
+        """Return how much too fast each row is simulated."""
         times = self._update_times(rates.with_values(**_HOSTS))
         pairs = zip(self._prepared, times, strict=True)
         return [SimulatedRow(each.row, replace(time, rates=rates)).error for each, time in pairs]

@@ -79,7 +79,9 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
     parts = []
     for dtype in sorted({each.row.dtype for each in validated}):
         number, mean, worst = _errors([each for each in validated if each.row.dtype == dtype], lambda each: each.error)
-        parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst")
+        unseen = [each for each in validated if each.row.dtype == dtype and each.unseen_tflops is not None]
+        left_out = f" ({_errors(unseen, lambda each: each.unseen_error)[2]} with its size left out)" if unseen else ""
+        parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst{left_out}")
     return f"Dense products: {'; '.join(parts)}."
 
 

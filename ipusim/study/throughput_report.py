@@ -67,7 +67,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 f"{each.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{each.time.micro_batch * 1e3:.3f} ms",
-                _USES[row.use],
+                ", ".join(filter(None, (_USES[row.use], "" if each.fits else "does not fit"))),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -127,6 +127,8 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         )
     else:
         yield "Nothing was fitted to these rows."
+    if not all(each.fits for each in rows):
+        yield "What does not fit an IPU's memory could not run so; `ipusim run` of its scenario says by how much."
     for source in dict.fromkeys(each.row.source for each in rows if each.row.source):
         yield f"Source: {source}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,15 @@ COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
 #: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks a part.
 _FITTED, _INCOMPLETE = "fitted", "incomplete"
 _USES: Final = ("held", _FITTED, _INCOMPLETE)
+#: What no setting can change, and what says it instead.
+_FIXED: Final = {
+    "system.name": "column machine",
+    "system.auto_select_ipus": "column ipus",
+    "pipeline.micro_batch_size": "column micro_batch",
+    "pipeline.gradient_accumulation_count": "column count",
+    "steps": "a weight update alone, of which this is the throughput,",
+    "numerics": "a weight update alone, of which this is the throughput,",
+}
 _MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 2**20
 _MOST_COUNT: Final = 10**7
@@ -47,6 +56,7 @@ class ThroughputRow:
         incomplete: whether the scenario lacks a part of what was published, as its own text says.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
+        place: where it stands, as ``file:line``; empty for one that is from no file.
     """
 
     model: str
@@ -62,6 +72,7 @@ class ThroughputRow:
     incomplete: bool = False
     settings: tuple[str, ...] = ()
     source: str = ""
+    place: str = field(default="", compare=False)
 
     @property
     def use(self) -> str:
@@ -98,7 +109,7 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
         found = [f"{each.place}: {problem}" for problem in _problems(each, path.parent)]
         problems += found
         if not found:
-            rows.append(_row(each.cells, path.parent))
+            rows.append(_row(each, path.parent))
     refuse(problems)
     if not 0 < len(rows) <= _MOST_ROWS:
         raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
@@ -114,7 +125,8 @@ def _scenario(model: str, folder: Path) -> Path:
     return MODELS / f"{model}.yaml" if model in model_names() else folder / model
 
 
-def _row(said: Mapping[str, str], folder: Path) -> ThroughputRow:
+def _row(row: CsvRow, folder: Path) -> ThroughputRow:
+    said = row.cells
     return ThroughputRow(
         model=said["model"],
         scenario=_scenario(said["model"], folder),
@@ -127,9 +139,14 @@ def _row(said: Mapping[str, str], folder: Path) -> ThroughputRow:
         items_per_s=float(said["items_per_s"]),
         fitted=said.get("use", "") == _FITTED,
         incomplete=said.get("use", "") == _INCOMPLETE,
-        settings=tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip()),
+        settings=_settings(said),
         source=said.get("source", ""),
+        place=row.place,
     )
+
+
+def _settings(said: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip())
 
 
 def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
@@ -145,6 +162,10 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     framework = said.get("framework", "")
     if framework and framework not in FRAMEWORKS:
         yield f"column framework: expected {', '.join(FRAMEWORKS)} or nothing, got {framework!r}"
+    for setting in _settings(said):
+        key = setting.partition("=")[0].strip()
+        if key in _FIXED:
+            yield f"column settings: expected keys that {_FIXED[key]} does not say, got {setting!r}"
     use = said.get("use", "")
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"

@@ -1,9 +1,10 @@
 """Published throughputs, simulated: how long a weight update takes, and what the host's part of it must be.
 
 A pipeline with G micro-batches before its weight update takes as long as one with fewer, and a time-step more for each
-further one, once it is full. So a row with any count is simulated at three small ones, of which the second and
-third show that it is full; its time at the published count is theirs carried on, to the cycle. That holds for
-counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take any.
+further one, once it is full; point-to-point it may take a few until all IPUs do the same again. So a row with any count
+is simulated at three small ones, of which the second and third show that it is full; its time at the published count
+is theirs carried on. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and
+PyTorch take any.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from ipusim.errors import IpusimError
+from ipusim.errors import FileError, IpusimError
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.pricing.price import price
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.scenario.load import load_job
+from ipusim.scenario.problems import ScenarioError
 from ipusim.study.throughput_rows import ThroughputRow
 
 #: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
 _FIRST: Final = 2
 _MOST_DOUBLINGS: Final = 6
+#: How many of these counts it may take until the pipeline does the same again.
+_PERIODS: Final = 1, 2, 3, 4
 #: Standard deviation of a published time against a simulated one, as a share (assumed).
 _SPREAD: Final = 0.025
 _DEVIATIONS: Final = 4
@@ -71,28 +75,30 @@ class Prepared:
         row: what was published.
         jobs: at each count, ``multiple`` micro-batches apart.
         count: the first one's micro-batches.
+        fits: whether each IPU's memory holds its part of the last job.
     """
 
     row: ThroughputRow
     jobs: tuple[Job, ...]
     count: int
     multiple: int
+    fits: bool = True
 
     @property
     def rates(self) -> Rates:
         """The rates of the row's scenario."""
         return self.jobs[0].system.rates
 
+    def grows_evenly(self) -> bool:
+        """Whether the time grows by as much from the first job to the second as from that to the third."""
+        first, second, third = (_cycles(job, self.rates) for job in self.jobs)
+        return second - first == third - second
+
     def time(self, rates: Rates | None = None) -> UpdateTime:
-        """Return what a weight update takes at any count, by these rates; raises NeverFullError."""
+        """Return what a weight update takes at any count, by these rates."""
         cycles = [_cycles(job, rates or self.rates) for job in self.jobs]
-        if cycles[1] - cycles[0] != cycles[2] - cycles[1]:
-            raise NeverFullError(
-                f"{self.row.scenario}: expected a time that grows by as much for each further micro-batch, got one "
-                f"that does not up to a gradient_accumulation_count of {self.count + 2 * self.multiple}"
-            )
         job = self.jobs[0]
-        slope = Fraction(cycles[1] - cycles[0], self.multiple)
+        slope = Fraction(cycles[2] - cycles[0], 2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
             micro_batch=float(slope / job.system.clock_hz),
@@ -105,25 +111,36 @@ class Prepared:
 def prepare(row: ThroughputRow) -> Prepared:
     """Lay out a row at counts at which its pipeline is full.
 
-    Raises ScenarioError for what the scenario refuses, and NeverFullError.
+    Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
     """
-    overrides = (*row.overrides, "numerics=off", "steps=1", "memory=report")
+    try:
+        return _prepared(row)
+    except (ScenarioError, NeverFullError) as error:
+        if not row.place:
+            raise
+        lines = (line.removeprefix("--set ") for line in str(error).splitlines())
+        raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
+
+
+def _prepared(row: ThroughputRow) -> Prepared:
+    overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
     first = load_job(row.scenario, overrides)
     multiple = first.schedule.multiple(first.program.shape)
-    count = _FIRST * multiple
-    for last in reversed(range(_MOST_DOUBLINGS)):
-        counts = [count + turn * multiple for turn in range(3)]
-        jobs = (load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={each}")) for each in counts)
-        found = Prepared(row, tuple(map(_once, jobs)), count, multiple)
-        try:
-            found.time()
-        except NeverFullError:
-            if not last:
-                raise
-            count *= 2
-        else:
-            break
-    return found
+
+    def at(count: int) -> Job:
+        return _once(load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}")))
+
+    for doubling in range(_MOST_DOUBLINGS):
+        count = _FIRST * multiple * 2**doubling
+        for period in _PERIODS:
+            apart = period * multiple
+            found = Prepared(row, tuple(at(count + turn * apart) for turn in range(3)), count, apart)
+            if found.grows_evenly():
+                return replace(found, fits=not found.jobs[-1].memory.too_large)
+    raise NeverFullError(
+        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
+        f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
+    )
 
 
 def _once(job: Job) -> Job:
@@ -146,11 +163,13 @@ class SimulatedRow:
         row: what was published.
         time: what a weight update takes, with the rates in use.
         unseen_host: seconds of the host by the other rows of its framework; None where there is none.
+        fits: whether each IPU's memory holds its part.
     """
 
     row: ThroughputRow
     time: UpdateTime
     unseen_host: float | None = None
+    fits: bool = True
 
     @property
     def items_per_s(self) -> float:
@@ -194,15 +213,12 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well.
-
-    Raises NeverFullError.
-    """
+    """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for each in rows:
         if each.row.runs not in times:
             times[each.row.runs] = each.time(rates)
-    found = [SimulatedRow(each.row, times[each.row.runs]) for each in rows]
+    found = [SimulatedRow(each.row, times[each.row.runs], fits=each.fits) for each in rows]
     return [replace(each, unseen_host=_unseen(each, found)) for each in found]
 
 

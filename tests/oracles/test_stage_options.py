@@ -161,3 +161,10 @@ def test_options_of_given_cycles_are_refused(load):
     assert (
         problem.text == "expected no options of operations in stages whose cycles are given, got some: leave them out"
     )
+
+
+def test_a_system_may_say_how_products_are_planned_where_cycles_are_given(load):
+    """It is one of the machine's settings: who tries measured cycles on a model leaves it in."""
+    cycles = "pipeline.cycles=[{forward: 10}, {forward: 10}]"
+    stages = load(cycles, "system.matmuls={poplar_options: {partialsType: half}}").program.stages
+    assert stages == load(cycles).program.stages

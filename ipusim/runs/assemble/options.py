@@ -16,11 +16,7 @@ from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 
 _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
-_KEYS: Final[tuple[KeyPath, ...]] = (
-    *(("pipeline", name) for name in (*_LISTS, "weight_update_poplar_options")),
-    ("system", "matmuls"),
-    ("system", "convolutions"),
-)
+_KEYS: Final[tuple[KeyPath, ...]] = tuple(("pipeline", name) for name in (*_LISTS, "weight_update_poplar_options"))
 
 
 def check_options(options: Options, stages: int, counted: bool, findings: Findings) -> None:

@@ -130,8 +130,10 @@ class SystemSpec(Node, title="system"):
         default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
     )
     io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
-    matmuls: OperationsSpec = Field(default_factory=OperationsSpec, description="how matrix products are planned")
-    convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="how convolutions are planned")
+    matmuls: OperationsSpec = Field(
+        default_factory=OperationsSpec, description="how matrix products are planned, where cycles are not given"
+    )
+    convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="the same of convolutions")
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
