@@ -41,6 +41,8 @@ def check(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
+    if job.memory.too_large:
+        typer.echo(job.memory.verdict())
     if held:
         typer.echo(words(held))
         print_table(profile_table(held))

@@ -13,7 +13,7 @@ from ipusim.render.figures import to_png
 from ipusim.render.tables import Table
 from ipusim.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.study.throughput_rows import COLUMNS, ThroughputRow
-from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, sensitivities
+from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, host_sensitivity, sensitivities
 
 _FRAMEWORKS: Final = {
     "popart": "PopART",
@@ -91,20 +91,27 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
 
 
-def sensitivity_table(prepared: Prepared) -> Table:
-    """Return every rate that a row feels: its value, what is plausible, and what one per cent of it does."""
-    found = sensitivities(prepared)
+def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
+    """Return what one per cent of each rate does to a throughput, and its value and what is plausible.
+
+    The throughput is the first row's, and of the rate of another framework's host the first row of that.
+    """
+    first = prepared[0]
+    found = {name: (first, share) for name, share in sensitivities(first).items()}
+    for each in reversed(prepared):
+        if each.row.framework not in ("", first.row.framework):
+            found[f"{each.row.framework}_host_ns"] = each, 0.0
     rows = []
     for rate in RATES:
         if rate.attribute in found:
-            value = getattr(prepared.rates, rate.attribute)
+            of, share = found[rate.attribute]
+            value = getattr(of.rates, rate.attribute)
             kind = "fitted" if rate.is_fitted else "assumed" if rate.source.startswith("assumed") else "published"
             edge = " (at its edge)" if rate.is_fitted and at_edge(rate, value) else ""
-            effect = f"{100 * found[rate.attribute]:+.3f} %"
-            rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, effect))
-    row = prepared.row
-    title = f"What one per cent more of a rate does to the throughput of {row.model} on {row.machine}"
-    return Table(title, ("rate", "value", "is", "plausible", "throughput"), tuple(rows))
+            effect = f"{100 * (share or host_sensitivity(of)):+.3f} %"
+            rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, row_name(of.row), effect))
+    title = "What one per cent more of a rate does to a throughput"
+    return Table(title, ("rate", "value", "is", "plausible", "throughput of", "change"), tuple(rows))
 
 
 def at_edge(rate: Rate, value: Fraction) -> bool:

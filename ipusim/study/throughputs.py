@@ -243,6 +243,13 @@ def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dic
     return found
 
 
+def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> float:
+    """Return by which share a row's throughput grows when the time of its framework's host grows by ``share``."""
+    time, count = prepared.time(), prepared.row.count
+    host = time.host(prepared.row.framework)
+    return time.seconds(count, host) / time.seconds(count, host * (1 + float(share))) - 1
+
+
 def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
     """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
     chosen = [each for each in rows if each.row.fitted]

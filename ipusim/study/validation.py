@@ -43,7 +43,7 @@ class Validation:
         fitted: whether the rates come from them.
         throughputs: of whole trainings.
         benchmarks: links, collectives and the host.
-        felt: what each rate does to one of the trainings; None where that was not asked.
+        felt: what each rate does to a training; None where that was not asked.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -115,5 +115,5 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         everything,
         simulate_rows(prepared),
         micro.read_benchmarks() if everything else (),
-        throughput_report.sensitivity_table(prepared[0]) if everything else None,
+        throughput_report.sensitivity_table(prepared) if everything else None,
     )

@@ -418,3 +418,11 @@ def test_help_answers_at_once():
         check=True,
     ).stdout
     assert not any(f"'{name}'" in heavy for name in ("numpy", "matplotlib", "simpy", "pydantic", "networkx", "ruamel"))
+
+
+def test_check_says_what_does_not_fit_where_it_is_only_reported(workspace):
+    done = ipusim("check", "scenarios/memory_by_schedule.yaml", cwd=workspace, columns=None)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].startswith("Out of memory on IPU 0: ")
+    fits = ipusim("check", "scenarios/memory_by_schedule.yaml", "--set", "pipeline.schedule=interleaved", cwd=workspace)
+    assert "Out of memory" not in fits.stdout

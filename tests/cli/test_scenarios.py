@@ -14,7 +14,10 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.pipeline.ops import Pass
+from ipusim.pricing.passes import leaves
+from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.price import price
+from ipusim.pricing.products import plans
 from ipusim.pricing.terms import terms
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job, load_request
@@ -377,3 +380,18 @@ def test_data_parallel_replicas_learn_the_digits():
     assert result.job.system.replicas == 4
     assert result.summary.throughput.effective_batch_size == 4 * 8 * 4
     assert result.learning.evaluations[-1][1].accuracy >= 0.9
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("tutorial_*.yaml")))
+def test_no_pass_of_the_tutorial_is_below_the_floor_of_its_products(name):
+    """1,900 cycles are the least that a product costs of those measured on hardware, whatever its size."""
+    job = load_job(SCENARIOS / f"{name}.yaml", ("steps=1", "numerics=off"))
+    rates = PlannerRates.of(job.system.rates)
+    for kind in (Pass.FORWARD, Pass.BACKWARD):
+        for stage, profile in enumerate(job.program.stages):
+            works = list(leaves(profile.forward if kind is Pass.FORWARD else profile.backward))
+            products = sum(planned.times for work in works for planned in plans(work, job.system.ipu, rates))
+            peak = job.system.ipu.tiles * job.system.ipu.fp32_macs_per_cycle_per_tile
+            macs = sum(work.macs for work in works)
+            assert products
+            assert job.costs.passes[kind, stage] >= max(1900 * products, macs / peak)

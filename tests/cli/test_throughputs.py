@@ -132,10 +132,12 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 
 
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
-    prepared = prepare(simulated[0].row)
-    table = sensitivity_table(prepared)
+    frameworks = {each.row.framework: each.row for each in reversed(simulated)}
+    prepared, *others = (prepare(frameworks[name]) for name in ("popart", "tensorflow1", "tensorflow2", "pytorch"))
+    table = sensitivity_table([prepared, *others])
     felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}
-    assert set(felt) >= {"amp_ceiling", "exchange_efficiency", "compute_set_cycles", "vector_slowdown", "popart_host"}
+    assert set(felt) >= {rate.name for rate in RATES if rate.is_fitted}, "a row for each"
+    assert -0.1 < felt["pytorch_host"] < felt["popart_host"] < -0.01
     assert 0.3 < felt["amp_ceiling"] < 0.5
     rates = DEFAULT_RATES.with_values(vector_slowdown=DEFAULT_RATES.vector_slowdown * Fraction(101, 100))
     slower = simulate_rows([prepared], rates)[0].items_per_s / simulated[0].items_per_s - 1
