@@ -201,8 +201,11 @@ class Interconnect(Meeting):
             return
         self._carrying = len(self._copy.links)
         first_byte = self._clock.now
-        for bundle in self._bundles[self._copy_of[self._time_step]]:
-            self._clock.call(bundle.cycles, partial(self._deliver, bundle, since, first_byte, cause))
+        bundles = self._bundles[self._copy_of[self._time_step]]
+        # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
+        after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
+        for bundle in bundles:
+            self._clock.call(bundle.cycles + after, partial(self._deliver, bundle, since, first_byte, cause))
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
         """Note that the tiles have put away what they received."""
@@ -237,14 +240,16 @@ class Interconnect(Meeting):
         if self.finished is not None:
             self.finished(self._step)
 
-    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, cause: int, _: object) -> None:
+    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, cause: int, event: object) -> None:
         """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
         now = first_byte + bundle.cycles
         self._record(bundle.what, self._step, first_byte, now, cause)
         self._carrying -= bundle.links
         if not self._carrying:
             last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, now, cause)
-            if after := self._copy.fixed.post_copy_cycles:
+            if self._clock.now > now:
+                self._put_away(now, last, event)
+            elif after := self._copy.fixed.post_copy_cycles:
                 self._clock.call(after, partial(self._put_away, now, last))
             else:
                 self._end(last)
