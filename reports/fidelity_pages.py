@@ -103,7 +103,8 @@ RESIDUALS: Final = """\
   products too fast. PopLibs may lay out large batches so that less of the start of a pass is left.
 - *n* from 1024 to 4096 on 4096 x 4096, 5 to 8 % too slow: the product runs in steps, as memory binds, and each step
   receives its rows anew. If rows stay in place between steps, that is less.
-- Neighbours differ by sign (fp32, 1024 x 1024 at *n* of 512 and 128): values come off a picture, 2 to 3 % each.
+- Neighbours differ by sign (fp32, 1024 x 1024 at *n* of 512 and 128), and two single products are 7 % too fast (fp16,
+  1024 x 1024 at *n* = 1024; fp32, 4096 x 4096 at *n* = 4): values come off a picture, 2 to 3 % each.
 
 The plan that PopLibs logs for one of these products, or a profile with its compute sets and exchanges, would settle
 the first two.
