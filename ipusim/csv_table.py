@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from ipusim.near_names import did_you_mean, nearest
 
 #: Problems that a message lists.
 _LISTED: Final = 20
+#: Digits of a whole number that are looked at, for int() takes long over very many.
+_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,22 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
         if any(line.cells)
     )
     return CsvTable({name: header.cells[at] for name, at in place.items()}, rows)
+
+
+def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
+    """Yield what is wrong with a cell that has to be a whole number from 1 to ``most``."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= most):
+        yield f"column {name}: expected a whole number from 1 to {most}, got {text!r}"
+
+
+def wrong_positive(name: str, text: str) -> Iterator[str]:
+    """Yield what is wrong with a cell that has to be a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        yield f"column {name}: expected a number above 0, got {text!r}"
 
 
 def refuse(problems: Sequence[str]) -> None:

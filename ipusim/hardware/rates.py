@@ -75,6 +75,13 @@ class Rate:
                 return format_rate(float(value))
         return f"{float(value):g} {self.unit}"
 
+    def at_edge(self, value: Fraction | float) -> bool:
+        """Whether a value lies within a hundredth of an end of the plausible range, or beyond; False without one."""
+        if self.plausible is None:
+            return False
+        low, high = self.plausible
+        return not low + (high - low) / 100 < value < high - (high - low) / 100
+
     def plausible_text(self) -> str:
         """Return the plausible range, for people; empty where there is none."""
         if self.plausible is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ipusim.hardware.rates import RATES, Rate
 from ipusim.render.tables import Table
 from ipusim.study.calibration import Calibration, FittedRate
+from ipusim.study.spread import spread
 
 _NANOSECONDS = 10**9
 #: Uncertainty, as a share, from which a rate is as good as not known.
@@ -25,8 +26,9 @@ def verdict(found: Calibration) -> str:
 
 def _off(found: Calibration, errors: Sequence[float]) -> str:
     """Return the mean and the worst error, whatever the sign."""
-    worst, name = max(zip(map(abs, errors), found.rows.names, strict=True))
-    return f"{sum(map(abs, errors)) / len(errors):.1%} off on average and {worst:.1%} at worst ({name})"
+    _, name = max(zip(map(abs, errors), found.rows.names, strict=True))
+    _, mean, worst = spread(errors)
+    return f"{mean} off on average and {worst} at worst ({name})"
 
 
 def rate_table(found: Calibration) -> Table:

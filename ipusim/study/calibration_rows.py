@@ -15,7 +15,7 @@ from ipusim.scenario.load import placed_request
 from ipusim.study.profile import MeasuredPass, passes_of, priced
 from ipusim.study.throughput_report import row_name
 from ipusim.study.throughput_rows import ThroughputRow, read_throughputs
-from ipusim.study.throughputs import Prepared, SimulatedRow, UpdateTime, prepare_rows
+from ipusim.study.throughputs import Prepared, SimulatedRow, UpdateTime, prepare_rows, update_times
 
 #: Nothing of a host between session runs is part of an execution, so that no cycle of one depends on it.
 _HOSTS = {rate.attribute: rate.default for rate in RATES if rate.part == "host"}
@@ -65,19 +65,11 @@ class Throughputs:
 
     def errors(self, rates: Rates) -> list[float]:
         """Return how much too fast each row is simulated."""
-        times = self._update_times(rates.with_values(**_HOSTS))
-        pairs = zip(self._prepared, times, strict=True)
+        apart = rates.with_values(**_HOSTS)
+        if apart not in self._times:
+            self._times[apart] = update_times(self._prepared, apart)
+        pairs = zip(self._prepared, self._times[apart], strict=True)
         return [SimulatedRow(each.row, replace(time, rates=rates)).error for each, time in pairs]
-
-    def _update_times(self, rates: Rates) -> list[UpdateTime]:
-        """Return what a weight update of each row takes, of rows that run alike found once."""
-        if rates not in self._times:
-            found: dict[object, UpdateTime] = {}
-            for each in self._prepared:
-                if each.row.runs not in found:
-                    found[each.row.runs] = each.time(rates)
-            self._times[rates] = [found[each.row.runs] for each in self._prepared]
-        return self._times[rates]
 
 
 @dataclass(frozen=True)

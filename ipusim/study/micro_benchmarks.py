@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.system import System
 from ipusim.render.tables import Table
+from ipusim.study.spread import spread
 
 #: The package's own rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
@@ -72,8 +74,9 @@ class MicroBenchmark:
         least, _, most = self.published.partition("-")
         return float(least), float(most or least)
 
+    @cached_property
     def simulated(self) -> float:
-        """Return what it is simulated by, in its unit."""
+        """What it is simulated by, in its unit."""
         count = int(self.ipus)
         system = build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
         return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
@@ -163,11 +166,11 @@ BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
 
 def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
     """Return in a sentence how far off the figures are that no rate was derived from."""
-    errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated())) is not None]
-    mean, worst = sum(map(abs, errors)) / len(errors), max(map(abs, errors))
+    errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
+    number, mean, worst = spread(errors)
     return (
-        f"Micro-benchmarks of links and the host: {len(errors)} figures that no rate was derived from, {mean:.1%} off "
-        f"on average, {worst:.1%} at worst."
+        f"Micro-benchmarks of links and the host: {number} figures that no rate was derived from, {mean} off on "
+        f"average, {worst} at worst."
     )
 
 
@@ -175,9 +178,8 @@ def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
     """Return published, simulated and error of every micro-benchmark."""
     body = []
     for row in rows:
-        simulated = row.simulated()
-        off = error(row, simulated)
-        shown = f"{simulated:.4g} {row.unit}"
+        off = error(row, row.simulated)
+        shown = f"{row.simulated:.4g} {row.unit}"
         body.append((row.what, row.system, row.published, shown, "" if off is None else f"{off:+.1%}", row.use))
     header = ("micro-benchmark", "system", "published", "simulated", "error", "figure is")
     return Table("Micro-benchmarks, published and simulated", header, tuple(body))
@@ -200,9 +202,8 @@ def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
     names = [each.name for each in fields(MicroBenchmark)]
     writer.writerow((*names, "simulated", "error"))
     for row in rows:
-        simulated = row.simulated()
-        off = error(row, simulated)
+        off = error(row, row.simulated)
         writer.writerow(
-            (*(getattr(row, name) for name in names), f"{simulated:.5g}", "" if off is None else f"{off:.5f}")
+            (*(getattr(row, name) for name in names), f"{row.simulated:.5g}", "" if off is None else f"{off:.5f}")
         )
     return text.getvalue().encode()

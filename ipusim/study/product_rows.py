@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipusim.csv_table import Columns, read_table, refuse
+from ipusim.csv_table import Columns, read_table, refuse, wrong_positive, wrong_whole
 from ipusim.errors import FileError
 from ipusim.pricing.planner.product import Product
 
@@ -81,21 +80,12 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
 
 def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, list[str]]:
     """Return the row, or what is wrong with it."""
-    problems = [
-        f"column {name}: expected a whole number from 1 to {_MOST_SIZE}, got {said[name]!r}"
-        for name in _SIZES
-        if not (said[name].isascii() and said[name].isdigit() and 1 <= int(said[name][:20]) <= _MOST_SIZE)
-    ]
+    problems = [problem for name in _SIZES for problem in wrong_whole(name, said[name], _MOST_SIZE)]
     dtype = _TYPES.get(said[_DTYPE].lower())
     if dtype is None:
         problems.append(f"column {_DTYPE}: expected fp16 or fp32, got {said[_DTYPE]!r}")
-    try:
-        tflops = float(said[_RATE])
-    except ValueError:
-        tflops = math.nan
-    if not 0 < tflops < math.inf:
-        problems.append(f"column {_RATE}: expected a number above 0, got {said[_RATE]!r}")
+    problems += wrong_positive(_RATE, said[_RATE])
     if problems or dtype is None:
         return None, problems
     m, k, n = (int(said[name]) for name in _SIZES)
-    return ProductRow(m, k, n, dtype, tflops, said.get(_SOURCE, "")), []
+    return ProductRow(m, k, n, dtype, float(said[_RATE]), said.get(_SOURCE, "")), []

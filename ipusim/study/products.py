@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 from ipusim.hardware.generations import BOW, IpuSpec
 from ipusim.pricing.planner.fit import Measured, at_edge, fit_rates, term_shares
@@ -18,6 +17,7 @@ from ipusim.render.figures import to_png
 from ipusim.render.products import ShapePoint, product_chart
 from ipusim.render.tables import Table
 from ipusim.study.product_rows import ProductRow
+from ipusim.study.spread import spread
 
 #: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
 #: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
@@ -78,9 +78,10 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
     """Return in a sentence how far off the planner is."""
     parts = []
     for dtype in sorted({each.row.dtype for each in validated}):
-        number, mean, worst = _errors([each for each in validated if each.row.dtype == dtype], lambda each: each.error)
-        unseen = [each for each in validated if each.row.dtype == dtype and each.unseen_tflops is not None]
-        left_out = f" ({_errors(unseen, lambda each: each.unseen_error)[2]} with its size left out)" if unseen else ""
+        of = [each for each in validated if each.row.dtype == dtype]
+        number, mean, worst = spread(each.error for each in of)
+        unseen = [each.unseen_error for each in of if each.unseen_error is not None]
+        left_out = f" ({spread(unseen)[2]} with its size left out)" if unseen else ""
         parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst{left_out}")
     return f"Dense products: {'; '.join(parts)}."
 
@@ -108,16 +109,14 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
     rows = []
     for dtype in sorted({each.row.dtype for each in validated}):
         of = [each for each in validated if each.row.dtype == dtype]
-        rows.append((dtype, *_errors(of, lambda each: each.error)))
-        for m, k in sorted({(each.row.m, each.row.k) for each in of if each.unseen_tflops is not None}):
-            unseen = [each for each in of if (each.row.m, each.row.k) == (m, k)]
-            rows.append((f"{dtype}, {m} x {k} unseen", *_errors(unseen, lambda each: each.unseen_error)))
+        rows.append((dtype, *spread(each.error for each in of)))
+        unseen: dict[tuple[int, int], list[float]] = defaultdict(list)
+        for each in of:
+            if each.unseen_error is not None:
+                unseen[each.row.m, each.row.k].append(each.unseen_error)
+        for (m, k), errors in sorted(unseen.items()):
+            rows.append((f"{dtype}, {m} x {k} unseen", *spread(errors)))
     return Table("Errors, whatever their sign", ("rows", "number", "mean", "worst"), tuple(rows))
-
-
-def _errors(validated: Sequence[ValidatedRow], error: Callable[[ValidatedRow], float | None]) -> tuple[str, str, str]:
-    errors = [abs(error(each) or 0.0) for each in validated]
-    return str(len(errors)), f"{float(np.mean(errors)):.1%}", f"{max(errors):.1%}"
 
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: IpuSpec = MEASURED_ON) -> Table:

@@ -17,6 +17,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
 from ipusim.runs.request.request import Request
+from ipusim.study.spread import spread
 
 #: What a pass is called, by its key. The names of a profile are those of a stage's own cost.
 _PASSES: Final = {
@@ -116,13 +117,13 @@ def words(passes: Sequence[MeasuredPass]) -> str:
     """Return how far off the simulated passes are, whatever the sign: on average, and at worst; and who measured."""
     sources = dict.fromkeys(each.source for each in passes if each.source)
     source = f" Source: {'; '.join(sources)}." if sources else ""
-    known = [(abs(each.difference), each) for each in passes if each.difference is not None]
+    known = [(each.difference, each) for each in passes if each.difference is not None]
     if not known:
         return f"Nothing was measured that takes any time.{source}"
-    worst, at = max(known, key=lambda found: found[0])
-    mean = sum(off for off, _ in known) / len(known)
+    _, at = max(known, key=lambda found: abs(found[0]))
+    _, mean, worst = spread(off for off, _ in known)
     return (
-        f"Simulated passes are {mean:.1%} off the measured ones on average, and {worst:.1%} at worst: {at.what} of "
+        f"Simulated passes are {mean} off the measured ones on average, and {worst} at worst: {at.what} of "
         f"{at.stage}.{source}"
     )
 

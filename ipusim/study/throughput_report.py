@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Final
 
-from ipusim.hardware.rates import RATES, Rate
+from ipusim.hardware.rates import RATES
 from ipusim.render.figures import to_png
 from ipusim.render.tables import Table
 from ipusim.render.throughputs import ThroughputPoint, throughput_chart
+from ipusim.study.spread import spread
 from ipusim.study.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, host_sensitivity, sensitivities
 
@@ -28,23 +28,23 @@ _USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks a part"}
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
     """Return in a sentence how far off the simulation is, and in another for models that lack a part."""
-    held = [each for each in rows if not each.row.fitted and not each.row.incomplete]
-    lacking = [each for each in rows if each.row.incomplete]
-    what = " that nothing was fitted to" if any(each.row.fitted for each in rows) else ""
-    text = f"Throughputs of whole trainings: {len(held or rows)}{what}, {_how_far(held or rows)}."
+    held, lacking = _of(rows, "held"), _of(rows, "incomplete")
+    what = " that nothing was fitted to" if _of(rows, "fitted") else ""
+    text = f"Throughputs of whole trainings: {_how_far(held or rows, f'{what},')}."
     if held and lacking:
-        text += f" {len(lacking)} more, of models that lack a part: {_how_far(lacking)}."
+        text += f" {_how_far(lacking, ' more, of models that lack a part:')}."
     return text
 
 
-def _how_far(rows: Sequence[SimulatedRow]) -> str:
-    errors = [abs(each.error) for each in rows]
+def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
+    return [each for each in rows if each.row.use == use]
+
+
+def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
+    number, mean, most = spread(each.error for each in rows)
     worst = max(rows, key=lambda each: abs(each.error))
     direction = "fast" if worst.error > 0 else "slow"
-    return (
-        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at worst "
-        f"({row_name(worst.row)}, too {direction})"
-    )
+    return f"{number}{what} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
@@ -75,19 +75,16 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return mean and worst error of all rows, of those that were fitted and not, and by model."""
-    groups = {"all": list(rows)}
-    if any(each.row.fitted for each in rows):
+    groups = {"all": rows}
+    if fitted := _of(rows, "fitted"):
         groups |= {
-            "held": [each for each in rows if not each.row.fitted and not each.row.incomplete],
-            "fitted, for the host's time alone": [each for each in rows if each.row.fitted],
-            "of models that lack a part": [each for each in rows if each.row.incomplete],
+            "held": _of(rows, "held"),
+            "fitted, for the host's time alone": fitted,
+            "of models that lack a part": _of(rows, "incomplete"),
         }
     for model in dict.fromkeys(each.row.model for each in rows):
         groups[model] = [each for each in rows if each.row.model == model]
-    body = []
-    for name, of in ((name, of) for name, of in groups.items() if of):
-        errors = [abs(each.error) for each in of]
-        body.append((name, str(len(of)), f"{sum(errors) / len(errors):.1%}", f"{max(errors):.1%}"))
+    body = [(name, *spread(each.error for each in of)) for name, of in groups.items() if of]
     return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
 
 
@@ -96,36 +93,27 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
 
     The throughput is the first row's, and of the rate of another framework's host the first row of that.
     """
-    first = prepared[0]
-    found = {name: (first, share) for name, share in sensitivities(first).items()}
-    for each in reversed(prepared):
-        if each.row.framework not in ("", first.row.framework):
-            found[f"{each.row.framework}_host_ns"] = each, 0.0
+    first_of = {each.row.framework: each for each in reversed(prepared)}
+    found = {name: (prepared[0], share) for name, share in sensitivities(prepared[0]).items()}
+    for framework, each in first_of.items():
+        if framework not in ("", prepared[0].row.framework):
+            found[f"{framework}_host_ns"] = each, host_sensitivity(each)
     rows = []
     for rate in RATES:
         if rate.attribute in found:
             of, share = found[rate.attribute]
             value = getattr(of.rates, rate.attribute)
             kind = "fitted" if rate.is_fitted else "assumed" if rate.source.startswith("assumed") else "published"
-            edge = " (at its edge)" if rate.is_fitted and at_edge(rate, value) else ""
-            effect = f"{100 * (share or host_sensitivity(of)):+.3f} %"
+            edge = " (at its edge)" if rate.is_fitted and rate.at_edge(value) else ""
+            effect = f"{100 * share:+.3f} %"
             rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, row_name(of.row), effect))
     title = "What one per cent more of a rate does to a throughput"
     return Table(title, ("rate", "value", "is", "plausible", "throughput of", "change"), tuple(rows))
 
 
-def at_edge(rate: Rate, value: Fraction) -> bool:
-    """Whether a value lies within a hundredth of an end of the plausible range, or beyond; False without a range."""
-    if rate.plausible is None:
-        return False
-    low, high = rate.plausible
-    margin = (high - low) / 100
-    return not low + margin < value < high - margin
-
-
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield what to know of the tables."""
-    if any(each.row.fitted for each in rows):
+    if _of(rows, "fitted"):
         found = ", ".join(f"{_FRAMEWORKS[name]} {value:.3f} s" for name, value in fitted_hosts(rows).items())
         yield (
             "Fitted to these rows is nothing but the time of each framework's host between two session runs, to those "
@@ -163,10 +151,10 @@ def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
     points = [
         ThroughputPoint(
-            each.row.model + (", lacks a part" if each.row.incomplete else ""),
+            each.row.model + (", lacks a part" if each.row.use == "incomplete" else ""),
             each.row.items_per_s,
             each.items_per_s,
-            each.row.fitted,
+            each.row.use == "fitted",
         )
         for each in rows
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ipusim.csv_table import Columns, CsvRow, read_table, refuse
+from ipusim.csv_table import Columns, CsvRow, read_table, refuse, wrong_positive, wrong_whole
 from ipusim.errors import FileError
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.system import FRAMEWORKS
@@ -22,8 +21,7 @@ _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
 #: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks a part.
-_FITTED, _INCOMPLETE = "fitted", "incomplete"
-_USES: Final = ("held", _FITTED, _INCOMPLETE)
+_USES: Final = ("held", "fitted", "incomplete")
 #: What no setting can change, and what says it instead.
 _FIXED: Final = {
     "system.name": "column machine",
@@ -52,8 +50,8 @@ class ThroughputRow:
         count: micro-batches of a replica before a weight update (gradient accumulation); any number.
         items: published items in a sample, such as sequences in a pack.
         items_per_s: what was published.
-        fitted: whether a rate of its framework's host comes from it.
-        incomplete: whether the scenario lacks a part of what was published, as its own text says.
+        use: ``fitted`` where a rate of its framework's host comes from it, ``incomplete`` where the scenario lacks a
+            part of what was published, as its own text says, else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         place: where it stands, as ``file:line``; empty for one that is from no file.
@@ -68,16 +66,10 @@ class ThroughputRow:
     count: int
     items: float
     items_per_s: float
-    fitted: bool = False
-    incomplete: bool = False
+    use: str = "held"
     settings: tuple[str, ...] = ()
     source: str = ""
     place: str = field(default="", compare=False)
-
-    @property
-    def use(self) -> str:
-        """What ``use`` says of it in the file."""
-        return _FITTED if self.fitted else _INCOMPLETE if self.incomplete else "held"
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
@@ -137,8 +129,7 @@ def _row(row: CsvRow, folder: Path) -> ThroughputRow:
         count=int(said["count"]),
         items=float(said.get("items") or 1),
         items_per_s=float(said["items_per_s"]),
-        fitted=said.get("use", "") == _FITTED,
-        incomplete=said.get("use", "") == _INCOMPLETE,
+        use=said.get("use", "") or "held",
         settings=_settings(said),
         source=said.get("source", ""),
         place=row.place,
@@ -170,17 +161,8 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
     for name in _WHOLE:
-        text = said[name]
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= _MOST_COUNT):
-            yield f"column {name}: expected a whole number from 1 to {_MOST_COUNT}, got {text!r}"
+        yield from wrong_whole(name, said[name], _MOST_COUNT)
     for name in ("items_per_s", "items"):
         text = said.get(name, "")
-        if (text or name == "items_per_s") and not _positive(text):
-            yield f"column {name}: expected a number above 0, got {text!r}"
-
-
-def _positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
+        if text or name == "items_per_s":
+            yield from wrong_positive(name, text)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -74,30 +75,27 @@ class Prepared:
     Attributes:
         row: what was published.
         jobs: at each count, ``multiple`` micro-batches apart.
+        cycles: what an execution of each takes by the rates of the row's scenario.
         count: the first one's micro-batches.
         fits: whether each IPU's memory holds its part of the last job.
     """
 
     row: ThroughputRow
     jobs: tuple[Job, ...]
+    cycles: tuple[int, ...]
     count: int
     multiple: int
-    fits: bool = True
+    fits: bool
 
     @property
     def rates(self) -> Rates:
         """The rates of the row's scenario."""
         return self.jobs[0].system.rates
 
-    def grows_evenly(self) -> bool:
-        """Whether the time grows by as much from the first job to the second as from that to the third."""
-        first, second, third = (_cycles(job, self.rates) for job in self.jobs)
-        return second - first == third - second
-
     def time(self, rates: Rates | None = None) -> UpdateTime:
-        """Return what a weight update takes at any count, by these rates."""
-        cycles = [_cycles(job, rates or self.rates) for job in self.jobs]
+        """Return what a weight update takes at any count, by these rates or the scenario's."""
         job = self.jobs[0]
+        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates) for each in self.jobs]
         slope = Fraction(cycles[2] - cycles[0], 2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
@@ -127,25 +125,23 @@ def _prepared(row: ThroughputRow) -> Prepared:
     first = load_job(row.scenario, overrides)
     multiple = first.schedule.multiple(first.program.shape)
 
-    def at(count: int) -> Job:
-        return _once(load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}")))
+    @cache
+    def at(count: int) -> tuple[Job, int]:
+        job = load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}"))
+        once = replace(job, steps=1, program=replace(job.program, repeat_count=1))
+        return once, _cycles(once, job.system.rates)
 
     for doubling in range(_MOST_DOUBLINGS):
         count = _FIRST * multiple * 2**doubling
         for period in _PERIODS:
             apart = period * multiple
-            found = Prepared(row, tuple(at(count + turn * apart) for turn in range(3)), count, apart)
-            if found.grows_evenly():
-                return replace(found, fits=not found.jobs[-1].memory.too_large)
+            jobs, cycles = zip(*(at(count + turn * apart) for turn in range(3)), strict=True)
+            if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
+                return Prepared(row, jobs, cycles, count, apart, fits=not jobs[-1].memory.too_large)
     raise NeverFullError(
         "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
         f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
     )
-
-
-def _once(job: Job) -> Job:
-    """Return a job with a single execution."""
-    return replace(job, steps=1, program=replace(job.program, repeat_count=1))
 
 
 def _cycles(job: Job, rates: Rates) -> int:
@@ -212,13 +208,19 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
     return [replace(known[row.runs], row=row) for row in rows]
 
 
+def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
+    """Return what a weight update of each row takes, by its scenario's rates or others; of rows that run alike once."""
+    found: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
+    for each in rows:
+        if each.row.runs not in found:
+            found[each.row.runs] = each.time(rates)
+    return [found[each.row.runs] for each in rows]
+
+
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well."""
-    times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
-    for each in rows:
-        if each.row.runs not in times:
-            times[each.row.runs] = each.time(rates)
-    found = [SimulatedRow(each.row, times[each.row.runs], fits=each.fits) for each in rows]
+    times = update_times(rows, rates)
+    found = [SimulatedRow(each.row, time, fits=each.fits) for each, time in zip(rows, times, strict=True)]
     return [replace(each, unseen_host=_unseen(each, found)) for each in found]
 
 
@@ -252,7 +254,7 @@ def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> 
 
 def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
     """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
-    chosen = [each for each in rows if each.row.fitted]
+    chosen = [each for each in rows if each.row.use == "fitted"]
     return {name: host_by(name, of) for name in FRAMEWORKS if (of := [e for e in chosen if e.row.framework == name])}
 
 

@@ -101,8 +101,8 @@ class Validation:
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
     """Return what is simulated of a person's own rows, or of all of the package's where there are none.
 
-    Raises FileError and OSError for files that cannot be read, DeviceError for a chip that there is not, and what
-    :func:`ipusim.study.throughputs.update_time` does.
+    Raises FileError and OSError for files that cannot be read, QuantityError for a chip that there is not, and what
+    :func:`ipusim.study.throughputs.prepare` does.
     """
     everything = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else find_ipu(ipu)

@@ -72,8 +72,8 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
 
 def test_the_example_has_rows_that_the_package_has():
     path = SCENARIOS / "measured_throughputs.csv"
-    assert {replace(row, fitted=False) for row in read_throughputs(path)} == {
-        replace(published(*which)[0], fitted=False) for which in (("bow_pod16", 2048), ("bow_pod64", 512))
+    assert {replace(row, use="held") for row in read_throughputs(path)} == {
+        replace(published(*which)[0], use="held") for which in (("bow_pod16", 2048), ("bow_pod64", 512))
     }
 
 

@@ -17,7 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.product_rows import MEASURED, read_rows
 from ipusim.study.products import product_verdict, validate_products
-from ipusim.study.throughput_report import at_edge, sensitivity_table, throughputs_png, verdict
+from ipusim.study.throughput_report import sensitivity_table, throughputs_png, verdict
 from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
@@ -57,8 +57,8 @@ def small(tmp_path):
 
 
 def test_rows_that_nothing_was_fitted_to_are_within_five_per_cent_on_average(simulated):
-    held = [each for each in simulated if not each.row.fitted and not each.row.incomplete]
-    assert len(held) >= 2 * sum(each.row.fitted for each in simulated), "fitted to at most a third"
+    held = [each for each in simulated if each.row.use == "held"]
+    assert len(held) >= 2 * sum(each.row.use == "fitted" for each in simulated), "fitted to at most a third"
     assert sum(abs(each.error) for each in held) / len(held) < 0.05
     assert max(abs(each.error) for each in held) < 0.17
     popart = [
@@ -83,7 +83,7 @@ def test_the_readme_says_how_far_off_they_are(simulated):
 
 def test_a_model_that_lacks_layers_is_too_fast_where_its_time_is_that_of_micro_batches(simulated):
     """The Conformer's scenario says what it lacks; with thousands of micro-batches the host's time hardly counts."""
-    lacking = [each for each in simulated if each.row.incomplete]
+    lacking = [each for each in simulated if each.row.use == "incomplete"]
     assert {each.row.model for each in lacking} == {"conformer", "small_cnn"}
     assert all(0.3 < each.error < 0.4 for each in lacking if each.row.count == 4032)
 
@@ -125,10 +125,10 @@ def test_the_host_times_in_use_are_those_that_the_rows_give(simulated):
 def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
     fitted = [rate for rate in RATES if rate.is_fitted]
     assert len([rate for rate in fitted if rate.part != "host"]) <= 5
-    assert not [rate.name for rate in fitted if at_edge(rate, rate.default)]
+    assert not [rate.name for rate in fitted if rate.at_edge(rate.default)]
     (ceiling,) = (rate for rate in RATES if rate.name == "amp_ceiling")
-    assert at_edge(ceiling, Fraction("0.95"))
-    assert at_edge(ceiling, Fraction("0.7"))
+    assert ceiling.at_edge(Fraction("0.95"))
+    assert ceiling.at_edge(Fraction("0.7"))
 
 
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):

@@ -59,9 +59,7 @@ def fit_rates(measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates = 
 
 def at_edge(rates: PlannerRates) -> list[str]:
     """Return the rates that lie within a hundredth of an end of their plausible range, or beyond."""
-    low, high = _ranges()
-    share = (_logs(rates) - low) / (high - low)
-    return [rate.attribute for rate, at in zip(PLANNER_RATES, share, strict=True) if not 0.01 < at < 0.99]
+    return [rate.attribute for rate in PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
 def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates = DEFAULT_PLANNER_RATES) -> list[float]:
