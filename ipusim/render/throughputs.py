@@ -54,8 +54,8 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: fl
     both[0].set_ylim(least, most)
     both[0].set_ylabel("simulated, items/s", fontsize=TEXT_SIZE)
     both[1].set_ylabel("error of the simulation, %  (above: too fast)", fontsize=TEXT_SIZE)
-    furthest = max(12.0, *(1.15 * abs(100 * (point.simulated / point.published - 1)) for point in points))
-    both[1].set_ylim(-furthest, furthest)
+    errors = [100 * (point.simulated / point.published - 1) for point in points]
+    both[1].set_ylim(min(-12.0, 1.15 * min(errors)), max(12.0, 1.15 * max(errors)))
     for axes in both:
         axes.set_xscale("log")
         axes.set_xlim(least, most)
