@@ -37,6 +37,28 @@ class Part(Enum):
     BETWEEN = "between session runs"
 
 
+class Idle(Enum):
+    """Why an IPU does none of its stages' arithmetic; in the order in which charts stack them, each with its look."""
+
+    SLOWER = Look("slower IPU", "#e69f00", "#7a5400", "//")
+    RAMP_UP = Look("ramp-up", "#cfe6f5", "#3b7ea6", "....")
+    RAMP_DOWN = Look("ramp-down", "#f7d9c0", "#a6652b", "\\\\\\")
+    NO_PASS = Look("no pass in the time-step", "#ededed", "#8a8a8a", "--")
+    COPY = Look("inter-IPU copy", "#00674b", "#ffffff")
+    SYNC = Look("sync", "#c9c9c9", "#000000")
+    COLLECTIVE = Look("all-reduce and all-gather", "#0b79bd", "#ffffff", "oo")
+    UPDATE = Look("weight update elsewhere", "#b8669a", "#ffffff", "\\\\")
+    STREAMING = Look("Streaming Memory", "#8c6d00", "#ffffff", "xx")
+    HOST = Look("host", "#3d4459", "#ffffff")
+    REPLICAS = Look("other replicas", "#dcd6ee", "#6a5fa0", "||")
+    NO_STAGE = Look("no stage", "#fafafa", "#b5b5b5", "xxxx")
+
+    @property
+    def words(self) -> str:
+        """The cause in words."""
+        return self.value.name
+
+
 @dataclass(frozen=True)
 class Use:
     """What an IPU's cycles are counted as; kinds may share one.
@@ -48,6 +70,7 @@ class Use:
         always: whether the column is there where no IPU has any such cycles: in sync modes in which IPUs meet after
             each time-step ("meets"), in the others ("alone"), in all of them, or in none.
         computes: whether that is a stage's own arithmetic.
+        idle: why the IPU is idle meanwhile; None where it computes, and for waits, which are what they wait for.
     """
 
     name: str
@@ -55,6 +78,7 @@ class Use:
     place: int = 9
     always: tuple[Literal["meets", "alone"], ...] = ()
     computes: bool = False
+    idle: Idle | None = None
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from ipusim.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.timeline.kind_row import Part, Row, Track, Use
+from ipusim.timeline.kind_row import Idle, Part, Row, Track, Use
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
-_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",))
-_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"))
-_OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6)
-_REMOTE: Final = Use("remote", "Streaming Memory", 8)
+_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPY)
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
+_OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
+_REMOTE: Final = Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 
 
 class SpanKind(IntEnum):
@@ -111,7 +111,7 @@ class SpanKind(IntEnum):
             category="collective",
             colour="rail_load",
             look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
-            use=Use("all_reduce"),
+            use=Use("all_reduce", idle=Idle.COLLECTIVE),
             part=Part.UPDATE,
         ),
     )
@@ -123,7 +123,7 @@ class SpanKind(IntEnum):
             category="collective",
             colour="rail_load",
             look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
-            use=Use("all_gather", "all-gather", 7),
+            use=Use("all_gather", "all-gather", 7, idle=Idle.COLLECTIVE),
         ),
     )
     WEIGHT_UPDATE = (
@@ -218,7 +218,7 @@ class SpanKind(IntEnum):
             category="copy",
             colour="thread_state_running",
             look=Look("exchange", "#00674b", "#ffffff"),
-            use=Use("exchange", "exchange", 1, always=("meets",)),
+            use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPY),
         ),
     )
     PRE_COPY = (
@@ -251,7 +251,7 @@ class SpanKind(IntEnum):
             category="sync",
             colour="grey",
             look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-            use=Use("sync", "sync", 2, always=("meets",)),
+            use=Use("sync", "sync", 2, always=("meets",), idle=Idle.SYNC),
         ),
     )
     HOST_WAIT = (
@@ -262,7 +262,7 @@ class SpanKind(IntEnum):
             category="wait",
             colour="terrible",
             look=_HOST_WAIT,
-            use=Use("host_wait", "host wait", 4, always=("meets", "alone")),
+            use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
             part=Part.WAIT,
         ),
     )
@@ -299,7 +299,7 @@ class SpanKind(IntEnum):
             category="copy",
             colour="thread_state_running",
             look=Look("send", "#00674b", "#77b8a5", "||"),
-            use=Use("blocking_send", "send", 1),
+            use=Use("blocking_send", "send", 1, idle=Idle.COPY),
         ),
     )
     SEND = (
@@ -334,7 +334,7 @@ class SpanKind(IntEnum):
             category="host",
             colour="black",
             look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
-            use=Use("host_call", "host call", 7),
+            use=Use("host_call", "host call", 7, idle=Idle.HOST),
             part=Part.BETWEEN,
         ),
     )

@@ -1,0 +1,269 @@
+"""Why each IPU is idle: every cycle in which it does none of its stages' arithmetic, with its cause.
+
+What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
+another IPU then carried out anything but passes, that is the cause (the host that kept it, its Streaming Memory, the
+tensor on its way); where it ran passes or waited itself, the cause is where the waiting one stands in its execution:
+before its first pass, behind its last, in a time-step in which it has none, or beside a slower one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.critical_path import WAITS
+from ipusim.analysis.executions import find_execution
+from ipusim.timeline.kind_row import Idle, Track
+from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SEND_KINDS, SpanKind, by_number, kinds_with
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+
+Column = npt.NDArray[np.int64]
+
+#: Every cause, by its number.
+CAUSES: Final = tuple(Idle)
+_ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
+_NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
+#: Of each kind the cause that it is itself; NONE for arithmetic and waits. A weight update keeps other IPUs waiting.
+_OWN: Final = by_number(
+    lambda row: NONE if row.use is None or row.use.idle is None else _NUMBER[row.use.idle], np.int64
+)
+_WAITS_FOR: Final = np.where(np.arange(len(_OWN)) == SpanKind.WEIGHT_UPDATE, _NUMBER[Idle.UPDATE], _OWN)
+
+
+@dataclass(frozen=True, eq=False)
+class IdleCauses:
+    """Every idle interval of each IPU; columns of one length, sorted by IPU and start.
+
+    Attributes:
+        ipu: logical IPU of the device.
+        start, end: in cycles.
+        cause: index into :data:`CAUSES`.
+        stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
+        busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
+        window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
+    """
+
+    ipu: Column
+    start: Column
+    end: Column
+    cause: Column
+    stage: Column
+    busy: Column
+    window_cycles: int
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Every cause in words, in the order of the columns of :attr:`cycles`."""
+        return tuple(cause.words for cause in CAUSES)
+
+    @cached_property
+    def cycles(self) -> Column:
+        """Idle cycles by cause, shape (IPUs, causes)."""
+        table = np.zeros((len(self.busy), len(CAUSES)), dtype=np.int64)
+        np.add.at(table, (self.ipu, self.cause), self.end - self.start)
+        return table
+
+    def waited_for(self, stages: int) -> Column:
+        """Return the cycles that IPUs wait for passes of each stage, its own ramps left out; shape (stages,)."""
+        held = (self.stage != NONE) & (self.cause == _NUMBER[Idle.SLOWER])
+        found = np.zeros(stages, dtype=np.int64)
+        np.add.at(found, self.stage[held], (self.end - self.start)[held])
+        return found
+
+
+def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
+    """Return why each IPU of the device is idle, over the whole run or in one execution with its weight update.
+
+    Raises TimelineError for an execution that the Timeline does not hold.
+    """
+    track = _Track.of(timeline)
+    begin, finish = 0, int(track.end.max(initial=0))
+    if execution is not None:
+        chosen = find_execution(timeline, execution)
+        begin, finish = chosen.start, chosen.end
+    parts = [_own(track), _waits(track), *_nothing(track, finish)]
+    ipu, start, end, cause, stage = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    start, end = np.maximum(start, begin), np.minimum(end, finish)
+    kept = np.flatnonzero(start < end)
+    kept = kept[np.lexsort((start[kept], ipu[kept]))]
+    busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
+    computes = np.isin(track.kind, COMPUTE_KINDS)
+    worked = np.minimum(track.end[computes], finish) - np.maximum(track.start[computes], begin)
+    np.add.at(busy, track.ipu[computes], np.maximum(worked, 0))
+    return IdleCauses(ipu[kept], start[kept], end[kept], cause[kept], stage[kept], busy, finish - begin)
+
+
+#: Columns of intervals: ipu, start, end, cause, stage.
+_Intervals = tuple[Column, Column, Column, Column, Column]
+
+
+@dataclass(frozen=True, eq=False)
+class _Track:
+    """The spans of each IPU that holds a stage, one after the other; sorted by IPU, then by time.
+
+    Attributes:
+        timeline: that they are of.
+        row: of the Timeline.
+        ipu, start, end, kind, stage: of each.
+        first: where the spans of each IPU begin, with the end of all behind it, shape (IPUs + 1,).
+        last: of each span, whether it is its IPU's last.
+    """
+
+    timeline: Timeline
+    row: Column
+    ipu: Column
+    start: Column
+    end: Column
+    kind: Column
+    stage: Column
+    first: Column
+    last: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> _Track:
+        """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
+        rows = np.flatnonzero(np.isin(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
+        row, ipu = timeline.on_each_ipu(rows)
+        holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
+        row, ipu = row[holds[ipu]], ipu[holds[ipu]]
+        order = np.lexsort((timeline.start[row], ipu))
+        row, ipu = row[order], ipu[order]
+        first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
+        last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
+        return cls(
+            timeline,
+            row,
+            ipu,
+            timeline.start[row],
+            timeline.end[row],
+            timeline.kind[row],
+            timeline.stage[row],
+            first,
+            last,
+        )
+
+
+def _own(track: _Track) -> _Intervals:
+    """Return what IPUs do themselves that is no arithmetic."""
+    own = _OWN[track.kind]
+    chosen = own != NONE
+    return track.ipu[chosen], track.start[chosen], track.end[chosen], own[chosen], np.full(int(chosen.sum()), NONE)
+
+
+def _nothing(track: _Track, finish: int) -> list[_Intervals]:
+    """Return the time of IPUs without a stage, and of those that are done while other replicas still run."""
+    info = track.timeline.info
+    holders = set(info.stages_of_ipu)
+    idle = np.array([ipu for ipu in range(len(info.ipus)) if ipu not in holders], dtype=np.int64)
+    ends = np.flatnonzero(track.last)
+    found = []
+    for ipu, start, cause in (
+        (idle, np.zeros(len(idle), dtype=np.int64), Idle.NO_STAGE),
+        (track.ipu[ends], track.end[ends], Idle.REPLICAS),
+    ):
+        found.append(
+            (ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), np.full(len(ipu), NONE))
+        )
+    return found
+
+
+def _waits(track: _Track) -> _Intervals:
+    """Return every wait in pieces, each with what went on meanwhile on the IPU that ended it."""
+    timeline = track.timeline
+    at = np.flatnonzero(np.isin(track.kind, WAITS) & (_OWN[track.kind] == NONE))
+    released = _released_by(track, at)
+    known = released != NONE
+    kind, source = timeline.kind[released], timeline.ipu[released]
+    # A tensor on its way is what is waited for from its start on; before that, its sender.
+    sent = known & np.isin(kind, SEND_KINDS)
+    start, end = track.start[at], track.end[at]
+    until = np.where(sent, np.clip(timeline.start[released], start, end), end)
+    # Host copies on an IPU's own I/O tiles: whatever the IPU does beside them, it waits for them.
+    beside = known & ~sent & (source == track.ipu[at])
+    on_way = np.flatnonzero(sent & (until < end))
+    of_host = np.flatnonzero(beside)
+    other = np.flatnonzero(~beside & (until > start))
+    pieces = _pieces(track, at[other], np.where(known, source, track.ipu[at])[other], until[other])
+    whole = [
+        (
+            track.ipu[at[chosen]],
+            begin[chosen],
+            end[chosen],
+            np.full(len(chosen), _NUMBER[cause]),
+            np.full(len(chosen), NONE),
+        )
+        for chosen, begin, cause in ((on_way, until, Idle.COPY), (of_host, start, Idle.HOST))
+    ]
+    ipu, begun, ended, cause, stage = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
+    return ipu, begun, ended, cause, stage
+
+
+def _released_by(track: _Track, at: Column) -> Column:
+    """Return the span that ended each of the waits ``at``, by the cause of what the IPU does next; NONE if unknown."""
+    timeline = track.timeline
+    following = np.where(track.last[at], NONE, track.row[np.minimum(at + 1, len(track.row) - 1)])
+    released = np.where(following == NONE, NONE, timeline.cause[following])
+    waits = np.isin(timeline.kind, WAITS)
+    good = (released != NONE) & (timeline.end[released] == track.end[at]) & ~waits[released]
+    good &= timeline.ipu[released] != ALL_IPUS
+    found = np.where(good, released, NONE)
+    for number in np.flatnonzero(~good).tolist():
+        found[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
+    return found
+
+
+def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
+    """Return a span that ended just when a wait of ``ipu`` did: of its replica, if there is one."""
+    ended = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
+    rows = np.flatnonzero(ended & ((timeline.ipu != ipu) | ~np.isin(timeline.kind, _ON_IPU)))
+    if not len(rows):
+        return NONE
+    near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
+    return int(near[-1] if len(near) else rows[-1])
+
+
+def _pieces(track: _Track, at: Column, source: Column, until: Column) -> _Intervals:
+    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began something else."""
+    first, last = np.empty(len(at), dtype=np.int64), np.empty(len(at), dtype=np.int64)
+    for ipu, (begin, finish) in enumerate(pairwise(track.first.tolist())):
+        of = source == ipu
+        first[of] = begin + np.searchsorted(track.end[begin:finish], track.start[at[of]], side="right")
+        last[of] = begin + np.searchsorted(track.start[begin:finish], until[of], side="left")
+    count = np.maximum(last - first, 0)
+    wait = np.repeat(np.arange(len(at)), count)
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    during = first[wait] + nth
+    kind = track.kind[during]
+    cause = _WAITS_FOR[kind]
+    placed = _place(track, at[wait])
+    return (
+        track.ipu[at[wait]],
+        np.maximum(track.start[at[wait]], track.start[during]),
+        np.minimum(until[wait], track.end[during]),
+        np.where(cause == NONE, placed, cause),
+        np.where(np.isin(kind, PASSES), track.stage[during], NONE),
+    )
+
+
+def _place(track: _Track, at: Column) -> Column:
+    """Return where an IPU that waits stands in its execution, as a cause."""
+    timeline = track.timeline
+    info = timeline.info
+    shape = (info.executions, len(info.ipus))
+    first, last = np.full(shape, np.iinfo(np.int64).max), np.full(shape, NONE)
+    passes = np.isin(track.kind, PASSES)
+    execution, step = timeline.execution[track.row], timeline.time_step[track.row]
+    np.minimum.at(first, (execution[passes], track.ipu[passes]), track.start[passes])
+    np.maximum.at(last, (execution[passes], track.ipu[passes]), track.end[passes])
+    key = (execution * (info.time_steps + 2) + step) * len(info.ipus) + track.ipu
+    slower = np.isin(key[at], key[passes]) if info.has_time_steps else np.ones(len(at), dtype=bool)
+    found = np.where(slower, _NUMBER[Idle.SLOWER], _NUMBER[Idle.NO_PASS])
+    found = np.where(track.start[at] >= last[execution[at], track.ipu[at]], _NUMBER[Idle.RAMP_DOWN], found)
+    # Within the time-step of its last pass, an IPU waits for a slower one.
+    found = np.where((found == _NUMBER[Idle.RAMP_DOWN]) & slower & info.has_time_steps, _NUMBER[Idle.SLOWER], found)
+    return np.where(track.end[at] <= first[execution[at], track.ipu[at]], _NUMBER[Idle.RAMP_UP], found)
