@@ -228,7 +228,7 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
 
 
 def _pieces(track: _Track, at: Column, source: Column, until: Column) -> _Intervals:
-    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began something else."""
+    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began another span."""
     first, last = np.empty(len(at), dtype=np.int64), np.empty(len(at), dtype=np.int64)
     for ipu, (begin, finish) in enumerate(pairwise(track.first.tolist())):
         of = source == ipu

@@ -14,6 +14,7 @@ from ipusim.analysis.memory_summary import MemorySummary, memory_summary
 from ipusim.analysis.orders import OrderReport
 from ipusim.analysis.plain import plain
 from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.analysis.verdict import Verdict, verdict
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
@@ -83,6 +84,7 @@ class Summary(RunTimes):
         stage_cycles: of each stage.
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
+        verdict: how well the IPUs are used, and what bounds the run.
     """
 
     description: str
@@ -98,11 +100,13 @@ class Summary(RunTimes):
     stage_cycles: tuple[StageCycles, ...]
     memory: MemorySummary
     learning: LearningSummary | None
+    verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for ``summary.json``, in a fixed order."""
         return {
             "description": self.description,
+            "verdict": plain(self.verdict),
             **self.times_dict(),
             "ipu": self.ipu,
             "notes": list(self.notes),
@@ -161,6 +165,7 @@ def summarise(
         ),
         memory=memory_summary(fit, timeline),
         learning=_learning(learning) if learning else None,
+        verdict=verdict(timeline, costs),
     )
 
 

@@ -14,6 +14,7 @@ from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.session import Session
+from ipusim.study.what_if import what_if
 from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
 from tests.price_and_run import price_and_run
@@ -63,3 +64,13 @@ def test_random_orders_are_explained_to_the_cycle(seed, sync):
 def test_scenarios_of_random_options_are_explained_to_the_cycle(scenario):
     job = job_from(scenario | {"numerics": "off"})
     check(Session(job).run(job.executions))
+
+
+@settings(max_examples=25, deadline=None)
+@given(scenarios())
+def test_no_change_makes_a_run_shorter_than_its_critical_path_then_is(scenario):
+    job = job_from(scenario | {"numerics": "off"})
+    shares = job.costs.pass_streams or job.costs.update_streams or job.costs.sends
+    for found in what_if(job):
+        assert found.path <= found.after or (shares and found.said_by_path == "estimate"), found
+        assert (found.said_by_path == "exact") == (found.path == found.after)

@@ -1,0 +1,57 @@
+"""The command that says why a run takes as long as it does: explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim.cli.app import Overrides, app
+from ipusim.terminal import interruptible, keep_watch, print_table
+
+
+@app.command()
+def explain(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time", show_default=False),
+    ],
+    execution: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="explain one execution of the pipeline  [default: all]", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="folder of the results  [default: the run folder, or reports/<name>]",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
+) -> None:
+    """Say why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
+    from ipusim.study.explanation import EXPLANATION_FILES, explain
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.opened import opened
+
+    keep_watch()
+    found = opened(run, overrides or ())
+    with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES) as results:
+        explanation = explain(found.timeline, found.job, execution)
+        files = explanation.files()
+        heed()
+        results.write(files)
+    if as_json:
+        typer.echo(files["explanation.json"], nl=False)
+        return
+    for line in explanation.words():
+        typer.echo(line)
+    typer.echo()
+    for table in explanation.tables():
+        print_table(table)
+    typer.echo(f"{out or found.folder}: {', '.join(files)}")

@@ -1,0 +1,47 @@
+"""The critical path drawn on the execution trace."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from ipusim.render.execution_trace import default_title, execution_trace
+from ipusim.render.figures import Chart, own_settings
+from ipusim.render.window import Window
+from ipusim.timeline.timeline import Timeline
+
+#: Points: the path, and the light edge that sets it off from any box below it.
+_LINE, _EDGE = 1.6, 3.2
+_COLOUR: Final = "#000000"
+#: Where in its row the path runs, from the top.
+_HEIGHT: Final = 0.86
+
+
+def trace_with_path(timeline: Timeline, path: npt.NDArray[np.int64], start: int, end: int) -> Chart:
+    """Return the execution trace from ``start`` to ``end`` with the spans ``path`` as a line along and between rows.
+
+    What all IPUs do together is drawn in the row of the span before it; what is on no IPU's row, such as a tensor on
+    its way or the host, in the row that it leaves. Raises OutputError for a window outside the run.
+    """
+    shown = Window(start, end)
+    title = f"{default_title(timeline, shown)}; the line is the critical path"
+    chart = execution_trace(timeline, start, end, title=title)
+    with own_settings():
+        _draw(chart.axes[-1], timeline, path, shown)
+    return chart
+
+
+def _draw(axes: Axes, timeline: Timeline, path: npt.NDArray[np.int64], shown: Window) -> None:
+    ipu = timeline.ipu[path].copy()
+    on_row = ipu >= 0
+    # Of each span the row of the last one that had one of its own.
+    last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))
+    row = np.maximum(ipu[last], 0) + _HEIGHT
+    x = np.stack([timeline.start[path], timeline.end[path]], axis=1).ravel().clip(shown.start, shown.end)
+    inside = np.repeat((timeline.end[path] >= shown.start) & (timeline.start[path] <= shown.end), 2)
+    y = np.repeat(row, 2)
+    for colour, width in (("#ffffff", _EDGE), (_COLOUR, _LINE)):
+        axes.plot(x[inside], y[inside], color=colour, linewidth=width, solid_joinstyle="round", zorder=5)

@@ -1,0 +1,53 @@
+"""A run to look at: one that lies in a folder, or one of a scenario, for time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ipusim.errors import FileError
+from ipusim.machine.simulate import simulate
+from ipusim.runs.job import Job
+from ipusim.scenario.load import load_job
+from ipusim.timeline.timeline import Timeline
+
+#: What a run folder holds of its run.
+_TIMELINE, _SCENARIO = "timeline.npz", "scenario.yaml"
+#: Time is simulated as it is with arithmetic.
+_TIME_ALONE: Final = "numerics=off"
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A run.
+
+    Attributes:
+        folder: where it lies, or would.
+        timeline: what happened.
+        job: what ran; None where the run folder does not hold its scenario.
+    """
+
+    folder: Path
+    timeline: Timeline
+    job: Job | None
+
+
+def opened(path: Path, overrides: Sequence[str] = ()) -> Opened:
+    """Return the run in the folder ``path``, or that of the scenario at ``path`` with ``overrides``.
+
+    Raises FileError for a folder that is no run's, and for ``overrides`` of one, which has run; TimelineError for a
+    damaged Timeline; and as :func:`~ipusim.scenario.load.load_job` does.
+    """
+    if not path.is_dir():
+        job = load_job(path, (*overrides, _TIME_ALONE))
+        timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=job.executions)
+        return Opened(Path("reports") / job.name, timeline, job)
+    if not (path / _TIMELINE).exists():
+        raise FileError(f"{path}: expected a run folder, with {_TIMELINE}, or a scenario, got a folder without")
+    if overrides:
+        raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
+    scenario = path / _SCENARIO
+    known = load_job(scenario, (_TIME_ALONE,)) if scenario.exists() else None
+    return Opened(path, Timeline.load(path / _TIMELINE), known)

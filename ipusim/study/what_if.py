@@ -1,0 +1,196 @@
+"""What a change would give: the run again with other Costs, beside what its critical path says of that.
+
+A path of spans that release each other stays a bound whatever becomes of their lengths: with a change, a run takes at
+least as long as its critical path then is. It takes just that where no other path becomes longer; else the run with the
+change, which is simulated in either case, says how long it takes. Where spans of the path share bandwidth with others,
+Streaming Memory's or a link's, a change may let them share less: the path is no bound then, but an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.run_times import run_times
+from ipusim.hardware.copies import FixedParts
+from ipusim.hardware.system import System
+from ipusim.machine.simulate import simulate
+from ipusim.pipeline.plan import Sync
+from ipusim.pricing.costs import Costs, HostCosts, Send, StepCopy
+from ipusim.runs.job import Job
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind, kinds_with
+from ipusim.timeline.timeline import Timeline
+
+#: Executions that are simulated at most: the first may find streams that later ones do not.
+_MOST_EXECUTIONS: Final = 2
+#: By how much a faster stage is faster.
+_FASTER: Final = Fraction(1, 10)
+
+#: A faster stage that cannot save this part of the time, by the critical path, is left out.
+_LEAST_GAIN: Final = 0.001
+
+_COPIES: Final = (
+    SpanKind.EXCHANGE,
+    SpanKind.PRE_COPY,
+    SpanKind.POST_COPY,
+    SpanKind.SEND,
+    SpanKind.BLOCKING_SEND,
+)
+_HOST: Final = (*kinds_with(lambda row: row.track is Track.HOST or row.category == "host"),)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that would be otherwise.
+
+    Attributes:
+        words: what, as in ``dense2 10% faster``.
+        costs, system: with the change.
+        cycles: of a span of a kind and a stage (-1: of none) that takes some cycles now; those with the change.
+        one_of_many: whether it is left out where its bound says that it gives next to nothing.
+    """
+
+    words: str
+    costs: Costs
+    system: System
+    cycles: Callable[[int, int, int], int]
+    one_of_many: bool = False
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What a change makes of a run.
+
+    Attributes:
+        change: in words.
+        executions: of the pipeline in these runs.
+        before, after: cycles of the run without and with the change, both simulated.
+        path: of the critical path with the change.
+    """
+
+    change: str
+    executions: int
+    before: int
+    after: int
+    path: int
+
+    @property
+    def gain(self) -> float:
+        """The part of its time that the run saves; negative where it takes longer."""
+        return 1 - self.after / self.before
+
+    @property
+    def bound(self) -> float:
+        """The most that the critical path lets it save."""
+        return 1 - self.path / self.before
+
+    @property
+    def said_by_path(self) -> str:
+        """What its critical path says of the change: ``exact`` where it stays critical, else a ``bound``.
+
+        An ``estimate`` where bandwidth is shared otherwise, so that its spans themselves become shorter.
+        """
+        if self.path == self.after:
+            return "exact"
+        return "bound" if self.path < self.after else "estimate"
+
+
+def what_if(job: Job) -> tuple[WhatIf, ...]:
+    """Return what each change that can matter to ``job`` makes of it, the largest gain first.
+
+    The runs are of time only and of two executions of the pipeline at most.
+    """
+    executions = min(job.executions, _MOST_EXECUTIONS)
+
+    def run(costs: Costs, system: System) -> Timeline:
+        return simulate(job.plan, job.program, system, costs=costs, executions=executions)
+
+    timeline = run(job.costs, job.system)
+    path = critical_path(timeline)
+    kind, stage = timeline.kind[path], timeline.stage[path]
+    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[path] - timeline.start[path]])
+    before = run_times(timeline).throughput.run_cycles
+    found = []
+    for change in changes(job):
+        least = sum(change.cycles(*span) for span in spans.T.tolist())
+        # What can give next to nothing needs no run: in a pipeline of 64 stages those are most of them.
+        if not change.one_of_many or before - least >= before * _LEAST_GAIN:
+            after = run_times(run(change.costs, change.system)).throughput.run_cycles
+            found.append(WhatIf(change.words, executions, before, after, least))
+    return tuple(sorted(found, key=lambda each: -each.gain))
+
+
+def changes(job: Job) -> Iterator[Change]:
+    """Yield every change that can matter to ``job``: a faster stage each, perfect balance, and all that is no pass."""
+    costs, system, names = job.costs, job.system, [profile.name for profile in job.program.stages]
+    passes = costs.passes
+    for stage, name in enumerate(names) if len(names) > 1 else ():
+        faster = {key: _less(cycles) if key[1] == stage else cycles for key, cycles in passes.items()}
+        yield replace(_of_passes(f"{name} {float(_FASTER):.0%} faster", job, faster), one_of_many=True)
+    balanced = _balanced(job)
+    if balanced != dict(passes):
+        yield _of_passes("perfect balance of the IPUs", job, balanced)
+    if job.plan.sync is Sync.POINT_TO_POINT:
+        sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
+        yield Change("free copies between IPUs", replace(costs, sends=sends), system, _without(_COPIES))
+    elif any(copy.total_cycles for copies in costs.copies.meetings for copy in copies):
+        yield Change("free copies between IPUs", _with_copies(costs, _only_sync), system, _without(_COPIES))
+        yield Change("free sync", _with_copies(costs, _no_sync), system, _without((SpanKind.SYNC,)))
+    if any(vars(costs.host).values()):
+        yield Change("a host that takes no time", replace(costs, host=HostCosts(0, 0, 0, 0)), system, _without(_HOST))
+    if job.plan.shape.training:
+        update = replace(costs, updates=dict.fromkeys(costs.updates, 0))
+        yield Change("free arithmetic of the weight update", update, system, _without((SpanKind.WEIGHT_UPDATE,)))
+    if costs.gradient_sum is not None and job.plan.shape.training:
+        nothing = replace(costs.gradient_sum.cost, fixed=FixedParts(), rounds=())
+        total = replace(costs.gradient_sum, cost=nothing)
+        free = replace(costs, gradient_sum=total)
+        yield Change("free all-reduce of the gradients", free, system, _without((SpanKind.ALL_REDUCE,)))
+
+
+def _balanced(job: Job) -> dict[tuple[int, int], int]:
+    """Return the cycles of passes, the same for each IPU: its stages share what is its part of all of a kind."""
+    passes, mapping = job.costs.passes, job.plan.shape.mapping
+    ipus = len(set(mapping))
+    total: dict[int, int] = {}
+    for (kind, _), cycles in passes.items():
+        total[kind] = total.get(kind, 0) + cycles
+    return {(kind, stage): -(-total[kind] // (ipus * mapping.count(mapping[stage]))) for kind, stage in passes}
+
+
+def _less(cycles: int) -> int:
+    return -int(-(cycles * (1 - _FASTER)) // 1)
+
+
+def _of_passes(words: str, job: Job, passes: Mapping[tuple[int, int], int]) -> Change:
+    def cycles(kind: int, stage: int, before: int) -> int:
+        of = int(PASS_OF_KIND[kind])
+        return passes[of, stage] if of >= 0 else before
+
+    return Change(words, replace(job.costs, passes=passes), job.system, cycles)
+
+
+def _without(kinds: tuple[SpanKind, ...]) -> Callable[[int, int, int], int]:
+    def cycles(kind: int, _stage: int, before: int) -> int:
+        return 0 if kind in kinds else before
+
+    return cycles
+
+
+def _with_copies(costs: Costs, change: Callable[[StepCopy], StepCopy]) -> Costs:
+    meetings = tuple(tuple(map(change, copies)) for copies in costs.copies.meetings)
+    return replace(costs, copies=replace(costs.copies, meetings=meetings))
+
+
+def _only_sync(copy: StepCopy) -> StepCopy:
+    return replace(copy, fixed=FixedParts(sync_cycles=copy.fixed.sync_cycles), links=())
+
+
+def _no_sync(copy: StepCopy) -> StepCopy:
+    return replace(copy, fixed=copy.fixed._replace(sync_cycles=0))

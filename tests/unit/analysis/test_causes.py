@@ -1,0 +1,91 @@
+"""Idle causes, the critical path and the verdict of a pipeline whose every cycle can be counted by hand."""
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.causes import CAUSES, idle_causes
+from ipusim.analysis.critical_path import critical_path, path_parts
+from ipusim.analysis.verdict import BOUNDS
+from ipusim.errors import TimelineError
+from ipusim.runs.session import Session
+from ipusim.scenario.load import load_job
+from ipusim.timeline.kind_row import Idle, Part
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Timeline
+from tests.places import SCENARIOS
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+
+
+def run(*overrides):
+    job = load_job(FOUR, overrides)
+    return Session(job).run(job.executions)
+
+
+def cycles(found, ipu):
+    return {cause: int(of) for cause, of in zip(CAUSES, found.cycles[ipu], strict=True) if of}
+
+
+def test_every_kind_of_span_on_an_ipu_computes_or_waits_or_is_a_cause():
+    for kind in SpanKind:
+        use = kind.row.use
+        if use is not None:
+            assert use.computes != (use.idle is not None) or kind.row.part is Part.WAIT
+    assert set(BOUNDS) == set(Idle)
+
+
+def test_grouped_in_lock_step():
+    # Forward passes take 1,000 cycles, backward passes 2,000; IPU 3 begins after three time-steps of the former and is
+    # done three of the latter before the end. While both are under way in a time-step, who runs a forward pass waits.
+    found = idle_causes(run())
+    assert found.window_cycles == 33_500
+    for ipu in range(4):
+        expected = {Idle.RAMP_UP: 1_000 * ipu, Idle.RAMP_DOWN: 2_000 * ipu, Idle.SLOWER: 3_000 * (3 - ipu)}
+        assert cycles(found, ipu) == {cause: of for cause, of in expected.items() if of}
+        assert found.busy[ipu] == 8 * 3_000 + 500
+    assert found.waited_for(4).tolist() == [0, 0, 0, 18_000]
+
+
+def test_sequential_has_one_ipu_at_work_at_a_time():
+    found = idle_causes(run("pipeline.schedule=sequential"))
+    for ipu in range(4):
+        assert found.busy[ipu] == 8 * 3_000 + 500
+        rest = found.window_cycles - found.busy[ipu]
+        first, last = 1_000 * ipu, 2_000 * ipu
+        # Between its first pass and its last an IPU has no pass in most time-steps.
+        expected = {Idle.RAMP_UP: first, Idle.RAMP_DOWN: last, Idle.NO_PASS: rest - first - last}
+        assert cycles(found, ipu) == {cause: of for cause, of in expected.items() if of}
+
+
+def test_gpipe_in_point_to_point():
+    found = idle_causes(run("pipeline.schedule=gpipe"))
+    last = found.cycles[3]
+    assert last[CAUSES.index(Idle.RAMP_UP)] == 3_000
+    assert found.cycles[0][CAUSES.index(Idle.RAMP_UP)] == 0
+    assert not found.cycles[:, CAUSES.index(Idle.SYNC)].any()
+
+
+def test_the_critical_path_of_grouped_follows_the_last_ipu():
+    timeline = run()
+    parts = {
+        (part.kind, part.stage): (part.spans, part.cycles) for part in path_parts(timeline, critical_path(timeline))
+    }
+    assert sum(of for _, of in parts.values()) == 33_500
+    assert parts[SpanKind.BACKWARD, 3] == (8, 16_000)
+    assert all(parts[SpanKind.BACKWARD, stage] == (1, 2_000) for stage in range(3))
+    assert parts[SpanKind.WEIGHT_UPDATE, -1] == (1, 500)
+
+
+def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
+    timeline = run()
+    table = np.stack([getattr(timeline, name) for name in timeline.__annotations__ if name != "info"], axis=1)
+    broken = table.copy()
+    row = critical_path(timeline)[3]
+    broken[row, 10] = -1
+    with pytest.raises(TimelineError, match=f"expected a cause of span {row}, which begins in cycle"):
+        critical_path(Timeline(timeline.info, broken))
+    broken[row, 10] = 0
+    with pytest.raises(TimelineError, match=f"expected a cause that ends when span {row} begins, got span 0"):
+        critical_path(Timeline(timeline.info, broken))
+    with pytest.raises(TimelineError, match="expected a Timeline with spans on IPUs, got none"):
+        critical_path(Timeline(timeline.info, table[:0]))
