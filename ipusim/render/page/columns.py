@@ -41,15 +41,15 @@ class Packed:
     content: str
 
 
-def pack(columns: Mapping[str, Integers], rising: Collection[str] = ()) -> Packed:
-    """Pack columns; those that are ``rising`` as differences, which need fewer bytes."""
+def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
+    """Pack columns; those named in ``differences`` as such, which take fewer bytes where numbers rise."""
     file, at, found = Gzip(), 0, []
     for name, column in columns.items():
-        values = np.diff(column, prepend=0) if name in rising else column
+        values = np.diff(column, prepend=0) if name in differences else column
         kind = _type_of(values)
         content = values.astype(np.dtype(_TYPES[kind]).newbyteorder("<")).tobytes()
         content += bytes(-len(content) % _ALIGNED)
-        found.append({"name": name, "type": kind, "at": at, "length": len(column), "rising": name in rising})
+        found.append({"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences})
         file.write(content)
         at += len(content)
     return Packed(tuple(found), b64encode(file.close()).decode())
