@@ -6,13 +6,14 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.learning import Learning
-from ipusim.analysis.memory import memory_curves
+from ipusim.analysis.memory import MemoryCurve, memory_curves
 from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
@@ -28,17 +29,22 @@ from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import show
 from ipusim.runs.run import Run
+from ipusim.scenario.write import scenario_text
 from ipusim.study.compare import Row
+from ipusim.study.memory_file import memory_file
+from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
 #: Every file that a run may write.
 RESULT_FILES: Final = (
+    "scenario.yaml",
     "summary.json",
     "losses.csv",
     "outputs.npz",
     "weights.npz",
     "timeline.npz",
+    "memory.npz",
     "trace.pftrace.gz",
     "trace.json.gz",
     "trace.png",
@@ -128,13 +134,8 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     """Return name and content of the trace file of a run; raises OptionError for a format that there is not."""
     check_trace_format(trace_format)
     timeline, system = result.timeline, result.job.system
-    memory = [
-        curve
-        for replica in range(timeline.info.replicas if result.describes_memory else 0)
-        for curve in memory_curves(timeline, result.memory.footprint, replica)
-    ]
     content = TraceContent(
-        timeline, memory, lambda source, target: [link.label for link in system.route(source, target)]
+        timeline, _memory(result), lambda source, target: [link.label for link in system.route(source, target)]
     )
     name, write = _TRACES[trace_format]
     file = Gzip()
@@ -142,17 +143,31 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     return name, file.close()
 
 
-def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
-    """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
+def _memory(result: Run) -> list[MemoryCurve]:
+    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it."""
+    return [
+        curve
+        for replica in range(result.timeline.info.replicas if result.describes_memory else 0)
+        for curve in memory_curves(result.timeline, result.memory.footprint, replica)
+    ]
 
-    ``trace_format`` is ``perfetto`` or ``chrome``.
+
+def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "perfetto") -> dict[str, bytes]:
+    """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
+
+    ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
+    scenario can, which a program of Python functions is not.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
-    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.png``
-    exists where the stages say what they hold.
+    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
+    ``memory.png`` exist where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
-    files = {"summary.json": json_bytes(result.summary.to_dict())}
+    files = {}
+    asked = scenario_text(result.job.request, folder, versions())
+    if asked is not None:
+        files["scenario.yaml"] = asked.encode()
+    files["summary.json"] = json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:
             files["losses.csv"] = losses_csv(learning)
@@ -162,6 +177,8 @@ def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dic
     saved = io.BytesIO()
     timeline.save(saved)
     files["timeline.npz"] = saved.getvalue()
+    if result.describes_memory:
+        files["memory.npz"] = memory_file(_memory(result))
     trace_name, files[trace_name] = trace_file(result, trace_format)
     figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
     files["trace.png"] = to_png(figure)

@@ -1,0 +1,78 @@
+// How things look: colours and hatches as the tables of ipusim say them, on light paper and on dark.
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let chosen = null; // the theme that was asked for by the button; null: the system's
+let printing = false;
+const onTheme = [];
+
+const isDark = () => !printing && (chosen === null ? dark.matches : chosen === "dark");
+
+function applyTheme() {
+  document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+  tiles.clear();
+  for (const react of onTheme) react();
+}
+
+dark.addEventListener("change", applyTheme);
+addEventListener("beforeprint", () => { printing = true; applyTheme(); });
+addEventListener("afterprint", () => { printing = false; applyTheme(); });
+
+const rgbOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const textOf = (rgb) => `rgb(${rgb.map(Math.round).join(" ")})`;
+
+// Return a colour of the tables for the theme: in the dark, pale ones that stand for waiting give no light.
+function shade(hex) {
+  const rgb = rgbOf(hex);
+  const most = Math.max(...rgb), least = Math.min(...rgb);
+  const pale = least > 190 && most - least < 32;
+  return isDark() && pale ? rgb.map((part) => 0.28 * part) : rgb;
+}
+
+const paper = () => (isDark() ? [24, 27, 33] : [255, 255, 255]);
+const lane = () => (isDark() ? [32, 36, 44] : [247, 248, 250]);
+const ink = () => (isDark() ? "#e8eaee" : "#1c2128");
+const faint = () => (isDark() ? "#9aa3b2" : "#5b6675");
+const rule = () => (isDark() ? "#3a414d" : "#d5dae1");
+const accent = () => (isDark() ? "#ffd166" : "#b00058");
+
+// Return a canvas with one repeat of a look's hatch (matplotlib's letters; more of them are denser) on its face.
+const tiles = new Map();
+function tileOf(look, scale) {
+  const key = `${look.face}${look.ink}${look.hatch}${scale}`;
+  if (tiles.has(key)) return tiles.get(key);
+  const density = Math.max(1, ...[...look.hatch].map((sign) => look.hatch.split(sign).length - 1));
+  const size = Math.round((density > 3 ? 5 : density > 2 ? 6 : 8) * scale);
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = size;
+  const pen = tile.getContext("2d");
+  pen.fillStyle = textOf(shade(look.face));
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = pen.fillStyle = textOf(shade(look.ink));
+  pen.lineWidth = 0.8 * scale;
+  pen.globalAlpha = 0.75;
+  for (const sign of new Set(look.hatch)) drawSign(pen, sign, size, scale);
+  tiles.set(key, tile);
+  return tile;
+}
+
+function drawSign(pen, sign, size, scale) {
+  const line = (x0, y0, x1, y1) => { pen.beginPath(); pen.moveTo(x0, y0); pen.lineTo(x1, y1); pen.stroke(); };
+  for (const by of [-size, 0, size]) {
+    if (sign === "/" || sign === "x") line(by, size, by + size, 0);
+    if (sign === "\\" || sign === "x") line(by, 0, by + size, size);
+  }
+  if (sign === "-") line(0, size / 2, size, size / 2);
+  if (sign === "|") line(size / 2, 0, size / 2, size);
+  if (sign === "." || sign === "o" || sign === "O") {
+    pen.beginPath();
+    pen.arc(size / 2, size / 2, (sign === "." ? 0.9 : 1.7) * scale, 0, 2 * Math.PI);
+    if (sign === ".") pen.fill(); else pen.stroke();
+  }
+}
+
+// Fill an element with a look, as legends and bars show it.
+function wear(element, look) {
+  element.style.backgroundColor = textOf(shade(look.face));
+  element.style.backgroundImage = look.hatch ? `url(${tileOf(look, 2).toDataURL()})` : "none";
+  element.style.backgroundSize = look.hatch ? `${tileOf(look, 2).width / 2}px` : "auto";
+}

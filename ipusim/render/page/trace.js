@@ -1,0 +1,320 @@
+// One run's trace: tracks of spans, sorted by start, drawn as boxes where they are wide and as shares of each pixel
+// column where they are not, so that a picture costs what its pixels cost and no span is lost.
+
+const TIMES_HIGH = 24; // CSS pixels of the axis below the tracks
+const BAND = 18; // and of the phases above them
+const WIDE = 2; // a span from so many pixels on is a box of its own
+
+class Trace {
+  constructor(run, columns) {
+    this.run = run;
+    this.hz = run.clock_hz;
+    this.rows = Object.fromEntries(run.columns.map(({ name }) => [name, columns[name]]));
+    const { start, cycles } = this.rows;
+    this.end = start.map((each, row) => each + cycles[row]);
+    this.look = this.rows.kind.map((kind) => DATA.kinds[kind].look);
+    this.tracks = this.sorted();
+    this.hidden = new Set();
+    this.beside = false; // whether links and the host are shown
+    this.lit = null; // of each row whether it is highlighted; null: none is
+    this.thread = null; // rows joined by a line: a micro-batch's way, or the critical path
+    this.selected = null; // { track, row, slice }
+    this.canvas = make("canvas", { class: "trace", tabindex: 0, role: "application" });
+    this.pen = this.canvas.getContext("2d");
+  }
+
+  // Return tracks with their slices: the numbers of rows, rising in time, and of what they are called.
+  sorted() {
+    const track = this.rows["slice.track"], counts = new Uint32Array(this.run.tracks.length);
+    for (let i = 0; i < track.length; i++) counts[track[i]]++;
+    const lists = Array.from(counts, (count) => new Uint32Array(count)), filled = new Uint32Array(counts.length);
+    for (let i = 0; i < track.length; i++) lists[track[i]][filled[track[i]]++] = i;
+    return this.run.tracks.map((each, number) => ({ ...each, number, slices: lists[number] }));
+  }
+
+  rowOf(slice) { return this.rows["slice.row"][slice]; }
+
+  // Lay the shown tracks out from the top down, and return the height of the canvas.
+  layOut() {
+    this.shown = this.tracks.filter((track) => track.slices.length && (track.main || this.beside));
+    const ipus = this.shown.filter((track) => track.main).length;
+    const tall = Math.round(Math.min(Math.max(420 / ipus, 16), 40));
+    let top = BAND + 4;
+    for (const track of this.shown) {
+      track.top = top;
+      track.tall = track.beside ? Math.max(14, Math.round(tall / 2)) : track.main ? tall : 16;
+      top += track.tall + (track.tall > 20 ? 6 : 2);
+    }
+    this.foot = top;
+    return top + TIMES_HIGH;
+  }
+
+  // Return the place in a track's slices of the first that ends behind a cycle.
+  firstBehind(track, cycle) {
+    let low = 0, high = track.slices.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.end[this.rowOf(track.slices[middle])] <= cycle) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  draw() {
+    const { width, height, scale } = fitCanvas(this.canvas, this.pen, axis.width, this.layOut());
+    const pen = this.pen, deviceWidth = Math.round(width * scale);
+    const image = pen.createImageData(deviceWidth, Math.round(height * scale));
+    const pixels = new Uint32Array(image.data.buffer);
+    pixels.fill(packed(paper()));
+    const boxes = [];
+    const colours = this.colours();
+    for (const track of this.shown) {
+      const top = Math.round(track.top * scale), tall = Math.round(track.tall * scale);
+      pixels.fill(packed(lane()), top * deviceWidth, (top + tall) * deviceWidth);
+      this.paint(track, { pixels, deviceWidth, top, tall, scale, colours }, boxes);
+    }
+    pen.putImageData(image, 0, 0);
+    this.drawBoxes(boxes);
+    this.drawBands();
+    this.drawThread();
+    this.drawSelected();
+    pen.font = FONT;
+    drawTimes(pen, this.foot, width, width / 110);
+  }
+
+  // Return the packed colour of each look, plain and dim.
+  colours() {
+    const back = lane();
+    const dim = (rgb) => rgb.map((part, n) => 0.2 * part + 0.8 * back[n]);
+    const plain = DATA.looks.map((look) => shade(look.face));
+    return { plain: plain.map(packed), dim: plain.map(dim).map(packed), essential: DATA.looks.map((l) => l.essential) };
+  }
+
+  // Paint the spans of one track that are narrower than a box as shares of pixel columns; list the others as boxes.
+  paint(track, to, boxes) {
+    const from = axis.start * this.hz, until = axis.end * this.hz, perCycle = to.deviceWidth / (until - from);
+    const share = new Float64Array(DATA.looks.length), litShare = new Float64Array(DATA.looks.length);
+    const wide = WIDE * to.scale;
+    let column = -1, some = false;
+    const flush = () => {
+      if (some) paintColumn(to, column, share, litShare, this.lit !== null);
+      some = false;
+    };
+    const add = (at, look, part, lit) => {
+      if (at !== column) { flush(); column = at; }
+      some = true;
+      (lit ? litShare : share)[look] += part;
+    };
+    const { start } = this.rows, end = this.end;
+    for (let i = this.firstBehind(track, from); i < track.slices.length; i++) {
+      const row = this.rowOf(track.slices[i]);
+      if (start[row] >= until) break;
+      const look = this.look[row];
+      if (this.hidden.has(look)) continue;
+      const x0 = (start[row] - from) * perCycle, x1 = (end[row] - from) * perCycle;
+      const lit = this.lit === null || this.lit[row] === 1;
+      if (x1 - x0 >= wide) { boxes.push({ track, slice: track.slices[i], row, look, x0: x0 / to.scale, x1: x1 / to.scale, lit }); continue; }
+      const first = Math.max(0, Math.floor(x0)), last = Math.min(to.deviceWidth - 1, Math.floor(x1));
+      if (first === last) add(first, look, Math.max(x1 - x0, 1e-3), lit);
+      else for (let at = first; at <= last; at++) add(at, look, Math.min(x1, at + 1) - Math.max(x0, at), lit);
+    }
+    flush();
+  }
+
+  drawBoxes(boxes) {
+    const pen = this.pen, scale = devicePixelRatio || 1;
+    const patterns = DATA.looks.map((look) => {
+      if (!look.hatch) return textOf(shade(look.face));
+      const pattern = pen.createPattern(tileOf(look, scale), "repeat");
+      pattern.setTransform(new DOMMatrix().scale(1 / scale));
+      return pattern;
+    });
+    boxes.sort((one, other) => one.look - other.look || one.lit - other.lit);
+    for (const { track, look, x0, x1, lit } of boxes) {
+      const left = Math.max(x0, -4), right = Math.min(x1, axis.width + 4), gap = right - left > 5 ? 0.7 : 0;
+      pen.globalAlpha = lit ? 1 : 0.2;
+      pen.fillStyle = patterns[look];
+      pen.fillRect(left, track.top, right - left - gap, track.tall);
+    }
+    pen.globalAlpha = 1;
+    pen.textBaseline = "middle";
+    pen.textAlign = "center";
+    for (const box of boxes) if (box.lit && box.track.tall >= 11) this.letter(box);
+  }
+
+  // Write the micro-batch, or what it is, into a box where that fits.
+  letter({ track, row, look, x0, x1 }) {
+    const kind = DATA.kinds[this.rows.kind[row]], pen = this.pen, batch = this.rows.micro_batch[row];
+    const words = batch >= 0 && (kind.pass || kind.numbered) ? `${batch}` : DATA.looks[look].word;
+    if (!words) return;
+    const left = Math.max(x0, 0), right = Math.min(x1, axis.width);
+    pen.font = `${Math.min(13, track.tall - 3)}px ${FAMILY}`;
+    const wide = pen.measureText(words).width;
+    if (wide + 4 > right - left) return;
+    const middle = (left + right) / 2, { hatch, number, face } = DATA.looks[look];
+    const dimmed = textOf(shade(face)) !== textOf(rgbOf(face));
+    if (hatch) { // a clear place for the number
+      pen.fillStyle = textOf(shade(face));
+      pen.fillRect(middle - wide / 2 - 2, track.top + track.tall / 2 - 7, wide + 4, 14);
+    }
+    pen.fillStyle = dimmed ? ink() : number;
+    pen.fillText(words, middle, track.top + track.tall / 2 + 0.5);
+  }
+
+  // Draw the phases of each execution above the tracks, and a thin line down where each begins.
+  drawBands() {
+    const pen = this.pen;
+    pen.font = FONT;
+    pen.textBaseline = "middle";
+    pen.textAlign = "center";
+    let behind = -1;
+    for (const band of this.run.phases) {
+      const x0 = axis.x(band.start / this.hz), x1 = axis.x(band.end / this.hz);
+      if (x1 <= behind + 0.5 || x1 < 0 || x0 > axis.width) continue;
+      behind = x1;
+      const left = Math.max(x0, 0), right = Math.min(x1, axis.width);
+      pen.strokeStyle = faint();
+      pen.lineWidth = 1;
+      pen.beginPath();
+      pen.moveTo(left + 1, BAND);
+      pen.lineTo(left + 1, BAND - 4);
+      pen.lineTo(right - 1, BAND - 4);
+      pen.lineTo(right - 1, BAND);
+      if (right - left > 3) pen.stroke();
+      const several = this.run.executions > 1 ? ` ${band.execution}` : "";
+      const words = [band.name + several, band.name].find((text) => pen.measureText(text).width + 8 < right - left);
+      pen.fillStyle = faint();
+      if (words) pen.fillText(words, (left + right) / 2, 6);
+    }
+  }
+
+  // Join the highlighted spans by a line from the end of each to the start of the next.
+  drawThread() {
+    if (!this.thread) return;
+    const pen = this.pen, points = [], from = axis.start * this.hz, until = axis.end * this.hz;
+    for (const row of this.thread) {
+      if (this.end[row] < from || this.rows.start[row] > until) continue;
+      const track = this.placeOf(row);
+      if (!track) continue;
+      const y = track.top + track.tall / 2, x = axis.x(this.rows.start[row] / this.hz);
+      points.push([x, y], [axis.x(this.end[row] / this.hz), y]);
+    }
+    pen.strokeStyle = accent();
+    pen.lineWidth = 1.6;
+    pen.lineJoin = "round";
+    pen.beginPath();
+    points.forEach(([x, y], n) => (n ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+    pen.stroke();
+    pen.lineWidth = 1;
+  }
+
+  // Return a shown track that a row lies on; of one of all IPUs the one on which the thread is already.
+  placeOf(row) {
+    if (!this.trackOfRow) {
+      this.trackOfRow = new Int32Array(this.rows.start.length).fill(-1);
+      const rows = this.rows["slice.row"], tracks = this.rows["slice.track"];
+      for (let i = rows.length - 1; i >= 0; i--) this.trackOfRow[rows[i]] = tracks[i];
+    }
+    const track = this.tracks[this.trackOfRow[row]];
+    return track && this.shown.includes(track) ? track : null;
+  }
+
+  drawSelected() {
+    if (!this.selected || !this.shown.includes(this.selected.track)) return;
+    const { track, row } = this.selected, pen = this.pen;
+    const left = Math.max(axis.x(this.rows.start[row] / this.hz), -5);
+    const right = Math.min(axis.x(this.end[row] / this.hz), axis.width + 5);
+    pen.lineWidth = 2;
+    pen.strokeStyle = paper().length ? textOf(paper()) : "";
+    pen.strokeRect(left - 2.5, track.top - 2.5, Math.max(right - left, 1) + 5, track.tall + 5);
+    pen.strokeStyle = ink();
+    pen.strokeRect(left - 1, track.top - 1, Math.max(right - left, 1) + 2, track.tall + 2);
+    pen.lineWidth = 1;
+  }
+
+  // Return the span at a point of the canvas, or the nearest within two pixels; null where there is none.
+  pick(x, y) {
+    const track = this.shown.find((each) => y >= each.top - 1 && y < each.top + each.tall + 1);
+    if (!track) return null;
+    const cycle = axis.at(x) * this.hz, near = ((axis.end - axis.start) * this.hz * 2) / axis.width;
+    let best = null, distance = Infinity;
+    for (let i = Math.max(0, this.firstBehind(track, cycle - near) - 1); i < track.slices.length; i++) {
+      const slice = track.slices[i], row = this.rowOf(slice);
+      if (this.rows.start[row] > cycle + near) break;
+      const away = Math.max(this.rows.start[row] - cycle, cycle - this.end[row], 0);
+      if (away <= near && away < distance && !this.hidden.has(this.look[row])) {
+        best = { track, row, slice };
+        distance = away;
+        if (!away) break;
+      }
+    }
+    return best;
+  }
+
+  // Return every field of a span in words.
+  fields({ track, row, slice }) {
+    const rows = this.rows, run = this.run, kind = DATA.kinds[rows.kind[row]];
+    const cycles = rows.cycles[row], text = (at) => run.texts[rows[at][slice]];
+    const found = [["span", run.texts[rows["slice.name"][slice]]], ["kind", kind.name], ["what", kind.doc], ["track", track.name]];
+    const put = (name, value) => found.push([name, value]);
+    const at = (cycle) => `cycle ${whole(cycle)}, ${timeText(cycle / this.hz, 6)}`;
+    put("start", at(rows.start[row]));
+    put("end", at(this.end[row]));
+    put("length", `${whole(cycles)} cycles, ${timeText(cycles / this.hz)}`);
+    put("IPU", rows.ipu[row] >= 0 ? `${rows.ipu[row]}` : rows.ipu[row] === -2 ? "all" : "none");
+    if (rows.stage[row] >= 0) put("stage", `${rows.stage[row]}: ${run.stages[rows.stage[row]]}`);
+    if (rows.micro_batch[row] >= 0) put("micro-batch", `${rows.micro_batch[row]}`);
+    if (rows.time_step[row] >= 0) put("time-step", `${rows.time_step[row]}`);
+    put("execution", rows.execution[row] >= 0 ? `${rows.execution[row]}` : "none");
+    if (rows.replica[row] >= 0) put("replica", `${rows.replica[row]}`);
+    if (kind.track === "link") put("link", run.links[rows.link[row]]);
+    put("bytes", rows.bytes[row] ? `${whole(rows.bytes[row])} (${bytesText(rows.bytes[row])})` : "0");
+    if (text("slice.sends")) put("sends", text("slice.sends"));
+    if (text("slice.receives")) put("receives", text("slice.receives"));
+    put("released by", rows.cause[row] >= 0 ? this.nameOf(rows.cause[row]) : "nothing: it begins the run");
+    return found;
+  }
+
+  nameOf(row) {
+    const kind = DATA.kinds[this.rows.kind[row]], stage = this.rows.stage[row], batch = this.rows.micro_batch[row];
+    const of = kind.pass && stage >= 0 ? ` of stage ${stage}` : "";
+    const ipu = this.rows.ipu[row] >= 0 ? ` on IPU ${this.rows.ipu[row]}` : "";
+    return `${kind.name}${of}${batch >= 0 ? `, micro-batch ${batch}` : ""}${ipu}`;
+  }
+}
+
+const FAMILY = "system-ui, sans-serif";
+const FONT = `12px ${FAMILY}`;
+
+const packed = ([red, green, blue]) => ((255 << 24) | (Math.round(blue) << 16) | (Math.round(green) << 8) | Math.round(red)) >>> 0;
+
+// Give a canvas the size of its place in device pixels, and a pen that counts CSS pixels.
+function fitCanvas(canvas, pen, width, height) {
+  const scale = devicePixelRatio || 1;
+  const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.lineWidth = 1;
+  return { width, height, scale };
+}
+
+// Fill one pixel column of a track with the shares of its looks, from the bottom up; what nothing takes stays empty.
+function paintColumn({ pixels, deviceWidth, top, tall, colours }, column, share, litShare, dimmed) {
+  let foot = top + tall;
+  const put = (shares, palette) => {
+    for (let look = 0; look < shares.length; look++) {
+      if (!shares[look]) continue;
+      const exact = shares[look] * tall;
+      const high = Math.min(Math.max(Math.round(exact), colours.essential[look] || dimmed ? 1 : 0), foot - top);
+      for (let y = foot - high; y < foot; y++) pixels[y * deviceWidth + column] = palette[look];
+      foot -= high;
+      shares[look] = 0;
+    }
+  };
+  put(litShare, colours.plain);
+  put(share, dimmed ? colours.dim : colours.plain);
+}
