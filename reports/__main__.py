@@ -23,6 +23,7 @@ from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
 from ipusim.study.tables import order_table
 from ipusim.study.validation import validated
+from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
 from reports.gallery import GALLERY, SCENARIOS, SCHEDULES, TUTORIAL, gallery_page
 from reports.markdown import markdown
@@ -88,7 +89,9 @@ def main(folder: Path) -> None:
     }
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
-    write_folder(folder, {**pictures, **zooms(), **{name: text.encode() for name, text in pages.items()}})
+    write_folder(
+        folder, {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def explain(
         heed()
         results.write(files)
     if as_json:
-        typer.echo(files["explanation.json"], nl=False)
+        typer.echo(files["explanation.json"].decode(), nl=False)
         return
     for line in explanation.words():
         typer.echo(line)

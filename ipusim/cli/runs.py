@@ -57,7 +57,7 @@ def run(
         heed()
         results.write(files)
     if as_json:
-        typer.echo(files["summary.json"], nl=False)
+        typer.echo(files["summary.json"].decode(), nl=False)
     elif not quiet:
         _print_run(result, verbose)
         typer.echo(f"{folder}: {', '.join(files)}")

@@ -11,7 +11,10 @@ import numpy.typing as npt
 from ipusim.analysis.run_times import run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_arrays
+from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
+from ipusim.study.explanation import explain
+from ipusim.study.opened import job_behind
 from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
@@ -43,6 +46,13 @@ class RunFolder(Shown):
         self.summary = _summary(folder / "summary.json")
         super().__init__(timeline, run_times(timeline), self.summary, losses.read_bytes() if losses.exists() else None)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
+
+    def explain(self, execution: int | None = None) -> Explanation:
+        """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
+
+        What changes would give is known where the folder holds the run's scenario.
+        """
+        return Explanation(explain(self.timeline, job_behind(self.folder), execution))
 
 
 def load(folder: Path | str) -> RunFolder:

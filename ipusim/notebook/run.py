@@ -9,6 +9,7 @@ from ipusim.analysis.summary import Summary
 from ipusim.errors import OutputError
 from ipusim.machine.simulate import Progress
 from ipusim.notebook.asked import Asked, placed
+from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.render.figures import Chart
 from ipusim.render.memory import memory_chart
@@ -18,6 +19,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
+from ipusim.study.explanation import explain
 from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import RESULT_FILES, losses_csv, run_files
 
@@ -59,6 +61,13 @@ class Run(Shown):
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
         shown = part_window(self.timeline, start, end, phase, execution)
         return memory_chart(self.timeline, self.result.memory, shown)
+
+    def explain(self, execution: int | None = None) -> Explanation:
+        """Say why the run, or one execution, takes as long as it does: idle causes, critical path, what would help.
+
+        Raises TimelineError for an execution that the run has not.
+        """
+        return Explanation(explain(self.timeline, self.result.job, execution))
 
     def save(self, folder: Path | str) -> Path:
         """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.

@@ -90,13 +90,16 @@ def _memory(summary: Summary) -> str:
 def _learned(learning: LearningSummary | None) -> Iterator[tuple[str, str]]:
     if learning is None:
         return
+    known = learning.constant_predictor_loss
+    constant = "" if known is None else f"; {known:.4f} of the best constant predictor"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
     if len(losses) != len(learning.mean_loss_by_step):
-        yield "mean loss", "not finite: lower the learning rate"
+        first = learning.mean_loss_by_step.index(None)
+        yield "mean loss", f"not finite from step {first} on: lower the learning rate"
     elif len(losses) > 1:
-        yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}"
+        yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}{constant}"
     elif losses:
-        yield "mean loss", f"{losses[0]:.4f}"
+        yield "mean loss", f"{losses[0]:.4f}{constant}"
     for found in learning.evaluations[-1:]:
         accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
         loss = "not finite" if found.loss is None else f"{found.loss:.4f}"

@@ -48,6 +48,13 @@ def opened(path: Path, overrides: Sequence[str] = ()) -> Opened:
         raise FileError(f"{path}: expected a run folder, with {_TIMELINE}, or a scenario, got a folder without")
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    scenario = path / _SCENARIO
-    known = load_job(scenario, (_TIME_ALONE,)) if scenario.exists() else None
-    return Opened(path, Timeline.load(path / _TIMELINE), known)
+    return Opened(path, Timeline.load(path / _TIMELINE), job_behind(path))
+
+
+def job_behind(folder: Path) -> Job | None:
+    """Return what ran, for time alone, of which the results lie in ``folder``; None where that does not hold it.
+
+    Raises as :func:`~ipusim.scenario.load.load_job` does.
+    """
+    scenario = folder / _SCENARIO
+    return load_job(scenario, (_TIME_ALONE,)) if scenario.exists() else None

@@ -34,7 +34,7 @@ FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
 
 def test_run_writes_every_file_and_prints_a_summary(tmp_path):
-    done = ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / "a" / "b")
+    done = ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / "a" / "b", "--verbose")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "a" / "b"
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -298,7 +298,7 @@ def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
-    done = ipusim("run", ORDERS, "--out", tmp_path, columns=columns)
+    done = ipusim("run", ORDERS, "--out", tmp_path, "--verbose", columns=columns)
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     table = lines[lines.index("Selection orders") :]
     for words in ("ZIGZAG 0 1 2 3 ", "SNAKE (used) 0 1 3 2 ", "HOOF 0 2 4 6 "):
@@ -338,7 +338,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
 
 
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
-    done = ipusim("run", MEMORY, "--out", tmp_path, columns="80")
+    done = ipusim("run", MEMORY, "--out", tmp_path, "--verbose", columns="80")
     assert done.returncode == 0
     peak = json.loads((tmp_path / "summary.json").read_text())["memory"]["ipus"][0]["peak_cycle"]
     assert peak > 10**6

@@ -46,7 +46,7 @@ def is_whole(folder):
 def test_a_run_prints_in_any_encoding_and_no_backend_of_a_notebook_gets_in_its_way(tmp_path, encoding, backend):
     """One process for one of each: neither knows of the other."""
     environment = {"PYTHONIOENCODING": encoding, "MPLBACKEND": backend}
-    done = process("run", SMALL, "--out", tmp_path, environment=environment)
+    done = process("run", SMALL, "--out", tmp_path, "--verbose", environment=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     shown = done.stdout.decode(encoding)
     arrow = "→" if encoding == "utf-16" else ">"

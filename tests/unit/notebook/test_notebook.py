@@ -420,3 +420,22 @@ def test_without_pandas_all_but_frames_works(timed, monkeypatch):
     for frame in (timed.spans, timed.ipus, timed.memory, timed.losses, ipusim.compare(TIMED, ["grouped"]).frame):
         assert refused(MissingPackageError, frame) == "DataFrames need pandas: pip install ipusim[notebook]"
     assert "<table>" in timed._repr_html_()
+
+
+def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
+    said = timed.explain()
+    assert said.words[0] == (
+        "In the run the IPUs compute 72.7% of their time; the rest is mostly slower IPU 13.6%, ramp-down 9.1%, "
+        "ramp-up 4.5%."
+    )
+    idle = said.idle()
+    assert list(idle.columns) == ["ipu", "start_cycle", "end_cycle", "cause", "stage"]
+    waits = idle[idle["cause"] == "slower IPU"]
+    assert (waits["end_cycle"] - waits["start_cycle"]).sum() == 6 * 3_000
+    assert set(waits["stage"]) == {"s3"}
+    assert "What if" in said._repr_html_()
+    assert isinstance(said.figure(), Figure)
+    assert isinstance(said.path_figure(), Figure)
+    assert ipusim.load(timed.save(tmp_path)).explain(0).found.to_dict() == timed.explain(0).found.to_dict()
+    with pytest.raises(TimelineError, match="got 7"):
+        timed.explain(7)

@@ -1,0 +1,52 @@
+"""The page that explains one run: idle causes, the critical path, and what changes would give."""
+
+from __future__ import annotations
+
+from ipusim.study.explanation import Explanation, explain
+from ipusim.study.opened import opened
+from reports.gallery import SCENARIOS
+from reports.markdown import markdown
+
+#: The pipeline that is explained: uneven stages, copies that cost something, and one execution to look at.
+SCENARIO = "digits_training"
+CHANGES = ("steps=1",)
+
+
+def explanation() -> Explanation:
+    """Explain the first execution of the page's run."""
+    found = opened(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
+    return explain(found.timeline, found.job, 0)
+
+
+def explanation_files() -> dict[str, bytes]:
+    """Return the page and its pictures, by name."""
+    found = explanation()
+    files = found.files()
+    return {
+        "explanation.md": _page(found).encode(),
+        "explanation-idle.png": files["idle_causes.png"],
+        "explanation-path.png": files["critical_path.png"],
+    }
+
+
+def _page(found: Explanation) -> str:
+    command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
+    idle, path, what_if = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    return "\n".join(
+        [
+            "# Why a run takes as long as it does\n",
+            f"```bash\n{command}\n```\n",
+            *(f"{line}\n" for line in found.words()),
+            "![The part of each IPU's time that arithmetic and each cause takes](explanation-idle.png)\n",
+            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one where it\n"
+            "has a pass in a time-step and another is not done with its own; before its first pass it is in the ramp-up,\n"
+            "behind its last in the ramp-down.\n",
+            idle,
+            "![The critical path on the execution trace](explanation-path.png)\n",
+            "Each span of the critical path was released by the end of the one before, so that together they are the run.\n",
+            path,
+            "Each change is simulated again. What the critical path alone says of it is `exact` where the path stays the\n"
+            "longest, and a `bound` on what it saves where another one becomes that.\n",
+            what_if,
+        ]
+    )

@@ -1,0 +1,118 @@
+"""Why a run takes as long as it does, as the command line says it."""
+
+import json
+
+import pytest
+
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
+
+
+def test_the_verdict_comes_before_the_tables(tmp_path):
+    done = ipusim("explain", FOUR, "--out", tmp_path, columns="80")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        "In the run the IPUs compute 73.1% of their time; the rest is mostly slower IPU 13.4%, ramp-down 9.0%, "
+        "ramp-up 4.5%.",
+        "Other IPUs wait 13.4% of their time for passes of stage4 on IPU 3, more than for any other.",
+        "What would help most: stage4 10% faster, which saves 1.8% of the time.",
+    ]
+    assert all(len(line) <= 80 for line in lines[4:-1])
+    for title in (
+        "Time of each IPU by cause, of 33,500 cycles",
+        "Critical path, 33,500 cycles",
+        "What if, in 1 execution of 33,500 cycles",
+    ):
+        assert title in done.stdout
+    said = json.loads((tmp_path / "explanation.json").read_text())
+    for ipu in said["ipus"]:
+        assert ipu["busy_cycles"] + sum(ipu["idle_cycles"].values()) == said["window_cycles"] == 33_500
+    assert sum(part["cycles"] for part in said["critical_path"]["parts"]) == said["critical_path"]["cycles"] == 33_500
+    assert (tmp_path / "idle_causes.png").stat().st_size > 10_000
+    assert (tmp_path / "critical_path.png").stat().st_size > 10_000
+
+
+def test_a_run_folder_is_explained_as_its_scenario_is(tmp_path):
+    few = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
+    assert ipusim("run", TUTORIAL, *few, "--out", tmp_path / "run", "--quiet").stdout == ""
+    of_folder = ipusim("explain", tmp_path / "run")
+    assert of_folder.returncode == 0, of_folder.stderr
+    of_scenario = ipusim("explain", TUTORIAL, *few, "--out", tmp_path / "other")
+    assert of_folder.stdout.splitlines()[:-1] == of_scenario.stdout.splitlines()[:-1]
+    for name in ("explanation.json", "idle_causes.png", "critical_path.png"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    printed = ipusim("explain", tmp_path / "run", "--json", "--execution", 1)
+    assert printed.stdout == (tmp_path / "run" / "explanation.json").read_text()
+    assert json.loads(printed.stdout)["execution"] == 1
+
+
+def test_a_folder_without_its_scenario_says_that_changes_are_not_known(tmp_path):
+    ipusim("run", FOUR, "--out", tmp_path, "--quiet")
+    (tmp_path / "scenario.yaml").unlink()
+    done = ipusim("explain", tmp_path)
+    assert "What a change would give is not known: this run folder does not hold its scenario." in done.stdout
+    assert "What if" not in done.stdout
+    assert json.loads((tmp_path / "explanation.json").read_text())["what_if"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["missing.yaml"], "missing.yaml"),
+        (["folder"], "folder: expected a run folder, with timeline.npz, or a scenario, got a folder without"),
+        (["run", "--set", "steps=2"], "run: expected a scenario to change 'steps=2' in, got the folder of a run"),
+        (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
+    ipusim("run", FOUR, "--out", tmp_path / "run", "--quiet")
+    (tmp_path / "folder").mkdir()
+    done = ipusim("explain", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "run" / "explanation.json").exists()
+
+
+def test_run_says_what_matters_in_a_few_lines(tmp_path):
+    done = ipusim("run", FOUR, "--out", tmp_path, columns="80")
+    lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
+    assert len(lines) <= 14
+    text = " ".join(done.stdout.split())
+    for words in (
+        "schedule grouped in lock-step, 4 IPUs of free",
+        "time per weight update 25.28 us for 1 sample x 8 micro-batches",
+        "efficiency 73.1% of the IPUs' time is arithmetic",
+        "bound by slower passes of other IPUs 13.4%, pipeline fill 13.4%",
+        "slowest stage none: all take as long",
+        "against one IPU 2.93 times as fast: the same arithmetic on one IPU takes 73.96 us",
+        "memory the scenario does not say what its stages hold",
+    ):
+        assert words in text
+    said = json.loads((tmp_path / "summary.json").read_text())["verdict"]
+    assert said["efficiency"] + sum(said["bounds"].values()) == pytest.approx(1)
+    assert said["single_ipu_cycles"] == 4 * (8 * 3_000 + 500)
+
+
+def test_a_pipeline_slower_than_one_ipu_says_so(tmp_path):
+    slow = ("--set", "pipeline.schedule=sharded", "--set", "system.name=c2_server")
+    big = [word for each in range(1, 4) for word in ("--set", f"pipeline.stages.stage{each}.output_bytes=4000000")]
+    done = ipusim("run", FOUR, *slow, *big, "--out", tmp_path)
+    assert "against one IPU" in done.stdout
+    assert "slower: one IPU with the memory would take" in " ".join(done.stdout.split())
+
+
+def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
+    printed = ipusim("run", FOUR, "--out", tmp_path, "--json")
+    assert printed.stdout == (tmp_path / "summary.json").read_text()
+    assert ipusim("run", FOUR, "--out", tmp_path, "--quiet").stdout == ""
+    whole = ipusim("run", FOUR, "--out", tmp_path, "--verbose")
+    assert "Time of each IPU" in whole.stdout
+    assert "bubble: idle / (IPUs x makespan)" in whole.stdout
+    both = ipusim("run", FOUR, "--out", tmp_path, "--json", "--quiet")
+    assert both.returncode == 2
+    assert "--verbose: expected one of --verbose, --quiet and --json, got several" in both.stderr
