@@ -38,15 +38,15 @@ def _page(found: Explanation) -> str:
             f"```bash\n{command}\n```\n",
             *(f"{line}\n" for line in found.words()),
             "![The part of each IPU's time that arithmetic and each cause takes](explanation-idle.png)\n",
-            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one where it\n"
-            "has a pass in a time-step and another is not done with its own; before its first pass it is in the ramp-up,\n"
-            "behind its last in the ramp-down.\n",
+            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one where\n"
+            "it has a pass in a time-step and another is not done with its own; before its first pass it is in the\n"
+            "ramp-up, behind its last in the ramp-down.\n",
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
-            "Each span of the critical path was released by the end of the one before, so that together they are the run.\n",
+            "Each span of the critical path was released by the end of the one before: together they are the run.\n",
             path,
-            "Each change is simulated again. What the critical path alone says of it is `exact` where the path stays the\n"
-            "longest, and a `bound` on what it saves where another one becomes that.\n",
+            "Each change is simulated again. What the critical path alone says of it is `exact` where the path stays\n"
+            "the longest, and a `bound` on what it saves where another one becomes that.\n",
             what_if,
         ]
     )

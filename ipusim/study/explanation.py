@@ -120,6 +120,7 @@ class Explanation:
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles
+        shown = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
         rows = [
             (
                 part.kind.name.lower().replace("_", " "),
@@ -128,9 +129,9 @@ class Explanation:
                 f"{part.cycles:,}",
                 _share(part.cycles, total),
             )
-            for part in self.parts[:_MOST_ROWS]
+            for part in self.parts[:shown]
         ]
-        rest = self.parts[_MOST_ROWS:]
+        rest = self.parts[shown:]
         if rest:
             cycles = sum(part.cycles for part in rest)
             spans = sum(part.spans for part in rest)
