@@ -38,7 +38,7 @@ def _page(found: Explanation) -> str:
             f"```bash\n{command}\n```\n",
             *(f"{line}\n" for line in found.words()),
             "![The part of each IPU's time that arithmetic and each cause takes](explanation-idle.png)\n",
-            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one where\n"
+            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one if\n"
             "it has a pass in a time-step and another is not done with its own; before its first pass it is in the\n"
             "ramp-up, behind its last in the ramp-down.\n",
             idle,
