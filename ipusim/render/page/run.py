@@ -222,7 +222,7 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     of_ipu = number in tracks.ipu
     beside = not of_ipu and tracks.group_of(number) == 0
     name = tracks.path(number)
-    label, comma, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
+    label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
     if of_ipu and label.startswith("replica"):
         of, _, detail = detail.partition(", ")
         label = f"{label}, {of}"

@@ -35,6 +35,8 @@ class Section {
     ];
     if (this.memory) {
       parts.push(make("p", { class: run.memory.fits ? "note" : "wrong" }, run.memory.verdict));
+      this.memory.layOut();
+      if (!this.memory.limitShown && this.memory.rows.length > 1) parts.push(make("p", { class: "note" }, "Each row has a scale of its own, up to its peak."));
       this.memory.canvas.setAttribute("role", "img");
       this.memory.canvas.setAttribute("aria-label", `memory of each IPU over time; ${run.memory.verdict}`);
       const used = new Set(run.memory.rows.flatMap((row) => row.layers.map((layer) => layer.look)));
@@ -84,6 +86,12 @@ class Section {
     }
     bar.append(make("button", { type: "button", "data-do": "fit-run", onclick: () => axis.show(0, run.cycles / run.clock_hz) }, "Whole run"));
     return bar;
+  }
+
+  // Return the second in which the first execution has ended, with a little room behind it.
+  firstExecution() {
+    const first = this.run.phases.filter((phase) => phase.execution === this.run.phases[0].execution);
+    return (1.01 * Math.max(...first.map((phase) => phase.end))) / this.run.clock_hz;
   }
 
   jump() {

@@ -198,6 +198,7 @@ class Trace {
       const y = track.top + track.tall / 2, x = axis.x(this.rows.start[row] / this.hz);
       points.push([x, y], [axis.x(this.end[row] / this.hz), y]);
     }
+    if (points.length > axis.width) return; // more turns than pixels would only hide what is highlighted
     pen.strokeStyle = accent();
     pen.lineWidth = 1.6;
     pen.lineJoin = "round";
@@ -224,7 +225,7 @@ class Trace {
     const left = Math.max(axis.x(this.rows.start[row] / this.hz), -5);
     const right = Math.min(axis.x(this.end[row] / this.hz), axis.width + 5);
     pen.lineWidth = 2;
-    pen.strokeStyle = paper().length ? textOf(paper()) : "";
+    pen.strokeStyle = textOf(paper());
     pen.strokeRect(left - 2.5, track.top - 2.5, Math.max(right - left, 1) + 5, track.tall + 5);
     pen.strokeStyle = ink();
     pen.strokeRect(left - 1, track.top - 1, Math.max(right - left, 1) + 2, track.tall + 2);
