@@ -10,8 +10,6 @@ import typer
 from ipusim.cli.app import app
 from ipusim.errors import OptionError
 
-_RunFolder = typer.Argument(metavar="RUN", help="folder of a run", show_default=False)
-
 
 @app.command()
 def report(
@@ -32,3 +30,29 @@ def report(
     else:
         write_file(out, page)
     typer.echo(f"{out or runs[0] / PAGE}: opens in any browser, {len(page) / 2**20:.1f} MiB")
+
+
+@app.command()
+def view(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file", show_default=False)],
+    browser: Annotated[bool, typer.Option(" /--no-browser", help="only print the address")] = True,
+) -> None:
+    """Open the trace of a run in a local Perfetto where one is installed, else say how to open it."""
+    import signal
+    import threading
+    import webbrowser
+
+    from ipusim.study.view import how_to_open, local_perfetto, serve, trace_of
+
+    trace, perfetto = trace_of(run), local_perfetto()
+    if perfetto is None:
+        typer.echo(how_to_open(trace))
+        return
+    done = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
+        signal.signal(each, lambda *_: done.set())
+    with serve(trace, perfetto) as address:
+        typer.echo(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
+        if browser:
+            webbrowser.open(address)
+        done.wait()
