@@ -1,64 +1,24 @@
-"""The tables of a run's page, out of what its folder says."""
+"""The tables of a page that a run folder's summary tells."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ipusim.analysis.causes import IdleCauses
-from ipusim.analysis.critical_path import PathPart, Rows, path_parts
 from ipusim.pipeline.holders import Holder
-from ipusim.render.tables import Table, ipu_table, summary_table
+from ipusim.render.tables import Table
 from ipusim.study.stored import StoredRun
-from ipusim.timeline.timeline import NONE
-from ipusim.units import format_bytes, format_seconds
+from ipusim.units import format_bytes
 
 
-def run_tables(run: StoredRun, causes: IdleCauses, path: Rows | None) -> tuple[Table, ...]:
-    """Return all tables of a run that have rows, what matters most first.
+def folder_tables(run: StoredRun) -> Iterator[Table]:
+    """Yield stages, memory, options and selection orders, as far as they have rows.
 
     Raises KeyError, TypeError or ValueError for a summary that is not as a run writes it.
     """
-    found = [
-        summary_table(run.times),
-        ipu_table(run.times),
-        _cause_table(causes),
-        _path_table(run, path),
-        _stage_table(run),
-        _memory_table(run),
-        Table("Options", ("", ""), tuple((str(name), str(effect)) for name, effect in run.summary["options"].items())),
-        _order_table(run),
-    ]
-    return tuple(table for table in found if table.rows)
-
-
-def part_words(run: StoredRun, part: PathPart) -> str:
-    """Return what a part of the critical path is: ``backward of dense1``."""
-    of = f" of {run.timeline.info.stages[part.stage]}" if part.stage != NONE else ""
-    return f"{part.kind.name.lower().replace('_', ' ')}{of}"
-
-
-def _cause_table(causes: IdleCauses) -> Table:
-    used = [number for number, cycles in enumerate(causes.cycles.sum(axis=0).tolist()) if cycles]
-    rows = tuple(
-        (f"{ipu}", *(f"{cycles / causes.window_cycles:.1%}" for cycles in (busy, *(idle[number] for number in used))))
-        for ipu, (busy, idle) in enumerate(zip(causes.busy.tolist(), causes.cycles.tolist(), strict=True))
-    )
-    return Table(
-        "Why IPUs are idle, over the whole run", ("IPU", "arithmetic", *(causes.causes[n] for n in used)), rows
-    )
-
-
-def _path_table(run: StoredRun, path: Rows | None) -> Table:
-    def row(part: PathPart) -> tuple[str, ...]:
-        kind = part.kind.name.lower().replace("_", " ")
-        stage = run.timeline.info.stages[part.stage] if part.stage != NONE else ""
-        cycles, seconds = part.cycles, part.cycles / run.timeline.info.clock_hz
-        share = cycles / run.timeline.makespan_cycles
-        return kind, stage, f"{part.spans:,}", f"{cycles:,}", format_seconds(seconds), f"{share:.1%}"
-
-    header = ("kind", "stage", "spans", "cycles", "time", "of the run")
-    rows = () if path is None else tuple(map(row, path_parts(run.timeline, path)))
-    return Table("The critical path", header, rows)
+    options = tuple((str(name), str(effect)) for name, effect in run.summary["options"].items())
+    for table in (_stage_table(run), _memory_table(run), Table("Options", ("", ""), options), _order_table(run)):
+        if table.rows:
+            yield table
 
 
 def _stage_table(run: StoredRun) -> Table:

@@ -21,9 +21,9 @@ class Section {
     canvas.setAttribute("aria-label", `trace of ${run.title}: ${whole(run.spans)} spans. Arrow keys pan and choose a row, plus and minus zoom, N and P step through spans`);
     this.plot = make("div", { class: "plot" }, this.labels, make("div", { class: "place" }, canvas));
     const parts = [
-      make("h2", { id }, run.title),
+      make("h2", { id, class: DATA.runs.length > 1 ? null : "unseen" }, run.title),
       run.description ? make("p", { class: "description" }, run.description) : null,
-      ...run.notes.map((note) => make("p", { class: note.wrong ? "wrong" : "note" }, note.text)),
+      ...run.notes.map((note) => make("p", { class: "note" }, note)),
       make("dl", { class: "figures" }, ...run.figures.map(({ label, value, note }) =>
         make("div", {}, make("dt", {}, label), make("dd", {}, value), note ? make("dd", { class: "note" }, note) : null))),
       run.verdict.length ? make("ul", { class: "verdict" }, ...run.verdict.map((line) => make("li", {}, line))) : null,
@@ -44,7 +44,7 @@ class Section {
       parts.push(make("ul", { class: "legend" }, ...DATA.holders.flatMap((look, n) => (used.has(n) ? [make("li", {}, swatch({ ...look, hatch: "" }), look.name)] : [])),
         this.memory.limit ? make("li", {}, make("span", { class: "dash", "aria-hidden": "true" }), `memory of an IPU, ${bytesText(this.memory.limit)}`) : null));
     } else parts.push(make("p", { class: "note" }, run.no_memory));
-    for (const bars of run.bars) parts.push(make("h3", {}, bars.title), barsOf(bars));
+    parts.push(make("h3", {}, run.bars.title), barsOf(run.bars));
     parts.push(make("h3", {}, "Tables"), make("div", { class: "tables" }, ...run.tables.map(tableOf)));
     parts.push(make("details", { class: "scenario", open: true }, make("summary", {}, "Scenario and versions"), make("pre", { tabindex: 0 }, run.scenario)));
     return make("section", { "aria-labelledby": id }, ...parts);
@@ -80,10 +80,8 @@ class Section {
       else this.batch.focus();
     } }, "Follow it");
     bar.append(this.followButton);
-    if (this.path) {
-      this.pathButton = make("button", { type: "button", "data-do": "path", "aria-pressed": "false", onclick: () => this.showPath(!this.onPath) }, "Critical path");
-      bar.append(this.pathButton);
-    }
+    this.pathButton = make("button", { type: "button", "data-do": "path", "aria-pressed": "false", onclick: () => this.showPath(!this.onPath) }, "Critical path");
+    bar.append(this.pathButton);
     bar.append(make("button", { type: "button", "data-do": "fit-run", onclick: () => axis.show(0, run.cycles / run.clock_hz) }, "Whole run"));
     return bar;
   }
@@ -140,7 +138,7 @@ class Section {
     this.trace.thread = joined;
     this.followButton.setAttribute("aria-pressed", `${this.following !== null}`);
     this.followButton.textContent = this.following === null ? "Follow it" : `Following ${this.following}`;
-    if (this.pathButton) this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
+    this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
     axis.changed();
   }
 
@@ -204,7 +202,7 @@ const KEYS = {
   Home: () => axis.fit(),
   n: (section) => section.step(1),
   p: (section) => section.step(-1),
-  c: (section) => section.path && section.showPath(!section.onPath),
+  c: (section) => section.showPath(!section.onPath),
   f: (section) => {
     const { selected, rows } = section.trace;
     if (section.following !== null) return section.follow(null);

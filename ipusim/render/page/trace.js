@@ -150,13 +150,12 @@ class Trace {
     pen.font = `${Math.min(13, track.tall - 3)}px ${FAMILY}`;
     const wide = pen.measureText(words).width;
     if (wide + 4 > right - left) return;
-    const middle = (left + right) / 2, { hatch, number, face } = DATA.looks[look];
-    const dimmed = textOf(shade(face)) !== textOf(rgbOf(face));
+    const middle = (left + right) / 2, { hatch, face } = DATA.looks[look];
     if (hatch) { // a clear place for the number
       pen.fillStyle = textOf(shade(face));
       pen.fillRect(middle - wide / 2 - 2, track.top + track.tall / 2 - 7, wide + 4, 14);
     }
-    pen.fillStyle = dimmed ? ink() : number;
+    pen.fillStyle = onto(shade(face));
     pen.fillText(words, middle, track.top + track.tall / 2 + 0.5);
   }
 
