@@ -65,6 +65,11 @@ class Explanation:
 
     def words(self) -> Iterator[str]:
         """Yield the verdict: where the IPUs' time goes, which stage holds the others, and what would help most."""
+        yield from self.where()
+        yield from self._help()
+
+    def where(self) -> Iterator[str]:
+        """Yield where the IPUs' time goes, and which stage holds the others."""
         info, idle = self.timeline.info, self.idle
         whole = len(self.holders) * idle.window_cycles
         by_cause = idle.cycles[self.holders].sum(axis=0)
@@ -84,7 +89,6 @@ class Explanation:
                 f"Other IPUs wait {ratio(int(held[stage]), whole):.1%} of their time for passes of "
                 f"{info.stages[stage]} on IPU {info.mapping[stage]}, more than for any other."
             )
-        yield from self._help()
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:

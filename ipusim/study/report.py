@@ -36,7 +36,7 @@ from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
-#: Every file that a run may write.
+#: Every file that a run may write, and the page of an earlier run, which it outdates.
 RESULT_FILES: Final = (
     "scenario.yaml",
     "summary.json",
@@ -50,6 +50,7 @@ RESULT_FILES: Final = (
     "trace.png",
     "trace.svg",
     "memory.png",
+    "report.html",
 )
 #: Every file that a comparison may write.
 COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")

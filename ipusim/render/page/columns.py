@@ -14,16 +14,17 @@ from ipusim.compression import Gzip
 
 Integers = npt.NDArray[np.int64]
 
-#: JavaScript's arrays, the narrowest first, by the name of their type; the last is exact up to 2**53.
-_TYPES: Final = {
+#: JavaScript's arrays of whole numbers, the narrowest first, by the name of their type.
+_TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] = {
     "Uint8": np.uint8,
     "Int8": np.int8,
     "Uint16": np.uint16,
     "Int16": np.int16,
     "Uint32": np.uint32,
     "Int32": np.int32,
-    "Float64": np.float64,
 }
+#: For what they do not hold; exact up to 2**53.
+_WIDEST: Final = "Float64"
 #: Arrays begin at multiples of so many bytes, as the widest type needs.
 _ALIGNED: Final = 8
 
@@ -47,7 +48,7 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
     for name, column in columns.items():
         values = np.diff(column, prepend=0) if name in differences else column
         kind = _type_of(values)
-        content = values.astype(np.dtype(_TYPES[kind]).newbyteorder("<")).tobytes()
+        content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
         content += bytes(-len(content) % _ALIGNED)
         found.append({"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences})
         file.write(content)
@@ -58,6 +59,6 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
 def _type_of(values: Integers) -> str:
     least, most = int(values.min(initial=0)), int(values.max(initial=0))
     for name, kind in _TYPES.items():
-        if np.issubdtype(kind, np.integer) and np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
             return name
-    return "Float64"
+    return _WIDEST

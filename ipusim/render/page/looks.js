@@ -28,6 +28,9 @@ function shade(hex) {
   return isDark() && pale ? rgb.map((part) => 0.28 * part) : rgb;
 }
 
+// Return the colour of letters on a face: white where it is dark.
+const onto = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue < 128 ? "#ffffff" : "#000000");
+
 const paper = () => (isDark() ? [24, 27, 33] : [255, 255, 255]);
 const lane = () => (isDark() ? [32, 36, 44] : [247, 248, 250]);
 const ink = () => (isDark() ? "#e8eaee" : "#1c2128");

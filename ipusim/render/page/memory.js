@@ -20,11 +20,12 @@ class Memory {
   layOut() {
     const most = Math.max(...this.rows.map((row) => row.peak_bytes));
     this.limitShown = this.limit !== null && most >= 0.5 * this.limit;
-    const common = Math.max(most, this.limitShown ? this.limit : 0) * 1.06 || 1;
+    // Where the limit is out of sight, each row has a scale of its own: small IPUs can be read beside large ones.
+    const scaleOf = (row) => (this.limitShown ? Math.max(most, this.limit) : row.peak_bytes) * 1.06 || 1;
     const tall = Math.round(Math.min(Math.max(260 / this.rows.length, 16), 72));
     let top = 4;
     for (const row of this.rows) {
-      Object.assign(row, { top, tall, scale: common });
+      Object.assign(row, { top, tall, scale: scaleOf(row) });
       top += tall + (tall > 20 ? 8 : 2);
     }
     this.foot = top;

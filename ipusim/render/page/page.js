@@ -79,7 +79,7 @@ function buildTools() {
     button("out", "−", "zoom out", () => axis.zoom(1 / 1.5)),
     button("left", "←", "earlier", () => axis.pan((axis.start - axis.end) / 4)),
     button("right", "→", "later", () => axis.pan((axis.end - axis.start) / 4)),
-    button("fit", "Fit", "show all of the time", () => axis.fit()),
+    button("fit", "All", "show all of the time", () => axis.fit()),
     sections.some((section) => section.trace.tracks.some((track) => !track.main && track.slices.length)) ? make("button", {
       type: "button", "data-do": "beside", "aria-pressed": "false", onclick: (event) => {
         const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
@@ -133,7 +133,7 @@ async function begin() {
   onTheme.push(() => { measure(); axis.draw(); });
   applyTheme();
   measure();
-  axis.fit();
+  axis.show(0, Math.max(...sections.map((section) => section.firstExecution())));
   axis.draw();
   document.documentElement.dataset.ready = `${Math.round(performance.now())}`;
 }

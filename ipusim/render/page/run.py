@@ -23,7 +23,7 @@ from ipusim.timeline.timeline import NONE, Span, Timeline
 
 Integers = npt.NDArray[np.int64]
 
-#: The looks of spans: those of the legend, and one for each track of spans that pictures leave out.
+#: Tracks of spans that pictures leave out, from the top down.
 _BESIDE: Final = (Track.SEND, Track.LINK, Track.HOST)
 #: Holders of memory from the bottom up, and every look of theirs.
 _STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
@@ -83,10 +83,10 @@ class PageRun:
         timeline: what happened.
         figures: the numbers that come first.
         verdict: sentences below them.
-        notes: what to know of the run, and whether something is wrong.
+        notes: what to know of the run.
         memory: what IPUs hold; None where that is not known.
         no_memory: why it is not.
-        path: rows of the critical path, in order of time; None where there is none to show.
+        path: rows of the critical path, in order of time.
         bars: why IPUs wait.
         tables: all else.
         scenario: what asked for it, as text.
@@ -97,11 +97,11 @@ class PageRun:
     timeline: Timeline
     figures: tuple[Figure, ...]
     verdict: tuple[str, ...]
-    notes: tuple[tuple[str, bool], ...]
+    notes: tuple[str, ...]
     memory: HeldMemory | None
     no_memory: str
-    path: Integers | None
-    bars: tuple[Bars, ...]
+    path: Integers
+    bars: Bars
     tables: tuple[Table, ...]
     scenario: str
 
@@ -127,7 +127,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "description": run.description,
         "figures": [asdict(figure) for figure in run.figures],
         "verdict": list(run.verdict),
-        "notes": [{"text": text, "wrong": wrong} for text, wrong in run.notes],
+        "notes": list(run.notes),
         "clock_hz": info.clock_hz,
         "cycles": timeline.makespan_cycles,
         "spans": len(timeline),
@@ -142,7 +142,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "columns": list(packed.columns),
         "memory": None if run.memory is None else _memory(run.memory, timeline),
         "no_memory": run.no_memory,
-        "bars": [_bars(bars, info.clock_hz) for bars in run.bars],
+        "bars": _bars(run.bars, info.clock_hz),
         "tables": [table_data(table) for table in run.tables],
         "scenario": run.scenario,
     }
@@ -205,8 +205,7 @@ def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
     if not timeline.info.has_time_steps:
         columns["time_step"] = np.full(len(timeline), NONE)
     columns |= slices
-    if run.path is not None:
-        columns["path"] = run.path
+    columns["path"] = run.path
     if run.memory is not None:
         curves = run.memory.curves
         columns["memory.entries"] = np.array([len(curve.time) for curve in curves])
@@ -222,7 +221,7 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     of_ipu = number in tracks.ipu
     beside = not of_ipu and tracks.group_of(number) == 0
     name = tracks.path(number)
-    label, _comma, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
+    label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
     if of_ipu and label.startswith("replica"):
         of, _, detail = detail.partition(", ")
         label = f"{label}, {of}"

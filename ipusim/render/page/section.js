@@ -21,9 +21,9 @@ class Section {
     canvas.setAttribute("aria-label", `trace of ${run.title}: ${whole(run.spans)} spans. Arrow keys pan and choose a row, plus and minus zoom, N and P step through spans`);
     this.plot = make("div", { class: "plot" }, this.labels, make("div", { class: "place" }, canvas));
     const parts = [
-      make("h2", { id }, run.title),
+      make("h2", { id, class: DATA.runs.length > 1 ? null : "unseen" }, run.title),
       run.description ? make("p", { class: "description" }, run.description) : null,
-      ...run.notes.map((note) => make("p", { class: note.wrong ? "wrong" : "note" }, note.text)),
+      ...run.notes.map((note) => make("p", { class: "note" }, note)),
       make("dl", { class: "figures" }, ...run.figures.map(({ label, value, note }) =>
         make("div", {}, make("dt", {}, label), make("dd", {}, value), note ? make("dd", { class: "note" }, note) : null))),
       run.verdict.length ? make("ul", { class: "verdict" }, ...run.verdict.map((line) => make("li", {}, line))) : null,
@@ -35,6 +35,8 @@ class Section {
     ];
     if (this.memory) {
       parts.push(make("p", { class: run.memory.fits ? "note" : "wrong" }, run.memory.verdict));
+      this.memory.layOut();
+      if (!this.memory.limitShown && this.memory.rows.length > 1) parts.push(make("p", { class: "note" }, "Each row has a scale of its own, up to its peak."));
       this.memory.canvas.setAttribute("role", "img");
       this.memory.canvas.setAttribute("aria-label", `memory of each IPU over time; ${run.memory.verdict}`);
       const used = new Set(run.memory.rows.flatMap((row) => row.layers.map((layer) => layer.look)));
@@ -42,7 +44,7 @@ class Section {
       parts.push(make("ul", { class: "legend" }, ...DATA.holders.flatMap((look, n) => (used.has(n) ? [make("li", {}, swatch({ ...look, hatch: "" }), look.name)] : [])),
         this.memory.limit ? make("li", {}, make("span", { class: "dash", "aria-hidden": "true" }), `memory of an IPU, ${bytesText(this.memory.limit)}`) : null));
     } else parts.push(make("p", { class: "note" }, run.no_memory));
-    for (const bars of run.bars) parts.push(make("h3", {}, bars.title), barsOf(bars));
+    parts.push(make("h3", {}, run.bars.title), barsOf(run.bars));
     parts.push(make("h3", {}, "Tables"), make("div", { class: "tables" }, ...run.tables.map(tableOf)));
     parts.push(make("details", { class: "scenario", open: true }, make("summary", {}, "Scenario and versions"), make("pre", { tabindex: 0 }, run.scenario)));
     return make("section", { "aria-labelledby": id }, ...parts);
@@ -78,12 +80,16 @@ class Section {
       else this.batch.focus();
     } }, "Follow it");
     bar.append(this.followButton);
-    if (this.path) {
-      this.pathButton = make("button", { type: "button", "data-do": "path", "aria-pressed": "false", onclick: () => this.showPath(!this.onPath) }, "Critical path");
-      bar.append(this.pathButton);
-    }
+    this.pathButton = make("button", { type: "button", "data-do": "path", "aria-pressed": "false", onclick: () => this.showPath(!this.onPath) }, "Critical path");
+    bar.append(this.pathButton);
     bar.append(make("button", { type: "button", "data-do": "fit-run", onclick: () => axis.show(0, run.cycles / run.clock_hz) }, "Whole run"));
     return bar;
+  }
+
+  // Return the second in which the first execution has ended, with a little room behind it.
+  firstExecution() {
+    const first = this.run.phases.filter((phase) => phase.execution === this.run.phases[0].execution);
+    return (1.01 * Math.max(...first.map((phase) => phase.end))) / this.run.clock_hz;
   }
 
   jump() {
@@ -132,7 +138,7 @@ class Section {
     this.trace.thread = joined;
     this.followButton.setAttribute("aria-pressed", `${this.following !== null}`);
     this.followButton.textContent = this.following === null ? "Follow it" : `Following ${this.following}`;
-    if (this.pathButton) this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
+    this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
     axis.changed();
   }
 
@@ -196,7 +202,7 @@ const KEYS = {
   Home: () => axis.fit(),
   n: (section) => section.step(1),
   p: (section) => section.step(-1),
-  c: (section) => section.path && section.showPath(!section.onPath),
+  c: (section) => section.showPath(!section.onPath),
   f: (section) => {
     const { selected, rows } = section.trace;
     if (section.following !== null) return section.follow(null);

@@ -150,13 +150,12 @@ class Trace {
     pen.font = `${Math.min(13, track.tall - 3)}px ${FAMILY}`;
     const wide = pen.measureText(words).width;
     if (wide + 4 > right - left) return;
-    const middle = (left + right) / 2, { hatch, number, face } = DATA.looks[look];
-    const dimmed = textOf(shade(face)) !== textOf(rgbOf(face));
+    const middle = (left + right) / 2, { hatch, face } = DATA.looks[look];
     if (hatch) { // a clear place for the number
       pen.fillStyle = textOf(shade(face));
       pen.fillRect(middle - wide / 2 - 2, track.top + track.tall / 2 - 7, wide + 4, 14);
     }
-    pen.fillStyle = dimmed ? ink() : number;
+    pen.fillStyle = onto(shade(face));
     pen.fillText(words, middle, track.top + track.tall / 2 + 0.5);
   }
 
@@ -198,6 +197,7 @@ class Trace {
       const y = track.top + track.tall / 2, x = axis.x(this.rows.start[row] / this.hz);
       points.push([x, y], [axis.x(this.end[row] / this.hz), y]);
     }
+    if (points.length > axis.width) return; // more turns than pixels would only hide what is highlighted
     pen.strokeStyle = accent();
     pen.lineWidth = 1.6;
     pen.lineJoin = "round";
@@ -224,7 +224,7 @@ class Trace {
     const left = Math.max(axis.x(this.rows.start[row] / this.hz), -5);
     const right = Math.min(axis.x(this.end[row] / this.hz), axis.width + 5);
     pen.lineWidth = 2;
-    pen.strokeStyle = paper().length ? textOf(paper()) : "";
+    pen.strokeStyle = textOf(paper());
     pen.strokeRect(left - 2.5, track.top - 2.5, Math.max(right - left, 1) + 5, track.tall + 5);
     pen.strokeStyle = ink();
     pen.strokeRect(left - 1, track.top - 1, Math.max(right - left, 1) + 2, track.tall + 2);

@@ -1,0 +1,58 @@
+"""Commands that show runs which lie on disk: report, view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim.cli.app import app
+from ipusim.errors import OptionError
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="the page  [default: report.html in the first RUN]")
+    ] = None,
+) -> None:
+    """Write one HTML page of runs: traces to zoom into, memory, why IPUs wait, tables; it needs no network."""
+    from ipusim.study.folder import write_file, write_folder
+    from ipusim.study.page import PAGE, report_page
+
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise OptionError("out", f"expected a page named .html, got {out}")
+    page = report_page(runs)
+    if out is None:
+        write_folder(runs[0], {PAGE: page})
+    else:
+        write_file(out, page)
+    typer.echo(f"{out or runs[0] / PAGE}: opens in any browser, {len(page) / 2**20:.1f} MiB")
+
+
+@app.command()
+def view(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file", show_default=False)],
+    browser: Annotated[bool, typer.Option(" /--no-browser", help="only print the address")] = True,
+) -> None:
+    """Open the trace of a run in a local Perfetto where one is installed, else say how to open it."""
+    import signal
+    import threading
+    import webbrowser
+
+    from ipusim.study.view import how_to_open, local_perfetto, serve, trace_of
+
+    trace, perfetto = trace_of(run), local_perfetto()
+    if perfetto is None:
+        typer.echo(how_to_open(trace))
+        return
+    done = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
+        signal.signal(each, lambda *_: done.set())
+    with serve(trace, perfetto) as address:
+        typer.echo(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
+        if browser:
+            webbrowser.open(address)
+        done.wait()

@@ -1,0 +1,148 @@
+"""Run folders as one page to look at, and to send to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from ipusim.analysis.causes import CAUSES, IdleCauses
+from ipusim.errors import FileError
+from ipusim.files import open_file
+from ipusim.pipeline.holders import Holder
+from ipusim.render.idle_causes import COMPUTES
+from ipusim.render.page.page import html_page
+from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
+from ipusim.render.tables import Table, ipu_table, summary_table
+from ipusim.scenario.source import MAX_BYTES
+from ipusim.study.explanation import explain
+from ipusim.study.memory_file import read_memory
+from ipusim.study.page_tables import folder_tables
+from ipusim.study.stored import StoredRun, read_run
+from ipusim.study.versions import versions
+from ipusim.units import format_bytes, format_seconds
+
+#: What the page is called in a run folder.
+PAGE: Final = "report.html"
+_MEMORY_FILE, _SCENARIO_FILE = "memory.npz", "scenario.yaml"
+_NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
+_NO_MEMORY: Final = (
+    "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
+    "memory.npz."
+)
+#: Names of that many runs stand in the title of a page of several.
+_NAMED: Final = 3
+
+
+def report_page(folders: Sequence[Path]) -> bytes:
+    """Return the page of the runs in ``folders``, in their order; the same runs give the same bytes.
+
+    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
+    damaged Timeline, and OSError for what cannot be read.
+    """
+    stored = [read_run(folder) for folder in folders]
+    runs = [_page_run(each) for each in stored]
+    data, contents = zip(*map(run_data, runs), strict=True)
+    title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
+    overview = table_data(_overview(runs)) if len(runs) > 1 else None
+    made = " ".join(versions())
+    return html_page(
+        title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
+    )
+
+
+def _names(runs: Sequence[StoredRun]) -> str:
+    names = [*dict.fromkeys(run.times.name for run in runs)]
+    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+
+
+def _overview(runs: Sequence[PageRun]) -> Table:
+    """Return the first numbers of every run, a row each."""
+    labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
+    rows = tuple(
+        (run.title, *({figure.label: figure.value for figure in run.figures}.get(label, "-") for label in labels))
+        for run in runs
+    )
+    return Table("Runs", ("run", *labels), rows)
+
+
+def _page_run(run: StoredRun) -> PageRun:
+    timeline, times = run.timeline, run.times
+    why = explain(timeline, None)
+    try:
+        memory = _memory(run)
+        tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
+        figures = tuple(_figures(run))
+        notes = tuple(map(str, run.summary["notes"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FileError):
+            raise
+        path = run.folder / "summary.json"
+        raise FileError(f"{path}: expected the summary of a run as ipusim writes it, got {error!r}") from None
+    return PageRun(
+        title=f"{times.name}: {times.order_and_sync} on {times.system}",
+        description=run.summary["description"],
+        timeline=timeline,
+        figures=figures,
+        verdict=tuple(why.where()),
+        notes=notes,
+        memory=memory,
+        no_memory="" if memory else _NO_MEMORY,
+        path=why.path,
+        bars=_bars(why.idle),
+        tables=tables,
+        scenario=_scenario(run.folder),
+    )
+
+
+def _figures(run: StoredRun) -> Iterator[Figure]:
+    """Yield the numbers that come first; what bounds a run only of folders that say it."""
+    times, memory, found = run.times, run.summary["memory"], run.summary.get("verdict")
+    rates, what = times.throughput, "weight update" if times.training else "execution"
+    yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
+    yield Figure("throughput", f"{rates.samples_per_s:,.0f} samples/s", f"{rates.effective_batch_size:,} per {what}")
+    if found is not None:
+        yield Figure("efficiency", f"{found['efficiency']:.1%}", "of the IPUs' time is arithmetic")
+        bound = next(iter(found["bounds"].items()), None)
+        if bound is not None:
+            yield Figure("bound by", f"{bound[1]:.1%}", bound[0])
+    yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
+    if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
+        alone = format_seconds(times.seconds(found["single_ipu_cycles"]))
+        yield Figure("against one IPU", f"{found['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
+    if (run.folder / _MEMORY_FILE).exists():
+        fullest = max(memory["ipus"], key=lambda ipu: int(ipu["peak_bytes"]))
+        limit = memory["sram_bytes"]
+        of = f"{fullest['peak_bytes'] / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
+        fits = "" if memory["fits"] else ", does not fit"
+        yield Figure("fullest memory", format_bytes(fullest["peak_bytes"]), f"IPU {fullest['ipu']}, {of}{fits}")
+
+
+def _bars(idle: IdleCauses) -> Bars:
+    """Return the whole run's time of each IPU, arithmetic first."""
+    rows = tuple(
+        (f"IPU {ipu}", (busy, *causes))
+        for ipu, (busy, causes) in enumerate(zip(idle.busy.tolist(), idle.cycles.tolist(), strict=True))
+    )
+    return Bars("Why IPUs are idle", (COMPUTES, *(cause.value for cause in CAUSES)), rows, idle.window_cycles)
+
+
+def _memory(run: StoredRun) -> HeldMemory | None:
+    """Return what IPUs hold over time; None where the folder does not say it."""
+    path, said = run.folder / _MEMORY_FILE, run.summary["memory"]
+    if not path.exists():
+        return None
+    curves = read_memory(path, len(run.timeline.info.ipus))
+    held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
+    holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
+    limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
+    return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])
+
+
+def _scenario(folder: Path) -> str:
+    """Return the scenario of a run as it stands in its folder."""
+    path = folder / _SCENARIO_FILE
+    if not path.exists():
+        return _NO_SCENARIO
+    with open_file(path) as file:
+        return file.read(MAX_BYTES).decode("utf-8", "replace")
