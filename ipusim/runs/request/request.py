@@ -77,7 +77,7 @@ class Request:
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = plain(_given(self.options))
+        data: dict[str, Any] = plain(given(self.options))
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
@@ -116,16 +116,16 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _given(value: Any) -> Any:
+def given(value: Any) -> Any:
     """Return options by their keys as they were given, without those that were not: times as text, fractions exact."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        given = [name for name in fields if name in value.model_fields_set]
-        return {fields[name].alias or name: _given(getattr(value, name)) for name in given}
+        names = [name for name in fields if name in value.model_fields_set]
+        return {fields[name].alias or name: given(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items()}
+        return {key: given(each) for key, each in value.items()}
     if isinstance(value, tuple):
-        return [_given(each) for each in value]
+        return [given(each) for each in value]
     return value.text if isinstance(value, CyclesOfTime) else value
 
 
