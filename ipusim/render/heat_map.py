@@ -47,7 +47,18 @@ def heat_map(
         if value is not None:
             grid[up.index(y), across.index(x)] = value
     image = panel.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
-    figure.colorbar(image, ax=panel, pad=0.02).set_label(words, fontsize=TEXT_SIZE)
+    bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
+    bar.set_label(words, fontsize=TEXT_SIZE)
+    bar.ax.tick_params(labelsize=TEXT_SIZE)
+    told = [
+        name
+        for name, there in (
+            ("hatched: does not fit", any(value is not None and not fits for value, fits in values.values())),
+            ("×: did not run", any(value is None for value, _ in values.values())),
+        )
+        if there
+    ]
+    panel.set_title("; ".join(told), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (x, y), (value, fits) in values.items():
         place = across.index(x), up.index(y)
@@ -74,7 +85,7 @@ def _hatched(place: tuple[int, int]) -> Rectangle:
 
 def _short(value: float) -> str:
     """Return a number in few characters."""
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= factor:
-            return f"{value / (1e3 if unit == 'k' else factor):.3g}{unit}"
-    return f"{value:.3g}"
+    for least, factor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from ipusim.errors import OutputError
 from ipusim.render.figures import Chart, own_settings
@@ -23,7 +24,8 @@ _WIDE: Final = 16
 _MOST_TICKS: Final = 12
 #: Points of a line that have a marker each.
 _MOST_MARKERS: Final = 40
-_NEAR: Final = 0.95
+#: Points of width of lines, the first one's and those of later ones, which may lie on it.
+_WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
 
@@ -49,12 +51,12 @@ class Limit:
     Attributes:
         others: values of the options beside the one along the line.
         level: the limit, in the unit of the first panel.
-        near: where the line has 95 % of it; None where that is not within the points.
+        near: the first place with 95 % of it, and what the line has there; None where that is not within the points.
     """
 
     others: tuple[Any, ...]
     level: float
-    near: float | None
+    near: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _series(axes: Sequence[ChartAxis], along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
+def _series(along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
     """Return the points that differ in the axis ``along`` alone, by the values of the others."""
     found: dict[tuple[str, ...], list[int]] = {}
     for number, point in enumerate(points.where):
@@ -148,27 +150,29 @@ def _lines(
     panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, limits: Sequence[Limit], *, legend: bool
 ) -> None:
     """Draw a line for each combination of the other options; the first ones, where they are many."""
-    series = _series(axes, along, points)
+    series = _series(along, points)
     levels = {tuple(map(_text, limit.others)): limit for limit in limits}
     refused: set[float] = set()
-    for (others, numbers), (colour, marker) in zip(series.items(), SERIES, strict=False):
-        numbers = sorted(numbers, key=lambda each: points.where[each][along])
+    for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
+        ordered = sorted(of, key=lambda each: points.where[each][along])
+        numbers = [each for each in ordered if points.values[each] is not None]
         x = [points.where[each][along] for each in numbers]
-        y = [np.nan if points.values[each] is None else points.values[each] for each in numbers]
+        y = np.array([points.values[each] for each in numbers], dtype=float)
+        width = _WIDTHS[number] if len(series) > 1 else 1.5
         every = marker if len(x) <= _MOST_MARKERS else ""
-        panel.plot(x, y, color=colour, marker=every, markersize=4.5, linewidth=1.4, label=_name(axes, along, others))
-        hollow = [each for each in numbers if not points.fits[each] and points.values[each] is not None]
+        panel.plot(x, y, color=colour, marker=every, markersize=4.5, linewidth=width, label=_name(axes, along, others))
+        hollow = [each for each in numbers if not points.fits[each]]
         panel.plot(
             [points.where[each][along] for each in hollow],
-            [points.values[each] for each in hollow],
+            np.array([points.values[each] for each in hollow], dtype=float),
             marker,
             color=colour,
             markerfacecolor="white",
             markersize=4.5,
         )
-        refused |= {points.where[each][along] for each in numbers if points.values[each] is None}
+        refused |= {points.where[each][along] for each in ordered if points.values[each] is None}
         if others in levels:
-            _draw_limit(panel, levels[others], colour, alone=len(series) == 1)
+            _draw_limit(panel, levels[others], colour, x[len(x) // 2], alone=len(series) == 1)
     if refused:
         ticks = sorted(refused)
         panel.plot(ticks, [0] * len(ticks), "x", color="#b00020", markersize=5, label="did not run", clip_on=False)
@@ -184,8 +188,8 @@ def _lines(
     _x_axis(panel, axes[along])
 
 
-def _draw_limit(panel: Axes, limit: Limit, colour: str, *, alone: bool) -> None:
-    """Draw a ceiling, and where the line comes near it; in words where there is one line alone."""
+def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
+    """Draw a ceiling, and where the line comes near it; where there is one line alone in words, inside of ``middle``."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
         panel.annotate(
@@ -202,14 +206,16 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, *, alone: bool) -> None:
         panel.set_ylim(top=1.1 * limit.level)
     if limit.near is None:
         return
-    panel.plot([limit.near], [_NEAR * limit.level], "o", color=colour, markerfacecolor="none", markersize=9)
+    at, value = limit.near
+    panel.plot([at], [value], "o", color=colour, markerfacecolor="none", markersize=9)
     if alone:
-        panel.plot([limit.near] * 2, [0, _NEAR * limit.level], color=colour, linestyle=":", linewidth=1.0)
+        panel.plot([at, at], [0, value], color=colour, linestyle=":", linewidth=1.0)
         panel.annotate(
-            f"95 % of it from {limit.near:g} on",
-            (limit.near, 0.45 * limit.level),
-            (6, 0),
+            f"95 % of it from {at:g} on",
+            (at, 0.45 * limit.level),
+            (-6 if at > middle else 6, 0),
             textcoords="offset points",
+            ha="right" if at > middle else "left",
             fontsize=TEXT_SIZE,
             color=LINE,
         )
@@ -231,10 +237,10 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 
 def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
-    """Draw a group of bars for each value of the axis with the most of them, a bar for each combination of the others."""
+    """Draw a group of bars for each value of the axis with the most of them, a bar for each combination of others."""
     along = max(range(len(axes)), key=lambda each: (len(axes[each].distinct), -each))
     places = {_text(value): place for place, value in enumerate(axes[along].distinct)}
-    series = _series(axes, along, points)
+    series = _series(along, points)
     shown = list(series.items())[: len(SERIES)]
     width = _BARS / len(shown)
     for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
@@ -246,10 +252,21 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
                 panel.text(x, 0, "×", ha="center", va="bottom", fontsize=TEXT_SIZE, color="#b00020")
             elif not points.fits[each]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
-    if len(axes) > 1:
+    unfit = any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True))
+    if len(axes) > 1 or unfit:
+        handles = (
+            [
+                Patch(color=colour, label=_name(axes, along, others))
+                for (others, _), (colour, _) in zip(shown, SERIES, strict=False)
+            ]
+            if len(axes) > 1
+            else []
+        )
+        if unfit:
+            handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
         if len(series) > len(shown):
-            panel.plot([], [], " ", label=f"the first {len(shown)} of {len(series)}")
-        panel.legend(fontsize=TEXT_SIZE, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.0), ncols=2)
+            handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
+        panel.legend(handles=handles, fontsize=TEXT_SIZE, frameon=False, loc="upper left", ncols=4)
         panel.set_ylim(top=panel.get_ylim()[1] * 1.2)
     panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
     crowded = max(map(len, places)) * len(places) > 100

@@ -40,7 +40,7 @@ class Ceiling:
         others: the values of the other options, by their paths.
         samples_per_s: the throughput that no count passes.
         near_count: the least count with NEAR of it, of those that the schedule can lay out.
-        seen: whether that is within the simulated counts; else it is the line carried on.
+        near_samples_per_s: its throughput; None where it is beyond the simulated counts, by the line carried on.
         balance: arithmetic of all IPUs over that of the busiest on each of them: what the stages' balance allows.
         rest: what copies, syncs, the host and the order of the passes leave of that.
     """
@@ -48,7 +48,7 @@ class Ceiling:
     others: Mapping[str, Any]
     samples_per_s: float
     near_count: int
-    seen: bool
+    near_samples_per_s: float | None
     balance: float
     rest: float
 
@@ -57,10 +57,9 @@ class Ceiling:
         """The ceiling as a share of what IPUs would do that compute all the time."""
         return self.balance * self.rest
 
-    def words(self) -> str:
-        """Return the lesson as a sentence."""
-        under = ", ".join(f"{path.rpartition('.')[2]} {text_of(value)}" for path, value in self.others.items())
-        beyond = "" if self.seen else " (beyond those simulated)"
+    def words(self, under: str = "") -> str:
+        """Return the lesson as a sentence; ``under`` are the values of the other options in words."""
+        beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{under}: ' if under else ''}{float(NEAR):.0%} of the ceiling of {self.samples_per_s:,.0f} samples/s "
             f"from count {self.near_count} on{beyond}; the ceiling itself, which no count passes, is "
@@ -114,8 +113,9 @@ def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], ag
     if slope <= 0 or busiest <= 0:
         return None
     limit = per_count * high.clock_hz / slope
-    count, seen = _near(limit, (_period(high) - slope * last) / slope, step, most, at)
-    return Ceiling(others, float(limit), count, seen, float(mean / busiest), float(busiest / slope))
+    count = _near(limit, (_period(high) - slope * last) / slope, step, most, at)
+    there = at(count).samples_per_s if count <= most else None
+    return Ceiling(others, float(limit), count, there, float(mean / busiest), float(busiest / slope))
 
 
 def _period(outcome: Outcome) -> Fraction:
@@ -137,8 +137,8 @@ def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome])
     return None
 
 
-def _near(limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[[int], Outcome]) -> tuple[int, bool]:
-    """Return the least count with the share of ``limit``, and whether it is no larger than ``most``.
+def _near(limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[[int], Outcome]) -> int:
+    """Return the least count with the share of ``limit``; one above ``most`` is not simulated.
 
     ``offset`` is what a full pipeline takes beside its micro-batches, in micro-batches. Of G the throughput is
     G / (G + offset) of the limit.
@@ -149,7 +149,7 @@ def _near(limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[
 
     count = max(step, math.ceil(NEAR / (1 - NEAR) * offset / step) * step)
     if count > most:
-        return count, False
+        return count
     for _ in range(_MOST_TRIED):
         if is_near(count):
             break
@@ -158,4 +158,4 @@ def _near(limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[
         if count <= step or not is_near(count - step):
             break
         count -= step
-    return count, count <= most
+    return count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
@@ -40,6 +41,8 @@ COLUMNS: Final = (
     "fits",
 )
 _LEARNT: Final = ("loss", "accuracy")
+#: Measures that a terminal shows beside the chosen one; the others are in the files.
+_TOLD: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
 #: Rows that a terminal shows; of more, so many of the best.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
@@ -98,7 +101,7 @@ def sweep_parquet(found: Sweep) -> bytes:
 def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
     """Return a column; of an option's values those of several kinds, and lists, are text."""
     kinds = {type(value) for value in values if value is not None}
-    if varied and not (len(kinds) == 1 and kinds <= {int, float, bool, str} or kinds == {int, float}):
+    if varied and not ((len(kinds) == 1 and kinds <= {int, float, bool, str}) or kinds == {int, float}):
         return pa.array([None if value is None else text_of(value) for value in values], pa.string())
     if kinds == {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
@@ -124,7 +127,11 @@ def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         shown.append(BUBBLE)
     panels = [(each.words, [_scaled(each, outcome) for _, outcome in found.finished]) for each in shown]
     levels = [
-        Limit(tuple(each.others.values()), each.samples_per_s, each.near_count if each.seen else None)
+        Limit(
+            tuple(each.others.values()),
+            each.samples_per_s,
+            None if each.near_samples_per_s is None else (each.near_count, each.near_samples_per_s),
+        )
         for each in (limits if measure is THROUGHPUT else ())
     ]
     return sweep_chart(
@@ -164,16 +171,54 @@ def verdict(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
         lines.append(f"Best of {number} points by {measure.name}: {found.words(point)}, with {', '.join(with_what)}.")
     else:
         lines.append(f"None of {number} points fits.")
-    lines += [limit.words() for limit in limits]
-    failed = Counter(outcome.message for _, outcome in found.finished if not outcome.ran)
-    for message, times in failed.most_common(_MOST_REASONS):
-        first = next(point for point, outcome in found.finished if outcome.message == message)
-        lines.append(f"{times} of {number} did not run, such as {found.words(first)}: {message}")
+    if limit := _limit_of(best, limits, found):
+        lines.append(limit)
+    failed = Counter(_alike(outcome.message) for _, outcome in found.finished if not outcome.ran)
+    for alike, times in failed.most_common(_MOST_REASONS):
+        first, outcome = next(each for each in found.finished if _alike(each[1].message) == alike)
+        lines.append(f"{times} of {number} did not run, such as {found.words(first)}: {outcome.message}")
     if len(failed) > _MOST_REASONS:
         lines.append(f"And {len(failed) - _MOST_REASONS} more reasons: see the column message.")
     if found.taken:
         lines.append(f"{found.taken} of {number} points are taken from an earlier sweep of the same.")
     return lines
+
+
+def _alike(message: str) -> str:
+    """Return what messages that differ in numbers alone have in common."""
+    return re.sub(r"\d+", "#", message)
+
+
+def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], found: Sweep) -> str:
+    """Return the ceiling above the best point in words; of the only one where none fits."""
+    for point, _ in best[:1]:
+        changes = found.changes(point)
+        for limit in limits:
+            if all(changes[path] == value for path, value in limit.others.items()):
+                return limit.words(_under(limit, found))
+    return limits[0].words(_under(limits[0], found)) if limits else ""
+
+
+def _under(limit: Ceiling, found: Sweep) -> str:
+    names = {axis.path: axis.name for axis in found.axes}
+    return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
+
+
+def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
+    """Return a row for each ceiling."""
+    header = ("with", "ceiling, samples/s", "95% from count", "of ideal", "balance", "copies, syncs, order")
+    rows = [
+        (
+            _under(each, found),
+            f"{each.samples_per_s:,.0f}",
+            str(each.near_count),
+            f"{each.of_ideal:.1%}",
+            f"{each.balance:.1%}",
+            f"{each.rest:.1%}",
+        )
+        for each in limits
+    ]
+    return Table("Ceilings that no accumulation count passes", header, tuple(rows))
 
 
 def sweep_table(found: Sweep, measure: Measure) -> Table:
@@ -182,8 +227,12 @@ def sweep_table(found: Sweep, measure: Measure) -> Table:
     if len(rows) > _MOST_ROWS:
         rows = best_of(found, measure)[:_BEST_ROWS]
         title = f"The {len(rows)} best of {len(found.finished)} points by {measure.name}"
-    shown = [each for each in MEASURES if any(each.of(outcome) is not None for _, outcome in rows)]
-    header = (*(axis.name for axis in found.axes), *(each.head for each in shown), "fits")
+    shown = [
+        each
+        for each in MEASURES
+        if (each is measure or each.name in _TOLD) and any(each.of(outcome) is not None for _, outcome in rows)
+    ]
+    header = (", ".join(axis.name for axis in found.axes), *(each.head for each in shown), "fits")
     return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
 
 
@@ -191,7 +240,7 @@ def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tu
     numbers = [measure.of(outcome) for measure in shown]
     told = ["-" if value is None else each.told(value) for each, value in zip(shown, numbers, strict=True)]
     fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
-    return (*map(text_of, point), *told, fits)
+    return (", ".join(map(text_of, point)), *told, fits)
 
 
 assert {*COLUMNS, *_LEARNT, "message"} <= {each.name for each in fields(Outcome)}

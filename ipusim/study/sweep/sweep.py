@@ -98,7 +98,7 @@ def sweep(
     for number, outcome in crew.run(request, todo) if todo else ():
         outcomes[number] = outcome
         done += 1
-        if journal is not None:
+        if journal is not None and outcome.ran:  # why another does not run is soon found again
             journal.add(keys[number], outcome)
         if landed:
             landed(so_far())

@@ -21,6 +21,8 @@ _NUMBER: Final = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
 _LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.eE]*\s*\.\.")
+#: Keys that many things have.
+_SAYS_LITTLE: Final = ("name", "type")
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
 
 
@@ -38,8 +40,12 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The last part of the path: the key itself."""
-        return self.path.rpartition(".")[2]
+        """The key itself; with those before it where it says little alone, as ``system.name``."""
+        parts = self.path.split(".")
+        first = len(parts) - 1
+        while first and (parts[first] in _SAYS_LITTLE or parts[first - 1].isdecimal() or parts[first].isdecimal()):
+            first -= 1
+        return ".".join(parts[first:])
 
     @property
     def is_numeric(self) -> bool:
