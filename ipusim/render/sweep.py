@@ -189,7 +189,7 @@ def _lines(
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
-    """Draw a ceiling, and where the line comes near it; where there is one line alone in words, inside of ``middle``."""
+    """Draw a ceiling, and where the line comes near it; in words where there is one line alone, towards ``middle``."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
         panel.annotate(
