@@ -3,7 +3,8 @@
 What ``import ipusim`` offers needs no other module of the package: a
 :class:`Request` of options by a scenario's own keys (:func:`request`), a
 :class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
-(:func:`compare`), a :class:`Sweep` of other values for its options (:func:`sweep`), and a :class:`RunFolder` of what a run has written (:func:`load`).
+(:func:`compare`), a :class:`Sweep` of other values for its options
+(:func:`sweep`), and a :class:`RunFolder` of what a run has written (:func:`load`).
 Each is imported when it is first asked for.
 """
 

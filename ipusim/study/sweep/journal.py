@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
-from ipusim import __version__
 from ipusim.errors import OutputError
 from ipusim.files import open_file
 from ipusim.runs.request.request import Request, given
@@ -89,7 +88,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Take the file; it need not be there."""
         self._path = path
-        self._head = json.dumps({"ipusim": __version__, "code": code_digest()}) + "\n"
+        self._head = json.dumps({"code": code_digest()}) + "\n"
         self._file: BinaryIO | None = None
         self.found: dict[str, Outcome] = {}
 
