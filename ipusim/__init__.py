@@ -3,7 +3,8 @@
 What ``import ipusim`` offers needs no other module of the package: a
 :class:`Request` of options by a scenario's own keys (:func:`request`), a
 :class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
-(:func:`compare`), and a :class:`RunFolder` of what a run has written (:func:`load`).
+(:func:`compare`), a :class:`Sweep` of other values for its options
+(:func:`sweep`), and a :class:`RunFolder` of what a run has written (:func:`load`).
 Each is imported when it is first asked for.
 """
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ipusim.notebook.comparison import Comparison, compare
     from ipusim.notebook.folder import RunFolder, load
     from ipusim.notebook.run import Run, run
+    from ipusim.notebook.sweep import Sweep, sweep
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
 
@@ -28,11 +30,13 @@ __all__ = [
     "RequestError",
     "Run",
     "RunFolder",
+    "Sweep",
     "__version__",
     "compare",
     "load",
     "request",
     "run",
+    "sweep",
 ]
 
 #: The module of each public name.
@@ -43,10 +47,12 @@ _HOMES: Final = {
     "RequestError": "ipusim.runs.problems",
     "Run": "ipusim.notebook.run",
     "RunFolder": "ipusim.notebook.folder",
+    "Sweep": "ipusim.notebook.sweep",
     "compare": "ipusim.notebook.comparison",
     "load": "ipusim.notebook.folder",
     "request": "ipusim.notebook.asked",
     "run": "ipusim.notebook.run",
+    "sweep": "ipusim.notebook.sweep",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from ipusim.timeline.kinds import USES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Table = npt.NDArray[np.int64]
+#: The kinds of span of each use, by its name.
+_KINDS: Final = {use.name: tuple(int(kind) for kind in SpanKind if kind.row.use == use) for use in USES}
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
             ipu=ipu,
             physical_ipu=info.ipus[ipu],
             stages=stages.get(ipu, ()),
-            cycles={use.name: sum(row[kind] for kind in SpanKind if kind.row.use == use) for use in USES},
+            cycles={name: sum(row[kind] for kind in kinds) for name, kinds in _KINDS.items()},
         )
         for ipu, row in enumerate(cycles_by_kind(timeline, execution).tolist())
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, StepCopy
@@ -25,7 +27,10 @@ def _parts(copy: StepCopy) -> int:
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
     """Return how many spans ``executions`` executions record at most, on all replicas."""
     replicas, ipus = system.replicas, len(plan.ipus)
-    passes = Counter(zip(plan.kind.tolist(), plan.stage.tolist(), strict=True))
+    which, often = np.unique(plan.kind * plan.shape.stages + plan.stage, return_counts=True)
+    passes = {
+        divmod(each, plan.shape.stages): times for each, times in zip(which.tolist(), often.tolist(), strict=True)
+    }
     around = sum(  # loads and stores of Streaming Memory, and all-gathers
         times
         * (sum(map(bool, costs.pass_streams.get((kind, stage), ()))) + _OF_GATHER * (stage in costs.weight_gathers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Final, Literal
@@ -64,6 +64,11 @@ class PlanShape:
                 raise ProgramError(f"expected concurrent stages on an IPU each, got IPUs {', '.join(map(str, ipus))}")
         if self.recompute and self.recompute_inline:
             raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
+
+    @cached_property
+    def unvaried(self) -> PlanShape:
+        """The shape with the fewest micro-batches: all that stages and prices depend on."""
+        return replace(self, micro_batches=self.serialization)
 
     @property
     def stages(self) -> int:

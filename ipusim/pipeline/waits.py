@@ -74,6 +74,8 @@ def feeds(plan: Plan) -> list[Violation]:
     of = np.where(beside, graph.number, graph.micro)
     for stage, moved, number, before in ((0, taken, graph.micro, True), (last, given, of, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
+        if graph.all_fed(passes, moved, number[moved], before):
+            continue
         ran = dict(zip(graph.micro[passes].tolist(), passes.tolist(), strict=True))
         seen = set()
         for row, micro_batch in zip(moved.tolist(), number[moved].tolist(), strict=True):
@@ -140,6 +142,20 @@ class _Graph:
         rows = self.passes[forward | backward]
         back = self.code[rows] != Pass.FORWARD
         return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))
+
+    def all_fed(self, passes: Rows, moved: Rows, number: npt.NDArray[np.int64], before: bool) -> bool:
+        """Whether each of ``moved``, of micro-batch ``number``, stands once beside its own of ``passes``.
+
+        It stands ``before`` or after it on its IPU. Before: each of ``passes`` has one.
+        """
+        inside = (number >= 0) & (number < self.plan.shape.micro_batches)
+        at = np.full(self.plan.shape.micro_batches, -1, np.int64)
+        at[self.micro[passes]] = passes
+        if not inside.all() or (before and len(moved) != len(passes)):
+            return False
+        of = at[number]
+        right = (of >= 0) & (self.ipu[of] == self.ipu[moved]) & ((moved < of) == before)
+        return bool(right.all()) and bool((np.bincount(number) <= 1).all())
 
     def text(self, row: int) -> str:
         """Return an instruction in words."""

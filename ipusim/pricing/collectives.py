@@ -5,21 +5,20 @@ from __future__ import annotations
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
-from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Gather, GradientSum
 
 
-def gradient_sum(plan: Plan, program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
+def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
     Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
     """
     if not asked.summed:
         return None
-    held = dict.fromkeys(plan.ipus, 0)
+    held = dict.fromkeys(sorted(program.shape.mapping), 0)
     itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
-    for ipu, profile in zip(plan.shape.mapping, program.stages, strict=True):
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         held[ipu] += profile.accumulator_bytes
     held = {ipu: size for ipu, size in held.items() if size}
     groups = [range(ipu, system.count, system.shards) for ipu in held]

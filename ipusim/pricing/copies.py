@@ -14,6 +14,7 @@ from ipusim.pipeline.order import CopyRule, Edge
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
+from ipusim.reuse import Reuse
 
 #: What is sent: by replica, stage, and stage that it goes to.
 Sends = dict[tuple[int, int, int], Send]
@@ -59,31 +60,57 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
     return total
 
 
-def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
+def copy_costs(plan: Plan, program: PipelineProgram, system: System, again: Reuse | None = None) -> CopyCosts:
     """Price what follows the time-steps of ``plan`` on ``system``, for all its replicas.
 
-    They meet all together, or each replica by itself where the program says so.
+    They meet all together, or each replica by itself where the program says so. Copies that are priced in ``again``
+    are taken from there.
     """
     if not plan.sync.meets:
         return CopyCosts((), (), ())
+    sets, copy_of = _edge_sets(plan)
+    meetings, links = (Reuse() if again is None else again)(_meetings, sets, plan.copy_rule, program, system)
+    return CopyCosts(meetings, copy_of, links)
+
+
+def _meetings(
+    sets: tuple[tuple[Edge, ...], ...], rule: CopyRule, program: PipelineProgram, system: System
+) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
+    """Return the copies of each set of edges for each group of replicas that meets, and the links that carry them."""
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
-    sets, copy_of = _edge_sets(plan)
     links: dict[LinkDirection, int] = {}
-    meetings = tuple(tuple(_step_copy(plan, program, device, edges, links) for edges in sets) for device in devices)
-    return CopyCosts(meetings, copy_of, tuple(links))
+    found = tuple(tuple(_step_copy(rule, program, device, edges, links) for edges in sets) for device in devices)
+    return found, tuple(links)
 
 
-def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Sends:
+def send_costs(
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    links: dict[LinkDirection, int],
+    again: Reuse | None = None,
+) -> Sends:
     """Price what each replica of ``system`` sends from stage to stage in point-to-point, each tensor by itself.
 
     It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
-    machine). ``links`` numbers the link directions; those that are new get the next numbers.
+    machine). ``links`` numbers the link directions; those that are new get the next numbers. Sends that are priced in
+    ``again`` are taken from there.
     """
     if plan.sync.meets:
         return {}
+    found, links_then = (Reuse() if again is None else again)(_sends, plan.edges(), program, system, tuple(links))
+    links |= {direction: number for number, direction in enumerate(links_then)}
+    return found
+
+
+def _sends(
+    edges: tuple[Edge, ...], program: PipelineProgram, system: System, known: tuple[LinkDirection, ...]
+) -> tuple[Sends, tuple[LinkDirection, ...]]:
+    """Return what is sent along ``edges``, and the link directions by number: those ``known``, then the others."""
+    links = {direction: number for number, direction in enumerate(known)}
     found: Sends = {}
-    for edge in plan.edges():
+    for edge in edges:
         for copy in stage_copies(program, edge):
             source, target = (program.shape.mapping[stage] for stage in (copy.source, copy.target))
             if source == target or not copy.bytes:
@@ -96,7 +123,7 @@ def send_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
                     tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
                     max((load.cycles for load in cost.links), default=0),
                 )
-    return found
+    return found, tuple(links)
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
@@ -117,14 +144,14 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
 
 
 def _step_copy(
-    plan: Plan, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
+    rule: CopyRule, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
 ) -> StepCopy:
     """Price one set of edges; a set that crosses no IPU syncs only under Sequential, and never on one IPU.
 
     ``links`` numbers the link directions that carry traffic; those that are new get the next numbers.
     """
     crossing = traffic(program, edges, system)
-    if not crossing and (plan.copy_rule is not CopyRule.EACH_STAGE or len(plan.ipus) == 1):
+    if not crossing and (rule is not CopyRule.EACH_STAGE or len(set(program.shape.mapping)) == 1):
         return StepCopy(edges)
     cost = system.merged_copy(crossing)
     shares = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from ipusim.hardware.system import System
 from ipusim.lowering.around import around
@@ -14,34 +14,46 @@ from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gath
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
+from ipusim.reuse import Reuse
 
 
-def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
-    """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``."""
+def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | None = None) -> Costs:
+    """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``.
+
+    Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are
+    taken from ``again`` where they are there.
+    """
+    again = Reuse() if again is None else again
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
-    kinds = [kind for kind in Pass if kind not in halves or kind in plan.kind]
-    asked = around(program, system.replicas)
-    copies = copy_costs(plan, program, system)
-    summed = gradient_sum(plan, program, system, asked)
+    kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
+    program = again.first(_unvaried(program))
+    asked = again(around, program, system.replicas)
+    copies = copy_costs(plan, program, system, again)
+    summed = again(gradient_sum, program, system, asked)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     links = {direction: number for number, direction in enumerate(copies.links)}
-    sends = send_costs(plan, program, system, links)
+    sends = send_costs(plan, program, system, links, again)
     return Costs(
-        passes=_passes(kinds, program, system),
-        updates=_updates(plan, program, system),
+        passes=again(_passes, kinds, program, system),
+        updates=again(_updates, program, system),
         copies=copies,
         host=_host(program, system),
         pass_streams={key: each for key, each in asked.streams.items() if key[0] in kinds},
         update_streams=asked.updates,
         gradient_sum=summed,
-        weight_gathers=weight_gathers(program, system, asked),
-        update_gathers=update_gathers(program, system, asked),
+        weight_gathers=again(weight_gathers, program, system, asked),
+        update_gathers=again(update_gathers, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
     )
 
 
-def _passes(kinds: Sequence[Pass], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+def _unvaried(program: PipelineProgram) -> PipelineProgram:
+    """Return ``program`` as it is for every number of micro-batches and executions, and under every schedule."""
+    return replace(program, shape=program.shape.unvaried, repeat_count=1, schedule="", name="")
+
+
+def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
     """Return the cycles of each (pass, stage) of these kinds."""
     return {
         (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
@@ -50,12 +62,12 @@ def _passes(kinds: Sequence[Pass], program: PipelineProgram, system: System) -> 
     }
 
 
-def _updates(plan: Plan, program: PipelineProgram, system: System) -> dict[int, int]:
+def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     """Return the cycles of each IPU's weight update, of all its stages.
 
     On the free system a counted update costs nothing; given cycles are kept, as those of the passes are.
     """
-    updates = dict.fromkeys(plan.ipus, 0)
+    updates = dict.fromkeys(sorted(program.shape.mapping), 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         if counts_update(profile, system):
             updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)

@@ -6,16 +6,14 @@ from dataclasses import replace
 
 from ipusim.hardware.system import System
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.passes import leaves
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
 
 
-def with_temporary(program: PipelineProgram, system: System) -> PipelineProgram:
-    """Return ``program`` with the bytes that each stage's products hold for a while on the IPUs of ``system``."""
-    stages = tuple(replace(stage, temporary_bytes=_most(stage, system)) for stage in program.stages)
-    return replace(program, stages=stages)
+def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[StageProfile, ...]:
+    """Return ``stages`` with the bytes that the products of each hold for a while on the IPUs of ``system``."""
+    return tuple(replace(stage, temporary_bytes=_most(stage, system)) for stage in stages)
 
 
 def _most(stage: StageProfile, system: System) -> int:

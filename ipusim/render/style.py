@@ -25,6 +25,17 @@ NUMBERED: Final = tuple(LOOK_OF_KIND[[*PASSES]].tolist())
 #: Indices into LOOKS of what a picture never leaves out, however short it is: what an IPU does with its stage.
 ALWAYS_SHOWN: Final = tuple(index for index, look in enumerate(LOOKS) if look.essential)
 
+#: Of the palette of Okabe and Ito, with a marker each: they can be told apart in grey as well.
+SERIES: Final = (
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    ("#8c6d00", "v"),
+    ("#56B4E9", "P"),
+    ("#333333", "X"),
+)
+
 LINE: Final = "#333333"
 FAINT_TEXT: Final = "#5a5a5a"
 #: Of the lines at synchronisation points: on and off, in widths of the line.

@@ -9,18 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.render.figures import Chart, own_settings
-from ipusim.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
 
-#: Of the palette of Okabe and Ito, with a marker each: they can be told apart in grey as well.
-_LOOKS: Final = (
-    ("#0072B2", "o"),
-    ("#D55E00", "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    ("#8c6d00", "v"),
-    ("#56B4E9", "P"),
-    ("#333333", "X"),
-)
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
 _MARGIN: Final = 1.5
 
@@ -71,7 +61,7 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: fl
 def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
     """Draw each model's points in both panels; those that were fitted to are hollow."""
     for number, model in enumerate(dict.fromkeys(point.model for point in points)):
-        colour, marker = _LOOKS[number % len(_LOOKS)]
+        colour, marker = SERIES[number % len(SERIES)]
         of = [point for point in points if point.model == model]
         for axes in both:
             axes.plot([], [], marker, color=colour, markersize=5, label=model)

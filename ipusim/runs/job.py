@@ -58,3 +58,10 @@ class Job:
     def executions(self) -> int:
         """Executions of the pipeline in the whole run."""
         return self.steps * self.program.repeat_count
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        return any(
+            profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in self.program.stages
+        )

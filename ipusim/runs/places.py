@@ -10,7 +10,7 @@ class Place:
     """A place in a file (line and column count from 1), or an override as given on the command line.
 
     Attributes:
-        source: the file as it was named, or ``--set path``.
+        source: the file as it was named, or what was given on the command line, as ``--set path``.
         line, column: None for a whole file and for an override.
     """
 
@@ -44,6 +44,6 @@ class PlacedProblem:
 
     def __str__(self) -> str:
         """Return the one line that a person reads, whatever line breaks a key or a text of others holds."""
-        named = self.key and self.place.source != f"--set {self.key}"
+        named = self.key and not self.place.source.endswith(f" {self.key}")
         line = f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
         return " ".join(line.split())

@@ -28,6 +28,4 @@ class Run:
     @property
     def describes_memory(self) -> bool:
         """Whether any stage says what it holds; stages known by their cycles alone may not."""
-        return any(
-            profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in self.job.program.stages
-        )
+        return self.job.describes_memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,7 +88,8 @@ class Session:
         job = self.job
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
-        with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
+        alone = threadpool_limits(limits=1, user_api="blas") if self.computes else nullcontext()
+        with alone, np.errstate(all="ignore"):
             timeline = simulate(
                 job.plan,
                 job.program,

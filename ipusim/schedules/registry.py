@@ -187,6 +187,8 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
 #: The names of those that are there before anyone registers one.
 HOUSE: Final = frozenset(_SCHEDULES)
 
+_OF_THE_HOUSE: Final = frozenset(_SCHEDULES)
+
 #: A name that scenarios, the command line and a printed grid can say.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -245,6 +247,11 @@ def serialized() -> Schedule:
 def names() -> tuple[str, ...]:
     """Return the names of all schedules, in order of registration."""
     return tuple(_SCHEDULES)
+
+
+def is_of_the_house(name: str) -> bool:
+    """Whether a schedule of that name is one of this package's own, which any process of it has."""
+    return name in _OF_THE_HOUSE
 
 
 def find(name: str) -> Schedule:

@@ -61,6 +61,13 @@ class ResultsFolder:
         """Let others write."""
         self._exit.close()
 
+    def aside(self, name: str) -> Path:
+        """Return the path of a file that is no result, and stays from run to run: what an interrupted one goes on from.
+
+        The folder stays as well, as long as that is there.
+        """
+        return self._own / name
+
     def write(self, files: Mapping[str, bytes]) -> None:
         """Put ``files`` (name to content) in place of those of the same names, when all of them lie on disk.
 

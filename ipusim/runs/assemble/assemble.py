@@ -12,9 +12,9 @@ from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_w
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.temporary import with_temporary
-from ipusim.runs.assemble.data import resolve_data
+from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
-from ipusim.runs.assemble.layers import Layered, layered
+from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
 from ipusim.runs.assemble.limits import price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
@@ -24,6 +24,7 @@ from ipusim.runs.assemble.rates import resolve_rates
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
+from ipusim.runs.assemble.unvaried import unvaried
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
@@ -34,28 +35,34 @@ from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import Schedule
 
 
-def assemble(request: Request) -> Job:
+def assemble(request: Request, again: Reuse | None = None) -> Job:
     """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
+
+    Whoever assembles many requests that are alike in part passes ``again`` along: data, stages and prices that are
+    asked for once more are taken from it. Files that options name are then read once.
 
     Raises RequestError with every problem found, RequestMemoryError for a program that does not fit its IPUs
     (unless the request asks for a report of that), PlanError for a Plan that breaks a rule (a schedule of one's own
     can), and what the request's own functions raise.
     """
+    again = Reuse() if again is None else again
     findings = Findings(request.is_set)
-    options, functions = request.options, request.functions
-    requested = requested_stages(options, findings) if functions is None else function_stages(functions)
-    options = with_profile(options, requested, request.folder, findings)
-    training = _is_training(options, requested) if functions is None else functions.training
-    check_sections(options, requested, training, findings, by_options=functions is None)
-    data = resolve_data(options, request.folder, findings)
+    options, functions, folder = request.options, request.functions, request.folder
+    fixed = unvaried(options, again)
+    requested = findings.kept(again, requested_stages, fixed) if functions is None else function_stages(functions)
+    fixed = findings.kept(again, with_profile, fixed, requested, folder)
+    training = _is_training(fixed, requested) if functions is None else functions.training
+    findings.kept(again, check_sections, fixed, requested, training, functions is None)
+    layers = findings.kept(again, layered, fixed, requested, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    rates = resolve_rates(options, request.folder, findings)
+    rates = findings.kept(again, resolve_rates, fixed, folder)
     schedule = _schedule(request, findings)
     system, plan = (None, None)
     if schedule is not None:
-        system, plan = lay_out(options, schedule, requested, training, overlapped, rates, findings)
-    layers = layered(options, requested, data, plan, request.folder, findings)
+        system, plan = lay_out(options, fixed, schedule, requested, training, overlapped, rates, findings, again)
+    if layers is not None and plan is not None:
+        check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
     findings.raise_if_any()
     assert requested is not None  # a None that left no finding would be a mistake of this package
     assert schedule is not None
@@ -66,8 +73,8 @@ def assemble(request: Request) -> Job:
     findings.raise_if_any()
     assert offload is not None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles)
-    content = _content(request, options, requested, training, laid_out, layers, findings)
-    return _job(request, options, laid_out, content, findings)
+    content = _content(request, fixed, requested, training, laid_out, layers, findings, again)
+    return _job(request, options, laid_out, content, findings, again)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -120,24 +127,30 @@ def _content(
     laid_out: _LaidOut,
     layers: Layered | None,
     findings: Findings,
+    again: Reuse,
 ) -> Content:
     """Return what the stages cost and compute, with their operations in the parts that options ask for."""
-    shape = laid_out.plan.shape
+    shape = laid_out.plan.shape.unvaried
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return timed_content(options, requested, training)
+        return again(timed_content, options, requested, training)
     else:
-        content = layers.content(options, laid_out.schedule, shape, training, laid_out.offload, findings)
-    return replace(content, profiles=apply_options(options, content.profiles, shape))
+        back = returning(laid_out.schedule, laid_out.plan.shape)
+        # What computes may remember what it computed: each request has its own.
+        own = again if options.numerics == "off" else Reuse()
+        content = findings.kept(own, Layered.content, layers, options, back, shape, training, laid_out.offload)
+    return replace(content, profiles=again(apply_options, options, content.profiles, shape))
 
 
-def _job(request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings) -> Job:
+def _job(
+    request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings, again: Reuse
+) -> Job:
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
-    program = with_temporary(program, laid_out.system)
+    program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
-    costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes)
+    costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again)
     check(laid_out.plan)
     job = Job(
         request,

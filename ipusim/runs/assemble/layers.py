@@ -11,10 +11,9 @@ from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.offload import Offload
-from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.accumulation import check_accumulators
-from ipusim.runs.assemble.data import Data
+from ipusim.runs.assemble.data import Data, resolve_data
 from ipusim.runs.assemble.limits import check_network
 from ipusim.runs.assemble.mapping import MAPPING
 from ipusim.runs.assemble.network import resolve_network
@@ -38,16 +37,19 @@ class Layered:
     def content(
         self,
         options: Options,
-        schedule: Schedule,
+        back: Returning | None,
         shape: PlanShape,
         training: bool,
         offload: Offload,
         findings: Findings,
     ) -> Content:
-        """Return what the stages cost and, unless numerics are off, compute; raises RequestError."""
+        """Return what the stages cost and, unless numerics are off, compute; raises RequestError.
+
+        ``back`` are values that come back to an IPU; see :func:`returning`.
+        """
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
-        stages = self._stages(options, shape, layers, _returning(schedule, shape), findings)
+        stages = self._stages(options, shape, layers, back, findings)
         _check_shared(stages, shape.mapping, offload, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
@@ -77,7 +79,7 @@ class Layered:
         options: Options,
         shape: PlanShape,
         layers: list[list[str]],
-        returning: Returning | None,
+        back: Returning | None,
         findings: Findings,
     ) -> tuple[LayerStage, ...]:
         names = [stage.name for stage in self.requested]
@@ -85,7 +87,7 @@ class Layered:
         checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
         stages: tuple[LayerStage, ...] = ()
         with findings.at(MAPPING):
-            stages = build_stages(self.network, layers, names, concurrent, checkpoints, returning)
+            stages = build_stages(self.network, layers, names, concurrent, checkpoints, back)
         findings.raise_if_any()
         check_accumulators(options, stages, findings)
         if options.pipeline.outfeed_mask is None:
@@ -112,7 +114,7 @@ def _check_shared(
                 findings.add(("pipeline", "replicated_weight_sharding"), text)
 
 
-def _returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
+def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
     """Return which values stay on an IPU: in loops of batch serialization, none."""
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
@@ -120,19 +122,18 @@ def _returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 
 
 def layered(
-    options: Options,
-    requested: tuple[RequestedStage, ...] | None,
-    data: Data | None,
-    plan: Plan | None,
-    folder: Path,
-    findings: Findings,
+    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Layered | None:
     """Return the stages of layers; None when only time is simulated, or after noting why there are none."""
+    data = resolve_data(options, folder, findings)
     if requested is None or data is None or requested[0].costs:
         return None
     layers = [layer for stage in requested for layer in stage.layers]
     network = resolve_network(layers, data.train, folder, findings)
-    if network is not None and plan is not None:
-        alive = max(plan.fifo_depths, default=0) + 1
-        check_network(network, [layer.path for layer in layers], alive, options, findings)
     return None if network is None else Layered(requested, network, data)
+
+
+def check_layers(layers: Layered, alive: int, options: Options, findings: Findings) -> None:
+    """Note weights and activations that would not fit this computer, with ``alive`` micro-batches held at once."""
+    paths = [layer.path for stage in layers.requested for layer in stage.layers]
+    check_network(layers.network, paths, alive, options, findings)

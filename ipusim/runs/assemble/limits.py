@@ -13,6 +13,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price
+from ipusim.reuse import Reuse
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import PythonSpec
@@ -112,6 +113,7 @@ def price_run(
     system: System,
     findings: Findings,
     element_bytes: int = 0,
+    again: Reuse | None = None,
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
@@ -119,7 +121,7 @@ def price_run(
     with what was found so far and here.
     """
     with findings.at(("pipeline",)):
-        costs = price(plan, program, system)
+        costs = price(plan, program, system, again)
         meetings = costs.copies.meetings
         copies = max(
             (sum(copy.fixed.total_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),

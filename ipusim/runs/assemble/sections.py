@@ -25,9 +25,8 @@ def check_sections(
     options: Options,
     requested: tuple[RequestedStage, ...] | None,
     training: bool,
-    findings: Findings,
-    *,
     by_options: bool,
+    findings: Findings,
 ) -> None:
     """Refuse sections that make no sense together, or without each other.
 

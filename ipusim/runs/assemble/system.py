@@ -38,9 +38,9 @@ _NANOSECONDS = 10**9
 
 
 def resolve_system(
-    options: Options, schedule: Schedule, devices: DeviceMapping, rates: Rates, findings: Findings
+    options: Options, pipelined: bool, devices: DeviceMapping, rates: Rates, findings: Findings
 ) -> System | None:
-    """Return the device that the program runs on; None after noting why there is none."""
+    """Return the device that the program runs on, as a pipeline or not; None after noting why there is none."""
     spec, mapping = options.system, devices.ipus
     ipus = spec.auto_select_ipus
     if ipus is None and spec.select_ipus is None:
@@ -57,7 +57,7 @@ def resolve_system(
             select=spec.select_ipus,
             selection_order=spec.selection_order,
             devices=devices.devices,
-            pipelined=schedule.pipelined,
+            pipelined=pipelined,
             clock_hz=spec.clock,
             overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
             rates=rates,

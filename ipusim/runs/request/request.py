@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -12,13 +12,14 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from ipusim.near_names import did_you_mean
-from ipusim.runs.problems import KeyPath, Problem, RequestError, show
+from ipusim.runs.problems import KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
 from ipusim.runs.request.schema import Options, json_schema
 from ipusim.runs.request.system_spec import SystemSpec
 from ipusim.schedules import registry
+from ipusim.units import format_numbers
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,14 @@ class Request:
         def named(name: NameOfFile) -> str:
             return str(name) if folder is None else name.seen_from(self.folder, folder)
 
-        found: dict[str, Any] = plain(_given(self.options, named))
+        found: dict[str, Any] = plain(given(self.options, named))
         return found
 
     def replace(self, changes: Mapping[str, Any]) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
-        An item of a list goes by its number. Raises RequestError for names and values that are not options.
+        An item of a list goes by its number or its own name. Raises RequestError for names and values that are not
+        options.
         """
         data = self.given()
         for name, value in changes.items():
@@ -128,16 +130,19 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _given(value: Any, named: Callable[[NameOfFile], str]) -> Any:
-    """Return options by their keys as they were given, without those that were not; ``named`` gives names of files."""
+def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
+    """Return options by their keys as they were given, without those that were not; ``named`` gives names of files.
+
+    Times are text and fractions exact.
+    """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        given = [name for name in fields if name in value.model_fields_set]
-        return {fields[name].alias or name: _given(getattr(value, name), named) for name in given}
+        names = [name for name in fields if name in value.model_fields_set]
+        return {fields[name].alias or name: given(getattr(value, name), named) for name in names}
     if isinstance(value, Mapping):
-        return {key: _given(each, named) for key, each in value.items()}
+        return {key: given(each, named) for key, each in value.items()}
     if isinstance(value, tuple):
-        return [_given(each, named) for each in value]
+        return [given(each, named) for each in value]
     if isinstance(value, NameOfFile):
         return named(value)
     return value.text if isinstance(value, CyclesOfTime) else value
@@ -150,20 +155,31 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
     path: KeyPath = ()
     for key in before:
         path = (*path, key)
-        here = _at(here, key, path) if isinstance(here, list) else here.setdefault(key, {})
+        here = here[index_of(here, key, path[:-1])] if isinstance(here, list) else here.setdefault(key, {})
         if not isinstance(here, dict | list):
             raise RequestError([Problem(path, f"expected a mapping or a list here, got {show(here)}")])
     if isinstance(here, list):
-        _at(here, last, (*path, last))
-        here[int(last)] = value
+        here[index_of(here, last, path)] = value
     else:
         here[last] = value
 
 
-def _at(items: Any, key: str, path: KeyPath) -> Any:
-    if key.isdecimal() and int(key) < len(items):
-        return items[int(key)]
-    numbers = [str(number) for number in range(len(items))]
-    raise RequestError(
-        [Problem(path, f"expected the number of an item below {len(items)}, got {key}{did_you_mean(key, numbers)}")]
-    )
+def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
+    """Return the index of the item of a list that ``name`` names: by its number, or by its own name if it has one.
+
+    ``path`` is where the list stands. Raises RequestError for one that there is not.
+    """
+    where = (*path, name)
+    if not items:
+        raise RequestError([Problem(where, f"expected an item of {dotted(path)}, which has none, got {name}")])
+    if name.isdecimal() and name.isascii() and len(name) < 10:
+        if int(name) < len(items):
+            return int(name)
+        text = f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}"
+        raise RequestError([Problem(where, text)])
+    named = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
+    if name in named:
+        return named.index(name)
+    near = did_you_mean(name, [other for other in named if other])
+    text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}"
+    raise RequestError([Problem(where, text)])

@@ -96,7 +96,10 @@ def test_what_was_given_is_told_from_what_is_by_default():
     [
         ({"pipeline.scedule": "grouped"}, "pipeline.scedule: expected one of the keys "),
         ({"pipeline.schedule": "groupd"}, "got 'groupd'; did you mean grouped?"),
-        ({"pipeline.stages.4.forward": 1}, "pipeline.stages.4: expected the number of an item below 4, got 4"),
+        (
+            {"pipeline.stages.4.forward": 1},
+            "pipeline.stages.4: expected an index of pipeline.stages from 0 to 3, got 4",
+        ),
         ({"steps.x": 1}, "steps: expected a mapping or a list here, got 1"),
     ],
 )

@@ -1,0 +1,152 @@
+"""The command that runs a scenario with other values for some of its options, over and over: sweep."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ipusim.cli.app import Out, Overrides, app
+from ipusim.terminal import interruptible, keep_watch, print_table, progress
+
+if TYPE_CHECKING:
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.sweep.sweep import Sweep
+
+#: Seconds from one writing of the rows that are there to the next.
+_EVERY_S: Final = 2.0
+
+
+@app.command()
+def sweep(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="the scenario, or a study file with the keys scenario, vary, zip and measure",
+            show_default=False,
+        ),
+    ],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="PATH=VALUES",
+            help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
+            "crossed",
+        ),
+    ] = None,
+    side_by_side: Annotated[
+        bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
+    ] = False,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss "
+            "or accuracy  [default: throughput]",
+            show_default=False,
+        ),
+    ] = None,
+    losses: Annotated[
+        bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")
+    ] = None,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")
+    ] = None,
+    table_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")
+    ] = "csv",
+    out: Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
+    from ipusim.runs.problems import RequestError
+    from ipusim.scenario.load import load_job, load_request
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.sweep.ceiling import ceilings
+    from ipusim.study.sweep.crew import Crew
+    from ipusim.study.sweep.journal import Journal
+    from ipusim.study.sweep.measures import measure_of
+    from ipusim.study.sweep.report import SWEEP_FILES, ceiling_table, check_format, sweep_files, sweep_table, verdict
+    from ipusim.study.sweep.study_file import read_study
+    from ipusim.study.sweep.sweep import sweep as sweep_request
+
+    study = read_study(scenario, vary or (), side_by_side)
+    chosen = measure_of(measure or study.measure or "throughput", losses=losses)
+    check_format(table_format)
+    crew = Crew(workers, backend, address)
+    crew.check()
+    request = load_request(study.scenario, overrides or ())
+    folder = out or Path("reports") / request.name
+    keep_watch()
+    with (
+        interruptible() as heed,
+        ResultsFolder(folder, SWEEP_FILES) as results,
+        Journal(results.aside("sweep.jsonl")) as journal,
+        _Landing(results) as landing,
+    ):
+        try:
+            with progress("sweeping", heed) as told:
+                found = sweep_request(
+                    request,
+                    study.axes,
+                    together=study.together,
+                    losses=losses,
+                    crew=crew,
+                    journal=journal,
+                    progress=told,
+                    landed=landing.show,
+                )
+        except RequestError:
+            # No point runs: a mistake of the file itself shows where it stands, else what is wrong with the first one.
+            load_job(study.scenario, overrides or ())
+            study.first_job(overrides or ())
+            raise
+        limits = ceilings(found)
+        files = sweep_files(found, limits, chosen, table_format)
+        heed()
+        landing.last = None
+        results.write(files)
+    for line in verdict(found, limits, chosen):
+        typer.echo(line)
+    print_table(sweep_table(found, chosen))
+    if len(limits) > 1:
+        print_table(ceiling_table(limits, found))
+    typer.echo(f"{folder}: {', '.join(files)}")
+
+
+class _Landing:
+    """Writes the rows that are there, now and then and when the sweep is interrupted."""
+
+    def __init__(self, results: ResultsFolder) -> None:
+        """Write into ``results``."""
+        self.last: Sweep | None = None
+        self._results = results
+        self._written = time.monotonic()
+
+    def __enter__(self) -> _Landing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.last is not None:
+            self._write(self.last)
+
+    def show(self, found: Sweep) -> None:
+        """Take a sweep of which another point has landed."""
+        if any(outcome.ran for _, outcome in found.finished[-1:]) or self.last is not None:
+            self.last = found
+            if time.monotonic() - self._written > _EVERY_S:
+                self._write(found)
+                self._written = time.monotonic()
+
+    def _write(self, found: Sweep) -> None:
+        from ipusim.study.sweep.report import sweep_csv
+
+        self._results.write({"sweep.csv": sweep_csv(found)})

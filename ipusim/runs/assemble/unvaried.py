@@ -1,0 +1,29 @@
+"""What most of assembly depends on: all options but those that say in which order passes run, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ipusim.reuse import Reuse
+from ipusim.runs.request.request import given
+from ipusim.runs.request.schema import Options
+
+#: Options that data, stages, device and prices do not depend on, and a value that is given to whoever makes these.
+_ORDER: Final[Mapping[str, Any]] = {
+    "schedule": "grouped",
+    "sync": None,
+    "gradient_accumulation_count": 1,
+    "repeat_count": 1,
+}
+
+
+def unvaried(options: Options, again: Reuse) -> Options:
+    """Return ``options`` as they are for all orders and counts: the same object for all that differ in these alone.
+
+    Who makes something of them cannot depend on what was asked for there.
+    """
+    pipeline = options.pipeline.model_copy(update=dict(_ORDER))
+    fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1})
+    found, _ = again.first((fixed, given(fixed)))
+    return found
