@@ -48,7 +48,7 @@ def run(
         except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
             missing = f"{error}; the picture shows execution {execution} instead"
             window = picture_window(result.timeline, execution=execution)
-        files = run_files(result, window, trace_format)
+        files = run_files(result, window, folder, trace_format)
         heed()
         results.write(files)
     _print_run(result)

@@ -66,7 +66,7 @@ class Run(Shown):
         Raises OutputError for a folder that cannot be written, or that another run writes into.
         """
         with ResultsFolder(Path(folder), RESULT_FILES) as results:
-            results.write(run_files(self.result, part_window(self.timeline)))
+            results.write(run_files(self.result, part_window(self.timeline), Path(folder)))
         return Path(folder)
 
 

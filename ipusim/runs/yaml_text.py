@@ -1,20 +1,28 @@
-"""Text in YAML 1.2 as plain data, with the place of every key and value, and of every problem."""
+"""Text in YAML 1.2 as plain data, with the place of every key and value, and of every problem; and back to text."""
 
 from __future__ import annotations
 
+import io
+import re
 import warnings
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.representer import SafeRepresenter
 
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
 
 #: Deepest nesting; the schema needs five levels.
 _MAX_DEPTH: Final = 16
+#: Characters of a line that is written, about.
+_LINE: Final = 120
+#: Text that needs no quotes.
+_WORDS: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
 _TAG: Final = "tag:yaml.org,2002:"
 #: Tags that YAML 1.2's core schema gives to plain scalars.
 _TYPED: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
@@ -110,6 +118,35 @@ class Located:
         except (ValueError, OverflowError, KeyError):
             self._problem(place, path, f"expected a number of ordinary length, got {show(node.value)}")
             return None
+
+
+class _Plainly(SafeRepresenter):
+    """Writes text without quotes only where no reader could take it for anything else."""
+
+    def represent_str(self, data: str) -> Any:
+        """Return the node of a text; the library picks quotes for those that look like a number."""
+        return self.represent_scalar(f"{_TAG}str", data, style=None if _WORDS.fullmatch(data) else '"')
+
+    def ignore_aliases(self, _: Any) -> bool:
+        """Write whatever comes twice twice: an anchor is refused where it is read."""
+        return True
+
+
+_Plainly.add_representer(str, _Plainly.represent_str)
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML that :class:`Located` reads back as the same, in the order of its keys.
+
+    Mappings and lists of plain values stand on one line, as people write them, where that is not too long.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Plainly
+    yaml.default_flow_style, yaml.width = None, _LINE
+    yaml.representer.sort_base_mapping_type_on_output = False
+    text = io.StringIO()
+    yaml.dump(dict(data), text)
+    return text.getvalue()
 
 
 #: What the YAML reader says of the mistakes that people make, and what a person is told.

@@ -14,7 +14,7 @@ from ipusim.runs.yaml_text import Located
 from ipusim.scenario.problems import ScenarioError
 
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
-_MAX_BYTES: Final = 1 << 17
+MAX_BYTES: Final = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Source:
         return self.keys.get(path) or self.place(path)
 
 
-def _description(text: str) -> str:
+def description_of(text: str) -> str:
+    """Return the description of a scenario: the words of the comment at its head."""
     lines = []
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.startswith("#") or not line.strip("# "):
@@ -67,7 +68,7 @@ def parse_source(text: str, path: Path) -> Source:
         place = located.values.get((), Place(str(path)))
         problem = PlacedProblem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
         raise ScenarioError([problem])
-    return Source(path, data, located.values, located.keys, _description(text))
+    return Source(path, data, located.values, located.keys, description_of(text))
 
 
 def read_source(path: Path) -> Source:
@@ -78,7 +79,7 @@ def read_source(path: Path) -> Source:
 
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         # By what tells files apart: with a suffix that all have, any two short names would be alike.
         near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob("*.yaml")))
@@ -89,8 +90,8 @@ def read_source(path: Path) -> Source:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refuse(f"expected a file that can be read, got: {reason}") from None
-    if len(content) > _MAX_BYTES:
-        raise refuse(f"expected a scenario of at most {_MAX_BYTES >> 10} KiB, got a larger file")
+    if len(content) > MAX_BYTES:
+        raise refuse(f"expected a scenario of at most {MAX_BYTES >> 10} KiB, got a larger file")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

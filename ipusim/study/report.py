@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -28,12 +29,15 @@ from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import show
 from ipusim.runs.run import Run
+from ipusim.scenario.write import scenario_text
 from ipusim.study.compare import Row
+from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
 #: Every file that a run may write.
 RESULT_FILES: Final = (
+    "scenario.yaml",
     "summary.json",
     "losses.csv",
     "outputs.npz",
@@ -142,17 +146,22 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     return name, file.close()
 
 
-def run_files(result: Run, shown: Window, trace_format: str = "perfetto") -> dict[str, bytes]:
-    """Return the content of every file of a run folder, by name; the picture shows the cycles of ``shown``.
+def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "perfetto") -> dict[str, bytes]:
+    """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
 
-    ``trace_format`` is ``perfetto`` or ``chrome``.
+    ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
+    scenario can, which a program of Python functions is not.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.png``
     exists where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
-    files = {"summary.json": json_bytes(result.summary.to_dict())}
+    files = {}
+    asked = scenario_text(result.job.request, folder, versions())
+    if asked is not None:
+        files["scenario.yaml"] = asked.encode()
+    files["summary.json"] = json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:
             files["losses.csv"] = losses_csv(learning)

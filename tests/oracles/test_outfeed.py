@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_an_accumulated_outfeed_carries_one_sum_an_execution(load, schedule, ipu
     assert [loss.execution for loss in summed.learning.losses] == np.repeat(range(6), replicas).tolist()
     assert summed.learning.mean_loss(1) == pytest.approx(plain.mean_loss(1), rel=1e-14)
     assert len(summed.timeline.rows(SpanKind.OUTFEED)) == 6 * replicas
-    files = run_files(summed, picture_window(summed.timeline))
+    files = run_files(summed, picture_window(summed.timeline), Path())
     header, *rows = csv.reader(io.StringIO(files["losses.csv"].decode()))
     assert header == ["step", "execution", "micro_batches", *(["replica"] if replicas > 1 else []), "loss_sum"]
     assert [float(row[-1]) for row in rows] == sums

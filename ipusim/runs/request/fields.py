@@ -6,14 +6,17 @@ messages of :mod:`ipusim.runs.request.messages` use the same words.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -168,13 +171,26 @@ class CyclesOfTime(int):
         return found
 
 
+class NameOfFile(str):
+    """The name of a file, or of a function in one, which is relative to the folder of whoever asks."""
+
+    __slots__ = ()
+
+    def seen_from(self, folder: Path, other: Path) -> str:
+        """Return the same file's name relative to ``other``, instead of ``folder``; an absolute one stays."""
+        if Path(self).is_absolute():
+            return str(self)
+        there = (folder / self).parent.resolve()  # a link on the way would make ".." lead elsewhere
+        return (Path(os.path.relpath(there, other.resolve())) / Path(self).name).as_posix()
+
+
 @dataclass(frozen=True)
 class Choice:
     """Annotation of a text that is one of a few names, in any case (Graphcore's ``Grouped`` is ``grouped``).
 
     Attributes:
         names: the names, or a function that gives them (for registries that may grow).
-        pattern: of what else it may be, as a regular expression; empty where it must be a name.
+        pattern: of the files that it may name instead, as a regular expression; empty where it must be a name.
         words: what else it may be, in words.
     """
 
@@ -203,7 +219,7 @@ class Choice:
             if isinstance(value, str) and value.lower() == name.lower():
                 return name
         if self.pattern and isinstance(value, str) and re.fullmatch(self.pattern, value):
-            return value
+            return NameOfFile(value)
         raise PydanticCustomError("unexpected", "none of the names")
 
 
@@ -236,7 +252,9 @@ Name = Annotated[
 ]
 #: A file, relative to the scenario's folder.
 FileName = Annotated[
-    str, Field(pattern=r"^[^\x00]{1,1024}$", json_schema_extra=expects("the name of a file, relative to the scenario"))
+    str,
+    Field(pattern=r"^[^\x00]{1,1024}$", json_schema_extra=expects("the name of a file, relative to the scenario")),
+    AfterValidator(NameOfFile),
 ]
 #: A Python function of one's own.
 PythonName = Annotated[
@@ -245,6 +263,7 @@ PythonName = Annotated[
         pattern=r"^[^\x00:]{1,1024}\.py:[A-Za-z_][A-Za-z0-9_]{0,255}$",
         json_schema_extra=expects("a Python function as file.py:function, the file relative to the scenario"),
     ),
+    AfterValidator(NameOfFile),
 ]
 #: The size of one axis of an array.
 Axis = Annotated[int, Field(ge=1, le=65_536)]

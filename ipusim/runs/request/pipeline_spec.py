@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.runs.request.fields import Choice, Name, Node, expects
+from ipusim.runs.request.fields import Choice, Name, NameOfFile, Node, expects
 from ipusim.runs.request.graphcore import Argument, Attribute
 from ipusim.runs.request.model_spec import StageCyclesSpec, StageSpec
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
@@ -75,6 +75,7 @@ _Cycles = Annotated[
             pattern=r"^[^\x00]{1,1024}\.csv$",
             json_schema_extra=expects("a CSV file with a row for each stage, such as profile.csv"),
         ),
+        AfterValidator(NameOfFile),
         Tag("<profile>"),
     ],
     Discriminator(_cycles_kind),

@@ -6,10 +6,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Discriminator, Field, Tag, create_model
+from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rate, Rates
-from ipusim.runs.request.fields import Node, Quantity, expects
+from ipusim.runs.request.fields import NameOfFile, Node, Quantity, expects
 
 _NANOSECONDS: Final = 10**9
 
@@ -62,6 +62,7 @@ RatesOrFile = Annotated[
             pattern=r"^[^\x00]{1,1024}\.ya?ml$",
             json_schema_extra=expects("a YAML file with a line for each rate, such as rates.yaml"),
         ),
+        AfterValidator(NameOfFile),
         Tag("<rates file>"),
     ],
     Discriminator(_rates_kind),

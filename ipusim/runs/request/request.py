@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import KeyPath, Problem, RequestError, show
-from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime
+from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
 from ipusim.runs.request.schema import Options, json_schema
@@ -72,12 +72,24 @@ class Request:
                 return False
         return True
 
+    def given(self, folder: Path | None = None) -> dict[str, Any]:
+        """Return the options as they were given, by a scenario's keys, without those that were not, as plain data.
+
+        Times stay text and fractions exact. Names of files are relative to ``folder``, by default to the request's own.
+        """
+
+        def named(name: NameOfFile) -> str:
+            return str(name) if folder is None else name.seen_from(self.folder, folder)
+
+        found: dict[str, Any] = plain(_given(self.options, named))
+        return found
+
     def replace(self, changes: Mapping[str, Any]) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
         An item of a list goes by its number. Raises RequestError for names and values that are not options.
         """
-        data: dict[str, Any] = plain(_given(self.options))
+        data = self.given()
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
@@ -116,16 +128,18 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _given(value: Any) -> Any:
-    """Return options by their keys as they were given, without those that were not: times as text, fractions exact."""
+def _given(value: Any, named: Callable[[NameOfFile], str]) -> Any:
+    """Return options by their keys as they were given, without those that were not; ``named`` gives names of files."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         given = [name for name in fields if name in value.model_fields_set]
-        return {fields[name].alias or name: _given(getattr(value, name)) for name in given}
+        return {fields[name].alias or name: _given(getattr(value, name), named) for name in given}
     if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items()}
+        return {key: _given(each, named) for key, each in value.items()}
     if isinstance(value, tuple):
-        return [_given(each) for each in value]
+        return [_given(each, named) for each in value]
+    if isinstance(value, NameOfFile):
+        return named(value)
     return value.text if isinstance(value, CyclesOfTime) else value
 
 

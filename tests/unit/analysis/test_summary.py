@@ -1,6 +1,7 @@
 import json
 from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_the_summary_is_frozen_comparable_and_all_of_the_file():
     with pytest.raises(FrozenInstanceError):
         one.summary.steps = 2
     shown = execution_window(one.timeline)
-    assert json.loads(run_files(one, shown)["summary.json"]) == one.summary.to_dict()
+    assert json.loads(run_files(one, shown, Path())["summary.json"]) == one.summary.to_dict()
     names = {field.name for field in fields(one.summary)}
     assert names <= one.summary.to_dict().keys()
     assert one.summary.gradient_sum.cycles * one.summary.executions == one.summary.run_use[0].cycles["all_reduce"]

@@ -98,12 +98,13 @@ pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
 
 MEASURE = """
 import resource, sys
+from pathlib import Path
 from ipusim.scenario import load_job
 from ipusim.study.report import picture_window, run_files
 from ipusim.runs.execute import execute
 for count in (500, 4_000):
     result = execute(load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"]))
-    run_files(result, picture_window(result.timeline))
+    run_files(result, picture_window(result.timeline), Path())
     print(len(result.timeline.start), len(result.job.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     del result
 """
