@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.learning import Learning
-from ipusim.analysis.memory import memory_curves
+from ipusim.analysis.memory import MemoryCurve, memory_curves
 from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
@@ -31,6 +31,7 @@ from ipusim.runs.problems import show
 from ipusim.runs.run import Run
 from ipusim.scenario.write import scenario_text
 from ipusim.study.compare import Row
+from ipusim.study.memory_file import memory_file
 from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
@@ -43,6 +44,7 @@ RESULT_FILES: Final = (
     "outputs.npz",
     "weights.npz",
     "timeline.npz",
+    "memory.npz",
     "trace.pftrace.gz",
     "trace.json.gz",
     "trace.png",
@@ -132,18 +134,22 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     """Return name and content of the trace file of a run; raises OptionError for a format that there is not."""
     check_trace_format(trace_format)
     timeline, system = result.timeline, result.job.system
-    memory = [
-        curve
-        for replica in range(timeline.info.replicas if result.describes_memory else 0)
-        for curve in memory_curves(timeline, result.memory.footprint, replica)
-    ]
     content = TraceContent(
-        timeline, memory, lambda source, target: [link.label for link in system.route(source, target)]
+        timeline, _memory(result), lambda source, target: [link.label for link in system.route(source, target)]
     )
     name, write = _TRACES[trace_format]
     file = Gzip()
     write(content, file.write)
     return name, file.close()
+
+
+def _memory(result: Run) -> list[MemoryCurve]:
+    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it."""
+    return [
+        curve
+        for replica in range(result.timeline.info.replicas if result.describes_memory else 0)
+        for curve in memory_curves(result.timeline, result.memory.footprint, replica)
+    ]
 
 
 def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "perfetto") -> dict[str, bytes]:
@@ -153,8 +159,8 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     scenario can, which a program of Python functions is not.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
-    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.png``
-    exists where the stages say what they hold.
+    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
+    ``memory.png`` exist where the stages say what they hold.
     """
     timeline, learning = result.timeline, result.learning
     files = {}
@@ -171,6 +177,8 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     saved = io.BytesIO()
     timeline.save(saved)
     files["timeline.npz"] = saved.getvalue()
+    if result.describes_memory:
+        files["memory.npz"] = memory_file(_memory(result))
     trace_name, files[trace_name] = trace_file(result, trace_format)
     figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
     files["trace.png"] = to_png(figure)

@@ -40,6 +40,7 @@ def test_run_writes_every_file_and_prints_a_summary(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         ".ipusim",
         "losses.csv",
+        "memory.npz",
         "memory.png",
         "scenario.yaml",
         "summary.json",
@@ -102,7 +103,7 @@ def test_same_bytes_under_two_hash_seeds(tmp_path):
         done = process("run", TUTORIAL, *FAST, "--out", tmp_path / seed, environment={"PYTHONHASHSEED": seed})
         assert done.returncode == 0
     names = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file())
-    assert len(names) == 11
+    assert len(names) == 12
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
 

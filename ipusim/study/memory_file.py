@@ -1,0 +1,55 @@
+"""What each IPU holds over time, as a file of a run folder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.errors import FileError
+from ipusim.files import open_file, read_arrays
+
+#: Of all curves one after the other: a number for each curve, then a number for each of their entries.
+_OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
+_OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
+
+
+def memory_file(curves: Sequence[MemoryCurve]) -> bytes:
+    """Return curves as an npz archive; equal curves give equal bytes."""
+    columns: dict[str, Any] = {
+        name: np.array([getattr(curve, name) for curve in curves], dtype=np.int64) for name in _OF_CURVES[:-1]
+    }
+    columns["entries"] = np.array([len(curve.time) for curve in curves], dtype=np.int64)
+    columns |= {name: np.concatenate([getattr(curve, name) for curve in curves]) for name in _OF_ENTRIES}
+    file = io.BytesIO()
+    np.savez_compressed(file, **columns)
+    return file.getvalue()
+
+
+def read_memory(path: Path, ipus: int) -> tuple[MemoryCurve, ...]:
+    """Return the curves of a run on so many ``ipus``.
+
+    Raises FileError for a file that does not hold them, OSError for one that cannot be read.
+    """
+    try:
+        with open_file(path) as file:
+            arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES))
+        if any(array.dtype != np.int64 or array.ndim != 1 or (array < 0).any() for array in arrays.values()):
+            raise FileError("columns that are no whole numbers from 0 up")
+        ipu, resident, entries = (arrays[name] for name in _OF_CURVES)
+        columns = [arrays[name] for name in _OF_ENTRIES]
+        if len({len(ipu), len(resident), len(entries)}) > 1 or len({int(entries.sum()), *map(len, columns)}) > 1:
+            raise FileError("columns of different lengths")
+        if (ipu >= ipus).any() or not entries.all():
+            raise FileError(f"IPUs beyond the {ipus} of the run, or without memory")
+        parts = [np.split(column, np.cumsum(entries)[:-1]) for column in columns]
+        found = tuple(map(MemoryCurve, ipu.tolist(), resident.tolist(), *parts))
+        if any((np.diff(curve.time) < 0).any() or curve.time[0] for curve in found):
+            raise FileError("times that do not rise from 0")
+    except FileError as error:
+        raise FileError(f"{path}: expected what IPUs hold, as a run writes it, found something else: {error}") from None
+    return found

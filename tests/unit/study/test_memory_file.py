@@ -1,0 +1,58 @@
+"""What IPUs hold over time, written and read back, and what is refused of a file that says something else."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.memory import memory_curves
+from ipusim.errors import FileError
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.memory_file import memory_file, read_memory
+from tests.places import SCENARIOS
+
+
+@pytest.fixture(scope="module")
+def curves():
+    run = execute(load_job(SCENARIOS / "memory_by_schedule.yaml"))
+    return memory_curves(run.timeline, run.memory.footprint)
+
+
+def test_curves_are_read_back_as_they_were(curves, tmp_path):
+    path = tmp_path / "memory.npz"
+    path.write_bytes(memory_file(curves))
+    found = read_memory(path, 4)
+    assert [(curve.ipu, curve.resident_bytes) for curve in found] == [(c.ipu, c.resident_bytes) for c in curves]
+    for one, other in zip(found, curves, strict=True):
+        np.testing.assert_array_equal(one.time, other.time)
+        np.testing.assert_array_equal(one.allocated_bytes, other.allocated_bytes)
+        np.testing.assert_array_equal(one.fifo_bytes, other.fifo_bytes)
+    assert memory_file(found) == memory_file(curves)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"live_bytes": np.zeros(3, np.int64)}, "columns of different lengths"),
+        ({"time": np.array([0.5])}, "columns that are no whole numbers from 0 up"),
+        ({"resident_bytes": np.array([-1], np.int64)}, "columns that are no whole numbers from 0 up"),
+        ({"ipu": np.array([4], np.int64)}, "IPUs beyond the 4 of the run, or without memory"),
+        ({"time": np.array([3, 2], np.int64)}, "times that do not rise from 0"),
+        ({"time": None}, "no array 'time'; it holds ipu, resident_bytes, entries, live_bytes, fifo_bytes"),
+    ],
+)
+def test_another_file_is_refused_by_its_name(change, reason, tmp_path):
+    two = np.array([0, 2], np.int64)
+    one = np.array([1], np.int64)
+    columns = {"ipu": one, "resident_bytes": one, "entries": 2 * one, "time": two, "live_bytes": two, "fifo_bytes": two}
+    file = io.BytesIO()
+    np.savez(file, **{name: array for name, array in (columns | change).items() if array is not None})
+    path = tmp_path / "memory.npz"
+    path.write_bytes(file.getvalue())
+    with pytest.raises(FileError) as refused:
+        read_memory(path, 4)
+    said = f"{path}: expected what IPUs hold, as a run writes it, found something else: {reason}"
+    assert str(refused.value) == said
