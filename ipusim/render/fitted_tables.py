@@ -35,23 +35,21 @@ class Part:
 def fitted(table: Table, width: int) -> list[Part]:
     """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
 
-    No column is left out and no number broken. First headers are broken into words, then text into lines, that of the
-    first column only where it takes fewer lines so. A table that is too wide for that comes in parts that all begin
-    with the first column; where that does not tell its rows apart, or leaves no room beside it, as records: a line
-    ``column: value`` for each cell.
+    No column is left out and no number broken. First headers are broken into words, then text into lines; that of the
+    first column only where it takes fewer parts or lines so. A table that is too wide for that comes in parts that all
+    begin with the first column; where that does not tell its rows apart, or leaves no room beside it, as records: a
+    line ``column: value`` for each cell.
     """
-    columns = range(len(table.header))
-    leasts = [[_least(table, column, broken or column > 0) for column in columns] for broken in (False, True)]
-    whole = [_part(table, columns, least, width) for least in leasts if _drawn(least) <= width]
-    if whole:
-        return [min(whole, key=_lines)]
     names = [row[0] for row in table.rows]
-    for least in leasts:
+    told_apart = all(names) and len({*names}) == len(names)
+    found = []
+    for broken in (False, True):
+        least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
         groups = _groups(least, width)
         fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
-        if fit and all(names) and len({*names}) == len(names):
-            return [_part(table, group, least, width, again=number > 0) for number, group in enumerate(groups)]
-    return [_records(table, width)]
+        if fit and (told_apart or len(groups) == 1):
+            found.append([_part(table, group, least, width, again=group is not groups[0]) for group in groups])
+    return min(found, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
 def _groups(least: Sequence[int], width: int) -> list[list[int]]:
