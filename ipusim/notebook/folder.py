@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_arrays
 from ipusim.notebook.shown import Shown
+from ipusim.study.memory_file import read_memory
 from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
@@ -43,6 +46,10 @@ class RunFolder(Shown):
         self.summary = _summary(folder / "summary.json")
         super().__init__(timeline, run_times(timeline), self.summary, losses.read_bytes() if losses.exists() else None)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        path = self.folder / "memory.npz"
+        return read_memory(path, len(self.timeline.info.ipus)) if path.exists() else ()
 
 
 def load(folder: Path | str) -> RunFolder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.summary import Summary
 from ipusim.errors import OutputError
 from ipusim.machine.simulate import Progress
@@ -19,7 +20,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
 from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import RESULT_FILES, losses_csv, run_files
+from ipusim.study.report import RESULT_FILES, losses_csv, run_curves, run_files
 
 
 class Run(Shown):
@@ -59,6 +60,9 @@ class Run(Shown):
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
         shown = part_window(self.timeline, start, end, phase, execution)
         return memory_chart(self.timeline, self.result.memory, shown)
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        return run_curves(self.result)
 
     def save(self, folder: Path | str) -> Path:
         """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.
