@@ -25,7 +25,7 @@ def main() -> None:
     prepare_streams()
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
     try:
-        app()
+        app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:
         typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
