@@ -28,16 +28,15 @@ def print_table(table: Table) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from ipusim.render.tables import fitted
+    from ipusim.render.fitted_tables import fitted
 
     # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     console = Console(width=_PIPE_WIDTH if piped else None)
     for part in fitted(table, console.width):
         shown = part.table
-        drawn = RichTable(
-            title=shown.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header)
-        )
+        console.print(Text(shown.title, style="italic"))
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header))
         for column, (name, width) in enumerate(zip(shown.header, part.widths, strict=True)):
             justify: Literal["left", "right"] = "right" if shown.has_numbers(column) else "left"
             drawn.add_column(name, justify=justify, overflow="fold", width=width)

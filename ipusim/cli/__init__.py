@@ -12,12 +12,12 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, sweeps, explanations, pages, plans, fidelity  # isort: skip
+from ipusim.cli import runs, sweeps, explanations, pages, exports, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError
 from ipusim.streams import prepare_streams
 
-__all__ = ["app", "explanations", "fidelity", "main", "pages", "plans", "runs", "sweeps"]
+__all__ = ["app", "explanations", "exports", "fidelity", "main", "pages", "plans", "runs", "sweeps"]
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     prepare_streams()
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
     try:
-        app()
+        app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:
         typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)

@@ -13,7 +13,6 @@ app = typer.Typer(
     name="ipusim",
     help="Simulate pipeline execution on Graphcore IPUs: real training in simulated time.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

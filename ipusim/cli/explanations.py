@@ -35,9 +35,10 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
 ) -> None:
     """Say why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
-    from ipusim.study.explanation import EXPLANATION_FILES, explain
+    from ipusim.study.explanation import explain
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.opened import opened
+    from ipusim.study.report import EXPLANATION_FILES
 
     keep_watch()
     found = opened(run, overrides or ())

@@ -1,4 +1,4 @@
-"""Commands that let time pass, or draw what has happened: run, compare, trace."""
+"""Commands that let time pass: run, compare."""
 
 from __future__ import annotations
 
@@ -160,25 +160,6 @@ def compare(
     for line in tables.comparison_words(rows):
         typer.echo(line)
     typer.echo(f"{folder}: {', '.join(files)}")
-
-
-@app.command()
-def trace(
-    timeline: Annotated[Path, typer.Argument(metavar="TIMELINE", help="timeline.npz of a run", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="the picture, .png or .svg", show_default=False)],
-    start: Start = None,
-    end: End = None,
-    phase: PhaseName = None,
-    execution: Execution = 0,
-) -> None:
-    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
-    from ipusim.study.folder import write_file
-    from ipusim.study.report import picture, picture_window
-    from ipusim.timeline.timeline import Timeline
-
-    loaded = Timeline.load(timeline)
-    write_file(out, picture(loaded, picture_window(loaded, start, end, phase, execution), out.suffix))
-    typer.echo(f"{out}")
 
 
 def _listed(names: str) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_arrays
@@ -15,6 +17,7 @@ from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.study.explanation import explain
 from ipusim.study.opened import job_behind
+from ipusim.study.memory_file import read_memory
 from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
@@ -53,6 +56,10 @@ class RunFolder(Shown):
         What changes would give is known where the folder holds the run's scenario.
         """
         return Explanation(explain(self.timeline, job_behind(self.folder), execution))
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        path = self.folder / "memory.npz"
+        return read_memory(path, len(self.timeline.info.ipus)) if path.exists() else ()
 
 
 def load(folder: Path | str) -> RunFolder:

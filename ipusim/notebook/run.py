@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.summary import Summary
 from ipusim.errors import OutputError
 from ipusim.machine.simulate import Progress
@@ -21,7 +22,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
 from ipusim.study.explanation import explain
 from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import RESULT_FILES, losses_csv, run_files
+from ipusim.study.report import RESULT_FILES, losses_csv, run_curves, run_files
 
 
 class Run(Shown):
@@ -68,6 +69,9 @@ class Run(Shown):
         Raises TimelineError for an execution that the run has not.
         """
         return Explanation(explain(self.timeline, self.result.job, execution))
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        return run_curves(self.result)
 
     def save(self, folder: Path | str) -> Path:
         """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.

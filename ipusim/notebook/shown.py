@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import RunTimes
 from ipusim.notebook import html
-from ipusim.notebook.frames import ipus_frame, losses_frame, memory_frame, spans_frame
+from ipusim.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.render.execution_trace import default_title, execution_trace
 from ipusim.render.figures import Chart, to_png
 from ipusim.render.tables import summary_table
 from ipusim.render.window import part_window
+from ipusim.study.columns import ipu_columns, memory_columns, span_columns
 from ipusim.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -56,13 +59,13 @@ class Shown:
     def spans(self) -> pd.DataFrame:
         """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
 
-        Columns are those of :func:`ipusim.notebook.frames.spans_frame`.
+        Columns are those of :func:`ipusim.study.columns.span_columns`.
         """
-        return spans_frame(self.timeline)
+        return frame(span_columns(self.timeline))
 
     def ipus(self) -> pd.DataFrame:
         """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""
-        return ipus_frame(self.times)
+        return frame(ipu_columns(self.times))
 
     def memory(self) -> pd.DataFrame:
         """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
@@ -71,9 +74,21 @@ class Shown:
         """
         return memory_frame(self._said["memory"])
 
+    def memory_over_time(self) -> pd.DataFrame:
+        """Return what IPUs hold over the whole run, a row for each change of an IPU; needs pandas.
+
+        Columns are those of :func:`ipusim.study.columns.memory_columns`. No rows where the stages do not say what they
+        hold.
+        """
+        return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
+
     def losses(self) -> pd.DataFrame:
         """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
         return losses_frame(self._losses)
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        """Return what each IPU holds over time; of none where the stages do not say it."""
+        raise NotImplementedError
 
     @cached_property
     def _png(self) -> bytes:

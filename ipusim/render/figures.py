@@ -22,7 +22,7 @@ class Chart(Figure):
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Put matplotlib's defaults and the project's SVG settings in force; the caller's come back on leaving.
+    """Put matplotlib's defaults and the project's settings of SVG and PDF in force; the caller's come back on leaving.
 
     Text in an SVG stays text, that can be searched, read aloud and copied. Where
     matplotlib's own font is missing, the next that it names are no wider, or hardly.
@@ -34,6 +34,7 @@ def own_settings() -> Iterator[None]:
         mpl.rcParams["text.parse_math"] = False  # a dollar sign in a file's name is one
         mpl.rcParams["svg.hashsalt"] = "ipusim"
         mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["pdf.fonttype"] = 42  # the font itself, not a drawing of each letter
         mpl.rcParams["font.sans-serif"] = ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Arial", "Helvetica"]
         mpl.rcParams["hatch.linewidth"] = 0.6
         yield
@@ -55,4 +56,15 @@ def to_svg(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with own_settings():
         figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None, "Creator": "ipusim"})
+    return buffer.getvalue()
+
+
+def to_pdf(figure: Figure) -> bytes:
+    """Return ``figure`` as a PDF of one page, without a date; equal figures give equal bytes.
+
+    Its text can be searched and copied. Images in it have DPI pixels to the inch.
+    """
+    buffer = io.BytesIO()
+    with own_settings():
+        figure.savefig(buffer, format="pdf", dpi=DPI, metadata={"CreationDate": None, "Creator": "ipusim"})
     return buffer.getvalue()

@@ -7,22 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.cells import cell_len
-
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
 
-#: Characters between two columns of a drawn table, and on both of its sides together.
-BETWEEN: Final = 3
-SIDES: Final = 2
 #: A number with its unit, as cells of tables have them.
-_NUMBER: Final = re.compile(r"-|[\d,.]+([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
-#: Text is broken into about so many lines, or lines of so many characters if these are fewer, but never within a word.
-_LINES: Final = 3
-_NARROWEST_TEXT: Final = 18
+_NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
 
 
 @dataclass(frozen=True)
@@ -36,61 +28,6 @@ class Table:
     def has_numbers(self, column: int) -> bool:
         """Return whether a column has numbers alone, which are written flush right; the first one has names."""
         return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
-
-
-@dataclass(frozen=True)
-class Part:
-    """A table that fits a terminal: ``widths`` are the characters of its columns."""
-
-    table: Table
-    widths: tuple[int, ...]
-
-
-def fitted(table: Table, width: int) -> list[Part]:
-    """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
-
-    No column is left out, and no number or name in the first column is broken: first headers
-    are broken into words, then text into lines, and then the columns into parts that
-    all begin with the first column.
-    """
-    columns = range(len(table.header))
-    cells = [max((cell_len(row[column]) for row in table.rows), default=0) for column in columns]
-    least = [_least(table, column, cells[column]) for column in columns]
-    groups: list[list[int]] = [[0]]
-    for column in columns[1:]:
-        if len(groups[-1]) > 1 and _drawn([least[each] for each in (*groups[-1], column)]) > width:
-            groups.append([0])
-        groups[-1].append(column)
-    parts = []
-    for number, group in enumerate(groups):
-        widths = {column: max(cells[column], cell_len(table.header[column])) for column in group}
-        while _drawn(widths.values()) > width:
-            wide = [column for column in group if widths[column] > least[column]]
-            if not wide:
-                break
-            widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
-        rows = tuple(tuple(row[column] for column in group) for row in table.rows)
-        title = f"{table.title} (continued)" if number else table.title
-        parts.append(Part(Table(title, tuple(table.header[column] for column in group), rows), tuple(widths.values())))
-    return parts
-
-
-def _least(table: Table, column: int, cells: int) -> int:
-    """Return the least width of a column whose widest cell has ``cells`` characters."""
-    header = _longest_word(table.header[column])
-    if column == 0 or table.has_numbers(column):
-        return max(header, cells)
-    words = max((_longest_word(row[column]) for row in table.rows), default=0)
-    return max(header, words, min(cells // _LINES, _NARROWEST_TEXT))
-
-
-def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
-
-
-def _drawn(widths: Collection[int]) -> int:
-    """Return the width of a drawn table of columns of ``widths``."""
-    return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES
 
 
 def summary_table(summary: RunTimes) -> Table:

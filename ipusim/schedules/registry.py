@@ -187,8 +187,6 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
 #: The names of those that are there before anyone registers one.
 HOUSE: Final = frozenset(_SCHEDULES)
 
-_OF_THE_HOUSE: Final = frozenset(_SCHEDULES)
-
 #: A name that scenarios, the command line and a printed grid can say.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

@@ -22,8 +22,6 @@ from ipusim.study.what_if import WhatIf, what_if
 from ipusim.timeline.timeline import NONE, Timeline
 from ipusim.units import format_seconds
 
-#: Every file of an explanation.
-EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
 #: Parts of the critical path, and changes, that a table shows.
 _MOST_ROWS: Final = 12
 #: Causes that a sentence names.
@@ -191,7 +189,7 @@ class Explanation:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of :data:`EXPLANATION_FILES`, by name; the trace is of the execution, or the first."""
+        """Return the content of :data:`~ipusim.study.report.EXPLANATION_FILES`, by name; the trace is of the execution, or the first."""
         shown = find_execution(self.timeline, self.execution or 0)
         return {
             "explanation.json": json_bytes(self.to_dict()),

@@ -18,25 +18,29 @@ from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OptionError
+from ipusim.near_names import did_you_mean
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
-from ipusim.render.figures import Chart, to_png, to_svg
+from ipusim.render.figures import Chart, to_pdf, to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
-from ipusim.runs.problems import show
+from ipusim.runs.problems import one_of, show
 from ipusim.runs.run import Run
 from ipusim.scenario.write import scenario_text
 from ipusim.study.compare import Row
+from ipusim.study.export import EXPORT_FILES
 from ipusim.study.memory_file import memory_file
 from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
-#: Every file that a run may write, and the page of an earlier run, which it outdates.
+#: Every file of an explanation of a run.
+EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
+#: Every file that a run may write, or may have to remove.
 RESULT_FILES: Final = (
     "scenario.yaml",
     "summary.json",
@@ -50,7 +54,10 @@ RESULT_FILES: Final = (
     "trace.png",
     "trace.svg",
     "memory.png",
+    # What a new run makes out of date.
     "report.html",
+    *EXPLANATION_FILES,
+    *EXPORT_FILES,
 )
 #: Every file that a comparison may write.
 COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
@@ -59,7 +66,7 @@ _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], ob
     "perfetto": ("trace.pftrace.gz", write_perfetto_trace),
     "chrome": ("trace.json.gz", write_chrome_trace),
 }
-_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg}
+_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
 
 
 def losses_csv(learning: Learning) -> bytes:
@@ -107,8 +114,8 @@ def check_picture(
     if phase is not None and (start is not None or end is not None):
         raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
     words = [name.replace(" ", "-") for name in PHASES]
-    if phase is not None and phase.lower().replace(" ", "-") not in words:
-        raise OptionError("phase", f"expected {', '.join(words[:-1])} or {words[-1]}, got {phase!r}")
+    if phase is not None and _phase_word(phase) not in words:
+        raise OptionError("phase", f"expected {one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
     if start is not None and end is not None and start >= end:
         raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
 
@@ -136,7 +143,7 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     check_trace_format(trace_format)
     timeline, system = result.timeline, result.job.system
     content = TraceContent(
-        timeline, _memory(result), lambda source, target: [link.label for link in system.route(source, target)]
+        timeline, run_curves(result), lambda source, target: [link.label for link in system.route(source, target)]
     )
     name, write = _TRACES[trace_format]
     file = Gzip()
@@ -144,7 +151,7 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     return name, file.close()
 
 
-def _memory(result: Run) -> list[MemoryCurve]:
+def run_curves(result: Run) -> list[MemoryCurve]:
     """Return what each IPU of all replicas holds over time; nothing where the stages do not say it."""
     return [
         curve
@@ -179,7 +186,7 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     timeline.save(saved)
     files["timeline.npz"] = saved.getvalue()
     if result.describes_memory:
-        files["memory.npz"] = memory_file(_memory(result))
+        files["memory.npz"] = memory_file(run_curves(result))
     trace_name, files[trace_name] = trace_file(result, trace_format)
     figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
     files["trace.png"] = to_png(figure)
@@ -189,12 +196,35 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     return files
 
 
-def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
-    """Return the execution trace of those cycles as ``.png`` or ``.svg``; raises OptionError for another suffix."""
+def check_picture_suffix(suffix: str) -> None:
+    """Refuse a picture that cannot be drawn; raises OptionError."""
     if suffix.lower() not in _PICTURES:
-        raise OptionError("out", f"expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
+        raise OptionError("out", f"expected a picture named {one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
+
+
+def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
+    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``; raises OptionError for another."""
+    check_picture_suffix(suffix)
     title = default_title(timeline, shown)
     return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
+
+
+def picture_name(
+    start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0, suffix: str = ".png"
+) -> str:
+    """Return the name of a picture by what it shows, such as ``trace-ramp-up.png``; no run writes one of that name."""
+    if start is not None or end is not None:
+        shown = f"cycles-{start or 0}-{'end' if end is None else end}"
+    elif phase is not None:
+        of = f"-execution-{execution}" if execution else ""
+        shown = f"{_phase_word(phase)}{of}"
+    else:
+        shown = f"execution-{execution}"
+    return f"trace-{shown}{suffix}"
+
+
+def _phase_word(phase: str) -> str:
+    return phase.lower().replace(" ", "-")
 
 
 def comparison_chart(rows: Sequence[Row]) -> Chart:

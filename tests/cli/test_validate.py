@@ -11,14 +11,20 @@ import pytest
 from ipusim.study.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.study.products import validate_products
 from tests.cli.commands import ipusim
+from tests.printed_tables import WIDTHS, assert_whole, recorded
 
 HEADER = "m,k,n,dtype,TFLOP/s\n"
 
 
 @pytest.fixture(scope="module")
 def printed():
-    done = ipusim("validate", columns="")
+    with recorded() as tables:
+        done = ipusim("validate", columns="")
     assert (done.returncode, done.stderr) == (0, "")
+    # All of them also in narrower terminals, as there is no other test that makes them.
+    for width in WIDTHS:
+        for table in tables:
+            assert_whole(table, width)
     return done.stdout
 
 

@@ -9,7 +9,7 @@ from matplotlib.patches import PathPatch
 from ipusim.errors import OutputError
 from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_png, to_svg
+from ipusim.render.figures import to_pdf, to_png, to_svg
 from ipusim.render.window import phase_window
 from tests.drawn import assert_legible, drawn_texts, words
 
@@ -122,7 +122,7 @@ def test_height_is_as_asked(lock_step):
     assert execution_trace(lock_step(), height_in=5).get_size_inches().tolist() == [10, 5]
 
 
-@pytest.mark.parametrize("to_bytes", [to_png, to_svg])
+@pytest.mark.parametrize("to_bytes", [to_png, to_svg, to_pdf])
 @pytest.mark.parametrize("name", ["grouped", "comparison"])
 def test_equal_figures_are_equal_bytes_under_any_settings(lock_step, to_bytes, name):
     first = to_bytes(PICTURES[name](lock_step))

@@ -1,8 +1,6 @@
-import pytest
-
 from ipusim.analysis.run_times import run_times
 from ipusim.pipeline.plan import Sync
-from ipusim.render.tables import BETWEEN, SIDES, Table, comparison_table, fitted, ipu_table, summary_table
+from ipusim.render.tables import comparison_table, ipu_table, summary_table
 
 
 def cells(table):
@@ -41,37 +39,3 @@ def test_comparison_table_has_a_row_for_the_refused(lock_step):
     # Sequential: 4 x 2 x 300 cycles and 16 copies of 30.
     assert table.rows[1][2:5] == ("2,880", "1.8 us", "1.66 x")
     assert [row[-1] for row in table.rows] == ["out of memory", "", "refused"]
-
-
-def wide_table(columns, rows=3):
-    header = ("selection order", *(f"longest copy number {column}, cycles" for column in range(columns)), "IPUs")
-    cells = [
-        (f"SNAKE {row} (used)", *(f"{row + column:,} of 1,024" for column in range(columns)), "0 1 3 2 4 5 7 6 " * 4)
-        for row in range(rows)
-    ]
-    return Table("Selection orders", header, tuple(cells))
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 140, 400])
-@pytest.mark.parametrize("columns", [0, 1, 5, 12, 40])
-def test_a_table_keeps_every_column_at_any_width(width, columns):
-    table = wide_table(columns)
-    parts = fitted(table, width)
-    kept = [name for part in parts for name in part.table.header[1:]]
-    assert kept == list(table.header[1:])
-    for part in parts:
-        assert part.table.header[0] == "selection order"
-        assert sum(part.widths) + BETWEEN * (len(part.widths) - 1) + SIDES <= width
-        for column, name in enumerate(part.table.header):
-            whole = column == 0 or part.table.has_numbers(column)
-            cells = [row[column] for row in part.table.rows]
-            pieces = [*name.split(), *(cells if whole else " ".join(cells).split())]
-            assert max(map(len, pieces)) <= part.widths[column]
-    assert len(parts) == 1 or width < 400 or columns == 40
-
-
-def test_a_table_that_fits_is_left_as_it_is():
-    table = Table("", ("order", "longest copy, cycles"), (("ZIGZAG", "65,613"),))
-    (part,) = fitted(table, 80)
-    assert part.table == table
-    assert part.widths == (6, 20)

@@ -1,0 +1,67 @@
+"""Commands that take something out of a run folder: trace, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim.cli.app import End, Execution, PhaseName, Start, app
+
+
+@app.command()
+def trace(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the picture, .png, .svg or .pdf  [default: trace-<what it shows>.png beside the timeline]",
+            show_default=False,
+        ),
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+) -> None:
+    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.study.export import timeline_file
+    from ipusim.study.folder import write_file
+    from ipusim.study.report import check_picture_suffix, picture, picture_name, picture_window
+    from ipusim.timeline.timeline import Timeline
+
+    timeline = timeline_file(run)
+    file = out or timeline.with_name(picture_name(start, end, phase, execution))
+    check_picture_suffix(file.suffix)
+    loaded = Timeline.load(timeline)
+    write_file(file, picture(loaded, picture_window(loaded, start, end, phase, execution), file.suffix))
+    typer.echo(f"{file}")
+
+
+@app.command()
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz", show_default=False)
+    ],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the tables: csv or parquet")] = "csv",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="folder of the tables  [default: that of the run]", show_default=False),
+    ] = None,
+) -> None:
+    """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
+    from ipusim.study.export import exported, table_names, timeline_file
+    from ipusim.study.folder import ResultsFolder
+
+    files = exported(run, form)
+    folder = out or timeline_file(run).parent
+    with ResultsFolder(folder, table_names(form)) as results:
+        results.write(files)
+    typer.echo(f"{folder}: {', '.join(files)}")
+    for name in table_names(form):
+        if name not in files:
+            typer.echo(f"No {name}: the run has not written what its stages hold, which they may not say.")

@@ -1,0 +1,251 @@
+"""What is taken out of a run folder: tables that read back as the Timeline, and pictures."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+
+import ipusim as door
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.columns import span_columns
+from ipusim.study.export import csv_bytes, parquet_bytes
+from ipusim.study.memory_file import memory_file, read_memory
+from ipusim.study.report import json_bytes, run_curves
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
+from tests.cli.commands import ipusim, process
+from tests.places import SCENARIOS
+
+MEMORY = SCENARIOS / "memory_by_schedule.yaml"
+TIMED = SCENARIOS / "schedules_four_ipus.yaml"
+#: In lock-step and point-to-point, with replicas, and with optimizer state in Streaming Memory.
+RUNS = {
+    "memory_by_schedule": {},
+    "data_parallel_4x4": {"steps": 1, "numerics": "off", "pipeline.repeat_count": 2},
+    "zero_bubble": {"steps": 1, "numerics": "off"},
+    "optimizer_state_offload": {"steps": 1, "numerics": "off"},
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def folder(request, tmp_path_factory):
+    """A run folder without its pictures, which take longer than all else here."""
+    place = tmp_path_factory.mktemp("run")
+    words = [f"{key}={value}" for key, value in RUNS[request.param].items()]
+    result = execute(load_job(SCENARIOS / f"{request.param}.yaml", words))
+    result.timeline.save(place / "timeline.npz")
+    (place / "memory.npz").write_bytes(memory_file(run_curves(result)))
+    (place / "summary.json").write_bytes(json_bytes(result.summary.to_dict()))
+    return place
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("timed")
+    assert ipusim("run", TIMED, "--out", place).returncode == 0
+    return place
+
+
+def rows_of(path):
+    """The rows of a table, each by the names of its columns, missing values as None."""
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            return [{key: value or None for key, value in row.items()} for row in csv.DictReader(file)]
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def timeline_of(rows, info):
+    """The Timeline that a table of spans says, by its names alone."""
+    kinds = {kind.name.lower().replace("_", " "): int(kind) for kind in SpanKind}
+    queues = {"host infeed": 0, "host outfeed": 1}
+
+    def number(row, name):
+        return NONE if row[name] is None else int(row[name])
+
+    def span(row):
+        shared = row["track"].startswith("all IPUs")
+        link = info.links.index(row["link"]) if row["link"] else queues.get(row["track"].partition(" of ")[0], NONE)
+        assert float(row["end_s"]) == int(row["end_cycle"]) / info.clock_hz
+        assert int(row["cycles"]) == int(row["end_cycle"]) - int(row["start_cycle"])
+        return Span(
+            start=number(row, "start_cycle"),
+            end=number(row, "end_cycle"),
+            kind=kinds[row["kind"]],
+            ipu=ALL_IPUS if shared else number(row, "ipu"),
+            stage=info.stages.index(row["stage"]) if row["stage"] else NONE,
+            micro_batch=number(row, "micro_batch"),
+            time_step=number(row, "time_step"),
+            execution=number(row, "execution"),
+            link=link,
+            bytes=number(row, "bytes"),
+            cause=number(row, "cause"),
+            replica=number(row, "replica"),
+        )
+
+    return Timeline(info, np.array([span(row) for row in rows], dtype=np.int64))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_tables_read_back_as_the_run(folder, tmp_path, form):
+    done = ipusim("export", folder, "--format", form, "--out", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{tmp_path}: spans.{form}, memory.{form}, ipus.{form}\n"
+    timeline = Timeline.load(folder / "timeline.npz")
+    found = timeline_of(rows_of(tmp_path / f"spans.{form}"), timeline.info)
+    if not timeline.info.has_time_steps:  # they are numbered as one, which means nothing
+        columns = np.stack([getattr(timeline, name) for name in Span._fields], axis=1)
+        columns[:, Span._fields.index("time_step")] = NONE
+        timeline = Timeline(timeline.info, columns)
+    assert found == timeline
+
+    memory = rows_of(tmp_path / f"memory.{form}")
+    curves = read_memory(folder / "memory.npz", len(timeline.info.ipus))
+    assert len(memory) == sum(len(curve.time) for curve in curves)
+    for curve in curves:
+        own = [row for row in memory if int(row["ipu"]) == curve.ipu]
+        assert [int(row["cycle"]) for row in own] == curve.time.tolist()
+        assert [int(row["allocated_bytes"]) for row in own] == curve.allocated_bytes.tolist()
+        assert [int(row["fifo_bytes"]) for row in own] == curve.fifo_bytes.tolist()
+        assert {int(row["resident_bytes"]) for row in own} == {curve.resident_bytes}
+
+    times = door.load(folder).times
+    ipus = rows_of(tmp_path / f"ipus.{form}")
+    assert [int(row["compute_cycles"]) for row in ipus] == [use.compute_cycles for use in times.pipeline_use]
+    assert [float(row["utilisation"]) for row in ipus] == [
+        use.compute_cycles / times.makespan_cycles for use in times.pipeline_use
+    ]
+
+
+def test_frames_are_the_tables(folder, tmp_path):
+    run = door.load(folder)
+    assert ipusim("export", folder, "--out", tmp_path).returncode == 0
+    for frame, name in ((run.spans(), "spans"), (run.memory_over_time(), "memory"), (run.ipus(), "ipus")):
+        texts = [[None if pd.isna(cell) else str(cell) for cell in row] for row in frame.itertuples(index=False)]
+        assert [list(row.values()) for row in rows_of(tmp_path / f"{name}.csv")] == texts
+
+
+def test_a_run_that_has_just_ended_has_the_same_tables_under_any_hash_seed(tmp_path):
+    run = door.run(MEMORY)
+    frame = run.memory_over_time()
+    for ipu, of_ipu in frame.groupby("ipu"):
+        assert of_ipu["allocated_bytes"].max() == run.memory().set_index("ipu").loc[ipu, "peak_bytes"]
+        assert of_ipu["s"].tolist() == [cycle / run.timeline.info.clock_hz for cycle in of_ipu["cycle"]]
+    pd.testing.assert_frame_equal(door.load(run.save(tmp_path / "run")).memory_over_time(), frame)
+    whole = ("export", tmp_path / "run", "--format")
+    assert [ipusim(*whole, form, "--out", tmp_path / "1").returncode for form in ("csv", "parquet")] == [0, 0]
+    for form in ("csv", "parquet"):
+        done = process(*whole, form, "--out", tmp_path / "2", environment={"PYTHONHASHSEED": "7"})
+        assert done.returncode == 0
+    names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
+    assert len(names) == 6
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+def test_a_pdf_is_the_same_under_any_hash_seed_and_has_no_date(timed, tmp_path):
+    picture = ("trace", timed, "--phase", "main", "--out")
+    assert ipusim(*picture, tmp_path / "1.pdf").returncode == 0
+    assert process(*picture, tmp_path / "2.pdf", environment={"PYTHONHASHSEED": "7"}).returncode == 0
+    content = (tmp_path / "1.pdf").read_bytes()
+    assert content == (tmp_path / "2.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    assert b"Date" not in content
+
+
+def test_tables_go_into_the_run_folder_until_it_is_another_runs(tmp_path):
+    assert ipusim("run", TIMED, "--out", tmp_path).returncode == 0
+    done = ipusim("export", tmp_path / "timeline.npz")
+    assert done.stdout == (
+        f"{tmp_path}: spans.csv, ipus.csv\n"
+        "No memory.csv: the run has not written what its stages hold, which they may not say.\n"
+    )
+    assert (tmp_path / "spans.csv").exists()
+    assert door.load(tmp_path).memory_over_time().empty
+    assert ipusim("run", TIMED, "--set", "pipeline.schedule=sharded", "--out", tmp_path).returncode == 0
+    assert not (tmp_path / "spans.csv").exists()
+
+
+def test_names_that_csv_must_quote_and_floats_that_must_not_lose_a_bit(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    odd = ('a, "b"', "→\nsecond line")
+    columns = np.stack([getattr(timeline, name) for name in Span._fields], axis=1)
+    timeline = Timeline(timeline.info.__class__(**{**vars(timeline.info), "stages": odd}), columns)
+    table = span_columns(timeline)
+    for rows in (
+        list(csv.DictReader(io.StringIO(csv_bytes(table).decode(), newline=""))),
+        pyarrow.parquet.read_table(io.BytesIO(parquet_bytes(table))).to_pylist(),
+    ):
+        assert [row["stage"] or None for row in rows] == [odd[s] if s >= 0 else None for s in timeline.stage]
+        assert [float(row["start_s"]) for row in rows] == (timeline.start / timeline.info.clock_hz).tolist()
+
+
+def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    for words, text in (
+        (
+            (tmp_path / "empty",),
+            f"{tmp_path}/empty: expected a run folder, with timeline.npz, or that file itself, got a folder without\n",
+        ),
+        ((tmp_path / "none",), f"{tmp_path}/none: No such file or directory\n"),
+        ((tmp_path, "--format", "parket"), "--format: expected csv or parquet, got 'parket'; did you mean parquet?\n"),
+    ):
+        done = ipusim("export", *words)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", text)
+    real = builtins.__import__
+
+    def without(name, *words, **named):
+        if name.partition(".")[0] == "pyarrow":
+            raise ImportError(name)
+        return real(name, *words, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    done = ipusim("export", tmp_path, "--format", "parquet")
+    assert (done.returncode, done.stderr) == (2, "Parquet needs pyarrow: pip install ipusim[parquet]\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "trace-execution-0.png"),
+        (("--phase", "ramp-up"), "trace-ramp-up.png"),
+        (("--phase", "Ramp up"), "trace-ramp-up.png"),
+        (("--from", "0", "--to", "900"), "trace-cycles-0-900.png"),
+        (("--to", "900"), "trace-cycles-0-900.png"),
+        (("--from", "900"), "trace-cycles-900-end.png"),
+    ],
+)
+def test_a_picture_of_a_run_folder_lies_in_it_named_by_what_it_shows(timed, words, name):
+    for run in (timed, timed / "timeline.npz"):
+        done = ipusim("trace", run, *words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{timed / name}\n", "")
+        assert (timed / name).read_bytes().startswith(b"\x89PNG")
+        (timed / name).unlink()
+
+
+def test_a_phase_that_the_run_has_not_ends_with_exit_code_2(tmp_path):
+    inference = ("--set", "training=false", "--out", tmp_path)
+    said = (
+        "expected a phase of execution 0 under the schedule 'grouped' in lock-step (ramp-up, main, ramp-down), "
+        "got 'weight-update'"
+    )
+    done = ipusim("run", TIMED, *inference, "--phase", "weight-update")
+    assert (done.returncode, done.stderr) == (2, f"{said}; the picture shows execution 0 instead\n")
+    before = sorted(tmp_path.iterdir())
+    done = ipusim("trace", tmp_path, "--phase", "weight-update")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
+    done = ipusim("trace", tmp_path, "--phase", "rampdown")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n",
+    )
+    done = ipusim("trace", tmp_path, "--out", tmp_path / "a.bmp")
+    assert (done.returncode, done.stderr) == (2, "--out: expected a picture named .png, .svg or .pdf, got '.bmp'\n")
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,51 @@
+"""Every table of every command, read back from terminals of several widths and from a pipe."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from ipusim.study import report
+from ipusim.study.micro_benchmarks import benchmark_table, read_benchmarks
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+from tests.printed_tables import WIDTHS, assert_whole, recorded
+
+#: Commands that print tables, quick ones; those of all throughputs are in ``test_validate``.
+COMMANDS = (
+    ("run", "selection_orders.yaml"),
+    ("run", "memory_by_schedule.yaml"),
+    ("run", "bert_large.yaml", "--set", "pipeline.gradient_accumulation_count=20"),
+    ("run", "digits_training.yaml", "--set", "steps=2"),
+    ("run", "zero_bubble.yaml", "--set", "steps=1"),
+    ("compare", "memory_by_schedule.yaml"),
+    ("compare", "gpu_schedules.yaml", "--schedules", "1f1b,gpipe,grouped", "--syncs", "lock_step,point_to_point"),
+    ("check", "gpt2.yaml", "--costs"),
+    ("check", "data_parallel_4x4.yaml", "--costs"),
+    ("check", "measured_stages.yaml", "--profile", str(SCENARIOS / "measured_stages.csv")),
+    ("devices", "c2_server", "--figures"),
+    ("devices", "bow_pod64", "--figures"),
+)
+
+
+def no_files(*_):
+    return {}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Every table that the commands print; pictures and files are other tests' business."""
+    with recorded() as found, mock.patch.multiple(report, run_files=no_files, comparison_files=no_files):
+        for verb, name, *words in COMMANDS:
+            out = ("--out", tmp_path_factory.mktemp("out")) if verb in ("run", "compare") else ()
+            done = ipusim(verb, SCENARIOS / name if name.endswith(".yaml") else name, *words, *out)
+            assert (done.returncode, done.stderr) == (0, "")
+    assert len(found) > 40
+    return [*found, benchmark_table(read_benchmarks())]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_cell_of_every_table_is_printed_whole(tables, width):
+    for table in tables:
+        assert_whole(table, width)
