@@ -12,12 +12,12 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, plans, fidelity  # isort: skip
+from ipusim.cli import runs, comparisons, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError
 from ipusim.streams import prepare_streams
 
-__all__ = ["app", "fidelity", "main", "plans", "runs"]
+__all__ = ["app", "comparisons", "fidelity", "main", "plans", "runs"]
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -13,14 +13,12 @@ import numpy.typing as npt
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import memory_curves
-from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OptionError
 from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
-from ipusim.render.figures import Chart, to_png, to_svg
+from ipusim.render.figures import to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
@@ -28,7 +26,6 @@ from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import show
 from ipusim.runs.run import Run
-from ipusim.study.compare import Row
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
 
@@ -45,8 +42,6 @@ RESULT_FILES: Final = (
     "trace.svg",
     "memory.png",
 )
-#: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
 #: The formats of a trace file: its name, and what writes it. Both viewers read it compressed.
 _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], object]], None]]]] = {
     "perfetto": ("trace.pftrace.gz", write_perfetto_trace),
@@ -177,29 +172,3 @@ def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
         raise OptionError("out", f"expected a picture named .png or .svg, got {suffix or 'no suffix'!r}")
     title = default_title(timeline, shown)
     return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
-
-
-def comparison_chart(rows: Sequence[Row]) -> Chart:
-    """Return the traces of a comparison under each other."""
-    run = [(row, row.result) for row in rows if row.result is not None]
-    return comparison(
-        [result.timeline for _, result in run],
-        title=run[0][1].job.name,
-        remarks=["" if row.fits else "out of memory" for row, _ in run],
-    )
-
-
-def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
-    """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
-    figure = comparison_chart(rows)
-    data = [
-        {
-            "schedule": row.schedule,
-            "sync": row.sync,
-            "refusal": row.refusal or None,
-            "summary": row.result.summary.times_dict() if row.result else None,
-            "memory": fullest_dict(row.memory) if row.memory else None,
-        }
-        for row in rows
-    ]
-    return {"comparison.json": json_bytes(data), "comparison.png": to_png(figure), "comparison.svg": to_svg(figure)}

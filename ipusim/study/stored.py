@@ -1,0 +1,96 @@
+"""A run folder, read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.analysis.memory_summary import FullestMemory
+from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.errors import FileError
+from ipusim.files import open_file
+from ipusim.timeline.timeline import Timeline
+
+#: What every run folder holds.
+_ALWAYS: Final = ("summary.json", "timeline.npz")
+#: Written where the stages of a run say what they hold.
+_MEMORY: Final = "memory.png"
+#: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
+_SAID: Final = {"description": str, "notes": list, "memory": dict}
+_SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """What a run has written.
+
+    Attributes:
+        folder: where it lies.
+        timeline: what happened.
+        summary: what ``summary.json`` says.
+    """
+
+    folder: Path
+    timeline: Timeline
+    summary: dict[str, Any]
+
+    @cached_property
+    def times(self) -> RunTimes:
+        """Every number that the Timeline tells."""
+        return run_times(self.timeline)
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage said what it holds: only then is there a picture of that."""
+        return (self.folder / _MEMORY).exists()
+
+    @property
+    def fullest(self) -> FullestMemory:
+        """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
+        memory = self.summary["memory"]
+        try:
+            peak = max(memory["ipus"], key=lambda ipu: ipu["peak_bytes"])
+            of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
+            return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "summary.json"
+            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        learning = self.summary.get("learning")
+        means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
+        return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Return the run that was written into ``folder``.
+
+    Raises FileError for what is no run folder and for a summary that is none, TimelineError for a damaged Timeline,
+    and OSError for what cannot be read.
+    """
+    if not folder.is_dir():
+        raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
+    if missing := [name for name in _ALWAYS if not (folder / name).exists()]:
+        raise FileError(
+            f"{folder}: expected a run folder, with {' and '.join(_ALWAYS)}, got none with {' or '.join(missing)}"
+        )
+    timeline = Timeline.load(folder / "timeline.npz")
+    return StoredRun(folder, timeline, _summary(folder / "summary.json"))
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    with open_file(path) as file:
+        content = file.read()
+    try:
+        said = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: expected the summary of a run, got what is no JSON: {error}") from None
+    for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
+        if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
+            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+    return dict(said)
