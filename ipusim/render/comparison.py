@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.analysis.executions import find_execution
-from ipusim.analysis.fit import Fit
 from ipusim.errors import OutputError
 from ipusim.render.figures import Chart
 from ipusim.render.fold import folded
 from ipusim.render.layout import Headed, stack
-from ipusim.render.memory_strip import memory_strip
+from ipusim.render.memory_strip import MemoryStrip, scale_top
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_seconds
@@ -22,9 +21,11 @@ from ipusim.units import format_seconds
 _LONGEST: Final = 4.0
 #: Shorter runs that would take less than this part of the axis have one of their own.
 _NARROWEST: Final = 1 / 8
+#: Memory that would reach less than this part of the common scale has one of its own.
+_LOWEST: Final = 1 / 8
 #: Runs that one figure shows, and rows of all of them: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
-_MOST_ROWS: Final = 128
+_MOST_ROWS: Final = 96
 #: The least of them that a run has, where it has so many IPUs.
 _LEAST_ROWS: Final = 4
 
@@ -37,13 +38,13 @@ class Compared:
         timeline: what happened.
         name: what it is called above its trace; empty for its schedule and sync mode.
         remark: what else is said there.
-        fit: what its IPUs hold; None where that is not known.
+        strip: its memory over time; None where that is not known.
     """
 
     timeline: Timeline
     name: str = ""
     remark: str = ""
-    fit: Fit | None = None
+    strip: MemoryStrip | None = None
 
 
 def comparison(
@@ -71,7 +72,8 @@ def comparison(
         runs = runs[:_MOST_RUNS]
     last_s = _axis([_seconds(run.timeline) for run in runs])
     most_rows = max(_MOST_ROWS // len(runs), _LEAST_ROWS)
-    panels = [_panel(run, last_s, most_rows) for run in runs]
+    top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
+    panels = [_panel(run, last_s, most_rows, top_bytes) for run in runs]
     window = next(panel.window for panel in panels if panel.window is not None)
     return stack(panels, window, title, width_in, height_in)
 
@@ -83,7 +85,7 @@ def _axis(lengths_s: Sequence[float]) -> float:
     return max(next(group for group in groups if len(group) == most))
 
 
-def _panel(run: Compared, last_s: float, most_rows: int) -> Headed:
+def _panel(run: Compared, last_s: float, most_rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
     own_axis = whole_s < _NARROWEST * last_s
@@ -93,6 +95,11 @@ def _panel(run: Compared, last_s: float, most_rows: int) -> Headed:
     words = [_makespan(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
     words.append(f"on an axis of its own, {last_s / whole_s:.3g} times as wide" if own_axis else "")
+    strip = run.strip
+    if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
+        words.append("memory on a scale of its own")
+    elif strip is not None:
+        strip = replace(strip, top_bytes=top_bytes)
     return Headed(
         "; ".join(filter(None, words)),
         shown.timeline,
@@ -100,7 +107,7 @@ def _panel(run: Compared, last_s: float, most_rows: int) -> Headed:
         window=Window(0, end),
         own_axis=own_axis,
         ipus_to_a_row=shown.ipus_to_a_row,
-        strip=None if run.fit is None else memory_strip(timeline, run.fit),
+        strip=strip,
     )
 
 

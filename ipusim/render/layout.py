@@ -17,7 +17,7 @@ from ipusim.render.figures import Chart, own_settings
 from ipusim.render.fold import rows_of
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
 from ipusim.render.lettering import text_width, wrap
-from ipusim.render.memory_strip import MemoryStrip, draw_strip, scale_top, strip_entries
+from ipusim.render.memory_strip import MemoryStrip, draw_strip, strip_entries
 from ipusim.render.panel import draw_panel, names_width
 from ipusim.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
@@ -29,6 +29,8 @@ _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
 _TITLE_LINE, _BELOW_TITLE, _SECONDS = 0.19, 0.06, 0.40
 _ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.08, 0.18, 0.32, 0.14, 0.44
 _HEADING_SIZE: Final = TEXT_SIZE + 1
+#: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
+_WIDEST_HEADING: Final = 0.97
 _LEGEND_LINE: Final = 0.20
 #: All rows together take this height, each row between these bounds while all of them together keep within the last.
 _ALL_ROWS: Final = 7.0
@@ -95,7 +97,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     row = row if height_in is None else height_in / rows
     strips = [panel.strip for panel in panels if panel.strip is not None]
     left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
-    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + _BESIDE
+    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
     left += ticks if strips else 0
     width = _check_width(width_in, left)
     coarser = max(rows / _MOST_FINE_ROWS, 1.0)
@@ -106,7 +108,9 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
 
     titles = wrap(title, TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
-    headings = [wrap(panel.heading, _HEADING_SIZE, (width_in - left - _EDGE) * 72) for panel in panels]
+    headings = [
+        wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * (width_in - left - _EDGE) * 72) for panel in panels
+    ]
 
     fixed = (
         2 * _EDGE + (_TITLE_LINE * len(titles) + _BELOW_TITLE if titles else 0) + _SECONDS + _LEGEND_LINE * len(legend)
@@ -144,7 +148,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         drawn = [axes]
         if panel.strip is not None:
             drawn.append(add_axes(top + _ABOVE_STRIP, _STRIP))
-            draw_strip(drawn[1], panel.strip, shown.window, scale_top(strips), _STRIP, int(width * DPI))
+            draw_strip(drawn[1], panel.strip, shown.window, _STRIP, int(width * DPI))
             _name_strip(figure, panel.strip, left - ticks, top + _ABOVE_STRIP + _STRIP / 2)
         for each in drawn:
             labelled = each is drawn[-1] and (panel.own_axis or index == numbered)

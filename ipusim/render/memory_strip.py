@@ -37,6 +37,7 @@ class MemoryStrip:
         peak_bytes, peak_cycle: of the fullest.
         end_cycle: the end of the run.
         sram_bytes: memory of one IPU; None where that is not limited.
+        top_bytes: what the height of the strip stands for.
     """
 
     ipu: int
@@ -45,6 +46,12 @@ class MemoryStrip:
     peak_cycle: int
     end_cycle: int
     sram_bytes: int | None
+    top_bytes: float
+
+    @property
+    def shows_limit(self) -> bool:
+        """Whether the memory of an IPU is within the strip."""
+        return self.sram_bytes is not None and self.sram_bytes < self.top_bytes
 
     @property
     def name(self) -> str:
@@ -63,32 +70,36 @@ def memory_strip(timeline: Timeline, fit: Fit) -> MemoryStrip:
     curves = memory_curves(timeline, fit.footprint)
     first = [curve for curve in curves if curve.ipu == peak.ipu]
     others = [curve for curve in curves if curve.ipu != peak.ipu]
-    at = moment(timeline, peak)
-    return MemoryStrip(peak.ipu, (*first, *others), peak.bytes, at, timeline.makespan_cycles, fit.sram_bytes)
+    return MemoryStrip(
+        ipu=peak.ipu,
+        curves=(*first, *others),
+        peak_bytes=peak.bytes,
+        peak_cycle=moment(timeline, peak),
+        end_cycle=timeline.makespan_cycles,
+        sram_bytes=fit.sram_bytes,
+        top_bytes=ABOVE * max(peak.bytes, limit_in_sight(fit.sram_bytes, peak.bytes) or 0, 1),
+    )
 
 
 def scale_top(strips: Sequence[MemoryStrip]) -> float:
-    """Return the bytes that the height of every strip stands for."""
-    fullest = max(1, *(strip.peak_bytes for strip in strips))
-    limits = [limit_in_sight(strip.sram_bytes, fullest) or 0 for strip in strips]
-    return ABOVE * max(fullest, *limits)
+    """Return the bytes that the height of a strip stands for where several have one scale."""
+    return max((strip.top_bytes for strip in strips), default=1.0)
 
 
 def strip_entries(strips: Sequence[MemoryStrip]) -> list[Entry]:
     """Return the legend of strips: nothing without any."""
     if not strips:
         return []
-    top = scale_top(strips)
     entries = [Entry(_THROUGHOUT.name, _THROUGHOUT), Entry(_LIVE.name, _LIVE)]
     if any(len(strip.curves) > 1 for strip in strips):
         entries.append(Entry(Sign.EMPTIEST.value, Sign.EMPTIEST))
-    limits = sorted({strip.sram_bytes for strip in strips if strip.sram_bytes and strip.sram_bytes < top})
+    limits = sorted({strip.sram_bytes for strip in strips if strip.sram_bytes and strip.shows_limit})
     if limits:
         entries.append(Entry(f"an IPU's memory, {' or '.join(map(format_bytes, limits))}", Sign.LIMIT))
     return [*entries, Entry("peak", Sign.PEAK)]
 
 
-def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, top_bytes: float, tall_in: float, steps: int) -> None:
+def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, steps: int) -> None:
     """Draw a strip over ``window`` in at most ``steps`` steps, of which each shows the most in its time."""
     end = min(window.end, strip.end_cycle)
     edges = np.unique(np.linspace(window.start, max(end, window.start + 1), steps + 1).astype(np.int64))
@@ -106,13 +117,13 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, top_bytes: float,
         )
     if window.start <= strip.peak_cycle < window.end:
         axes.plot([strip.peak_cycle], [strip.peak_bytes], "v", color="#000000", markersize=3.5, clip_on=False, zorder=5)
-    if strip.sram_bytes is not None and strip.sram_bytes < top_bytes:
+    if strip.sram_bytes is not None and strip.shows_limit:
         how: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
         axes.plot([window.start, window.end], [strip.sram_bytes] * 2, **how)
     axes.set_xlim(window.start, window.end)
-    axes.set_ylim(0, top_bytes)
-    unit, name = byte_unit(top_bytes)
-    ticks = [0.0, *byte_ticks(top_bytes, tall_in / TICK_IN)]
+    axes.set_ylim(0, strip.top_bytes)
+    unit, name = byte_unit(strip.top_bytes)
+    ticks = [0.0, *byte_ticks(strip.top_bytes, tall_in / TICK_IN)]
     axes.set_yticks(ticks, [f"{tick / unit:.6g}{f' {name}' if tick else ''}" for tick in ticks])
     axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
     for side in ("top", "right"):

@@ -5,9 +5,11 @@ Only time is asked, so that nothing computes unless losses are wanted: time does
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 from ipusim.analysis.memory_summary import FullestMemory, fullest
@@ -179,9 +181,10 @@ def _check(compared: Sequence[Compared], varied: bool) -> None:
 
 
 def _sources(compared: Sequence[Compared]) -> list[str]:
-    """Return a name for each that no other has: its own, or else how it was asked for."""
-    own = [each.name for each in compared]
-    return [each.said if own.count(each.name) > 1 else each.name for each in compared]
+    """Return a name for each that no other has: its own, that of its file or folder, or else how it was asked for."""
+    names = [[each.name, Path(each.said).name, each.said] for each in compared]
+    taken = Counter(name for each in names for name in dict.fromkeys(each))
+    return [next((name for name in each if taken[name] == 1), each[-1]) for each in names]
 
 
 def _variants(

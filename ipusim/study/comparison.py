@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from ipusim.analysis.run_times import RunTimes
 from ipusim.study.compare import Row
@@ -19,7 +20,7 @@ class Comparison:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """What sets each row apart from the others: ``1f1b in point-to-point``, or a scenario's name; none alone."""
+        """What sets each row apart from the others: ``1f1b in point-to-point``, or a scenario's name."""
         return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
 
     @cached_property
@@ -102,12 +103,20 @@ class Comparison:
     def _differ(self, name: str) -> bool:
         return len({getattr(row, name) for row in self.rows}) > 1
 
+    def _varies(self, name: str) -> bool:
+        """Whether rows of one source differ in this: what sources have of their own goes without saying."""
+        return any(
+            getattr(row, name) != getattr(other, name)
+            for row, other in pairwise(self.rows)
+            if row.source == other.source
+        )
+
     def _named(self, row: Row, *, sync: bool, always: bool) -> str:
         """Return a row by what differs in any, and by its schedule and sync mode where these are asked for."""
         words = [row.source] if self._differ("source") else []
-        if self._differ("order"):
+        if self._varies("order"):
             words.append(_order(row))
-        if always or self._differ("schedule") or not (words or sync):
+        if always or self._varies("schedule") or not (words or sync):
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name

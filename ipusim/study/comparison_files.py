@@ -7,6 +7,7 @@ from typing import Any, Final
 from ipusim.analysis.plain import plain
 from ipusim.render.comparison import Compared, comparison
 from ipusim.render.figures import Chart, to_png, to_svg
+from ipusim.render.memory_strip import memory_strip
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
 from ipusim.study.report import json_bytes
@@ -66,9 +67,11 @@ def _compared(found: Comparison, row: Row, known: bool) -> Compared:
     assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
-    fit = row.result.memory if row.result is not None and row.result.describes_memory else None
-    if fit is None and row.memory is not None:
+    strip = None
+    if row.result is not None and row.result.describes_memory:
+        strip = memory_strip(row.timeline, row.result.memory)
+    elif row.memory is not None:
         remarks.append("memory over time is not in its folder")
-    elif fit is None and known:
+    elif known:
         remarks.append("memory is not known")
-    return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), fit)
+    return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)

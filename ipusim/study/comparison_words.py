@@ -12,8 +12,12 @@ from ipusim.units import format_bytes, format_seconds
 
 #: From this difference on, decimals of percents say nothing.
 _WHOLE: Final = 1.0
+#: The same of samples/s.
+_WHOLE_RATE: Final = 10.0
 #: Below this one, one decimal says too little.
 _SMALL: Final = 0.01
+#: From so many times on, percents are no words for how much more something is.
+_TIMES: Final = 10.0
 #: Runs of the front that a sentence names with their numbers.
 _NAMED: Final = 4
 
@@ -70,7 +74,9 @@ def _best(found: Comparison, best: Row) -> str:
     words = [
         f"{_by(found, best, row)} the {'next' if row in fitting[:1] else 'first'}, {found.label(row)}" for row in over
     ]
-    among = " of those that fit" if any(not row.fits for row in found.ran) else ""
+    refused = any(row.times is None for row in found.rows)
+    among = " of those that fit" if any(row.memory and not row.memory.fits for row in found.rows) else ""
+    among = among or (" of those that run" if refused else "")
     text = f"Best{among}: {_titled(found, best)}, {_measured(found, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
@@ -109,8 +115,9 @@ def comparison_table(found: Comparison) -> Table:
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
         rows.append((*cells, _mark(found, row)))
     title = " ".join(filter(None, [f"Comparison of {found.title}", found.common]))
-    first = found.label(found.first)
-    return Table(f"{title}; the first is {first}", (*header, "verdict"), tuple(rows))
+    if found.first is not found.rows[0]:
+        title += f"; the first that ran is {found.label(found.first)}"
+    return Table(title, (*header, "verdict"), tuple(rows))
 
 
 def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
@@ -119,8 +126,8 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     rates = row.times.throughput
     return (
         format_seconds(rates.weight_update_period_s),
-        f"{rates.samples_per_s:,.0f}" if rates.samples_per_s >= 10 else f"{rates.samples_per_s:.3g}",
-        signed(found.difference(row, found.first)),
+        _rate(rates.samples_per_s),
+        _signed(found.difference(row, found.first)),
         f"{row.times.bubble.idle_fraction:.1%}",
     )
 
@@ -136,11 +143,16 @@ def _mark(found: Comparison, row: Row) -> str:
     return ", ".join(words) or ("fits" if row.memory is not None else "")
 
 
-def signed(part: float) -> str:
-    """Return a difference in percent: ``+21.2%``; without decimals from the double on, with two where it is small."""
+def _signed(part: float) -> str:
+    """Return a difference in percent: ``+21.2%``."""
+    return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
+
+
+def _percent(part: float) -> str:
+    """Return a part in percent: without decimals from the double on, with two where it is small."""
     if not part:
         return "0%"
-    return f"{part:+,.0%}" if abs(part) >= _WHOLE else f"{part:+.1%}" if abs(part) >= _SMALL else f"{part:+.2%}"
+    return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 
 def _by(found: Comparison, row: Row, other: Row) -> str:
@@ -150,16 +162,18 @@ def _by(found: Comparison, row: Row, other: Row) -> str:
         return "as fast as"
     if found.of_time:
         less = abs(1 - mine / theirs) if theirs else 0.0
-        return f"{less:.1%} {'less' if mine < theirs else 'more'} time than"
-    more = abs(theirs / mine - 1) if mine else 0.0
-    return f"{more:.1%} {'more' if mine < theirs else 'fewer'} samples/s than"
+        return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
+    times = theirs / mine if mine else 1.0
+    if times >= _TIMES:
+        return f"{_rate(times)} times the samples/s of"
+    return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
 
 
 def _would(found: Comparison, row: Row, best: Row) -> str:
     """Return how much faster than the best a row would be."""
     if found.of_time:
-        return f"would take {1 - found.cost(row) / found.cost(best):.1%} less time"
-    return f"would have {found.difference(row, best):.1%} more samples/s"
+        return f"would take {_percent(1 - found.cost(row) / found.cost(best))} less time"
+    return f"would have {_percent(found.difference(row, best))} more samples/s"
 
 
 def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
@@ -167,7 +181,7 @@ def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not found.of_time:
-        return f"{rates.samples_per_s:,.4g} samples/s"
+        return f"{_rate(rates.samples_per_s)} samples/s"
     per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 
@@ -175,6 +189,10 @@ def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
 def _titled(found: Comparison, row: Row) -> str:
     """Return a row with its sync mode in any case."""
     return found.titles[found.rows.index(row)]
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= _WHOLE_RATE else f"{number:.3g}"
 
 
 def _peak(row: Row) -> str:
