@@ -7,7 +7,7 @@ from inspect import signature
 from pathlib import Path
 
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.render.tables import Table, comparison_table
+from ipusim.render.tables import Table
 from ipusim.runs.execute import execute
 from ipusim.runs.request.graphcore_options import (
     OTHER_ARGUMENTS,
@@ -17,15 +17,14 @@ from ipusim.runs.request.graphcore_options import (
     attributes,
     optimizers,
 )
-from ipusim.scenario import load_job, load_request
-from ipusim.study.compare import compare
+from ipusim.scenario import load_job
 from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
-from ipusim.study.tables import order_table
 from ipusim.study.validation import validated
+from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
-from reports.gallery import GALLERY, SCENARIOS, SCHEDULES, TUTORIAL, gallery_page
+from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.markdown import markdown
 from reports.scenario_page import scenario_page
 
@@ -39,20 +38,6 @@ def zooms() -> dict[str, bytes]:
         f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")
         for phase in ("ramp-up", "main", "ramp-down")
     }
-
-
-def schedules() -> str:
-    """Compare the schedules of the tutorial's figures."""
-    rows = compare(load_request(SCENARIOS / "schedules_four_ipus.yaml"), SCHEDULES)
-    table = markdown(comparison_table([row.result.summary for row in rows if row.result]))
-    return f"# The schedules of the tutorial's figures\n\nFour stages, eight micro-batches, the free system.\n\n{table}"
-
-
-def orders() -> str:
-    """Compare the selection orders of a 16-IPU pipeline."""
-    result = execute(load_job(SCENARIOS / "selection_orders.yaml"))
-    text = "# Selection orders\n\nWhat the merged copies of a 16-stage pipeline on a C2 server take under each order.\n"
-    return f"{text}\n{markdown(order_table(result.summary.selection_orders))}"
 
 
 def options() -> str:
@@ -83,12 +68,14 @@ def main(folder: Path) -> None:
         "options.md": options(),
         "schedules.md": schedules(),
         "selection_orders.md": orders(),
+        "memory_by_schedule.md": memory(),
         "fidelity.md": fidelity_page(world),
         "products.md": products_page(world),
         "micro_benchmarks.md": micro_benchmarks_page(world),
     }
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
+    pictures |= {"memory_by_schedule-compared.png": memory_picture()}
     write_folder(
         folder, {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
     )

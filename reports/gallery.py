@@ -10,7 +10,9 @@ from ipusim.render.memory import memory_chart
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
-from ipusim.study.report import comparison_files, picture, picture_window
+from ipusim.study.comparison import Comparison
+from ipusim.study.comparison_files import comparison_files
+from ipusim.study.report import picture, picture_window
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
@@ -55,14 +57,15 @@ class Picture:
         """The command that makes the picture."""
         words = [f"ipusim {'compare' if self.schedules else 'run'} scenarios/{self.scenario}.yaml"]
         words += [f"--schedules {','.join(self.schedules)}"] if self.schedules else []
-        words += [f"--syncs {','.join(self.syncs)}"] if self.syncs else []
+        words += [f"--sync {','.join(self.syncs)}"] if self.syncs else []
         return " ".join([*words, *(f"--set {change}" for change in self.changes)])
 
     def draw(self) -> bytes:
         """Run the scenario and return the picture as PNG."""
         path = SCENARIOS / f"{self.scenario}.yaml"
         if self.schedules:
-            return comparison_files(compare(load_request(path, self.changes), self.schedules, self.syncs))[self.file]
+            found = Comparison(compare(load_request(path, self.changes), self.schedules, self.syncs))
+            return comparison_files(found)[self.file]
         result = execute(load_job(path, self.changes))
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
@@ -122,7 +125,7 @@ GALLERY = (
     Picture(
         "selection_orders",
         "Sixteen stages on a ladder of IPU-Links, whose boundaries carry unequal bytes. The picture is of SNAKE, which "
-        "AUTO chooses; [copy times of all three orders](selection_orders.md).",
+        "AUTO chooses; [all three orders compared](selection_orders.md).",
     ),
     Picture(
         "small_superstep",
@@ -138,7 +141,8 @@ GALLERY = (
     Picture(
         "memory_by_schedule",
         "What each IPU holds under Grouped, over time and at its peak. The FIFO buffers of the first stage are what "
-        "does not fit; they are allocated in full from the start.",
+        "does not fit; they are allocated in full from the start. "
+        "[All schedules compared](memory_by_schedule.md).",
         file="memory.png",
     ),
     Picture(

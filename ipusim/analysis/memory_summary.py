@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
@@ -89,15 +88,36 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
     return MemorySummary(fit.sram_bytes, not fit.too_large, fit.verdict(), ipus, stages)
 
 
-def fullest_dict(fit: Fit) -> dict[str, Any]:
-    """Return the peak of the fullest IPU, and whether all fit, for ``comparison.json``."""
+@dataclass(frozen=True)
+class FullestMemory:
+    """The peak of the fullest IPU, as ``comparison.json`` has it.
+
+    Attributes:
+        sram_bytes: memory of one IPU; None where that is not limited.
+        fits: whether all IPUs hold what they need.
+        verdict: one sentence for people.
+        ipu: the fullest, by its logical number.
+        peak_bytes, peak_pass, excess_bytes: of it, as :class:`IpuMemory` has them.
+    """
+
+    sram_bytes: int | None
+    fits: bool
+    verdict: str
+    ipu: int
+    peak_bytes: int
+    peak_pass: str
+    excess_bytes: int
+
+
+def fullest(fit: Fit) -> FullestMemory:
+    """Return the peak of the fullest IPU, and whether all fit."""
     peak = fit.fullest
-    return {
-        "sram_bytes": fit.sram_bytes,
-        "fits": not fit.too_large,
-        "verdict": fit.verdict(),
-        "ipu": peak.ipu,
-        "peak_bytes": peak.bytes,
-        "peak_pass": peak.during,
-        "excess_bytes": fit.excess_bytes(peak),
-    }
+    return FullestMemory(
+        sram_bytes=fit.sram_bytes,
+        fits=not fit.too_large,
+        verdict=fit.verdict(),
+        ipu=peak.ipu,
+        peak_bytes=peak.bytes,
+        peak_pass=peak.during,
+        excess_bytes=fit.excess_bytes(peak),
+    )

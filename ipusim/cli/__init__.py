@@ -12,12 +12,12 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, sweeps, explanations, pages, exports, plans, fidelity  # isort: skip
+from ipusim.cli import runs, comparisons, sweeps, explanations, pages, exports, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError
 from ipusim.streams import prepare_streams
 
-__all__ = ["app", "explanations", "exports", "fidelity", "main", "pages", "plans", "runs", "sweeps"]
+__all__ = ["app", "comparisons", "explanations", "exports", "fidelity", "main", "pages", "plans", "runs", "sweeps"]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Commands that let time pass: run, compare."""
+"""The command that lets time pass: run."""
 
 from __future__ import annotations
 
@@ -98,70 +98,3 @@ def _print_tables(result: Run) -> None:
         print_table(tables.order_table(orders))
         print_table(tables.route_table(orders))
     typer.echo(tables.order_words(result.job.system, orders))
-
-
-@app.command()
-def compare(
-    scenario: ScenarioPath,
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="the schedules, separated by commas  [default: Graphcore's own: grouped, interleaved, sequential and "
-            "sharded; `ipusim schedule` lists all]",
-            show_default=False,
-        ),
-    ] = None,
-    syncs: Annotated[
-        str,
-        typer.Option(
-            metavar="MODES",
-            help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
-            "scenario, or the schedule's own]",
-            show_default=False,
-        ),
-    ] = "",
-    out: Out = None,
-    overrides: Overrides = None,
-) -> None:
-    """Run a scenario under several schedules and sync modes; print time and memory, draw their traces on one axis."""
-    from ipusim.render.tables import comparison_table
-    from ipusim.runs.problems import RequestError
-    from ipusim.scenario.load import load_job, load_request
-    from ipusim.study import tables
-    from ipusim.study.compare import GRAPHCORES
-    from ipusim.study.compare import compare as compare_schedules
-    from ipusim.study.folder import ResultsFolder
-    from ipusim.study.report import COMPARISON_FILES, comparison_files
-
-    names = GRAPHCORES if schedules is None else _listed(schedules)
-    modes = _listed(syncs)
-    request = load_request(scenario, overrides or ())
-    folder = out or Path("reports") / request.name
-    keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
-        try:
-            with progress("comparing", heed) as told:
-                rows = compare_schedules(request, names, modes, told)
-        except RequestError:
-            # Of every schedule: a mistake of the file itself shows where it stands, else what the first one refuses.
-            load_job(scenario, overrides or ())
-            mode = [f"pipeline.sync={modes[0]}"] if modes else []
-            load_job(scenario, (*(overrides or ()), f"pipeline.schedule={names[0]}", *mode))
-            raise
-        files = comparison_files(rows)
-        heed()
-        results.write(files)
-    summaries = [row.result.summary for row in rows if row.result is not None]
-    refused = [(row.schedule, row.sync) for row in rows if row.result is None]
-    print_table(comparison_table(summaries, refused, [row.name for row in rows if not row.fits]))
-    if (memory := tables.schedule_memory_table(rows)).rows:
-        print_table(memory)
-    for line in tables.comparison_words(rows):
-        typer.echo(line)
-    typer.echo(f"{folder}: {', '.join(files)}")
-
-
-def _listed(names: str) -> list[str]:
-    """Return names that stand with commas between them."""
-    return [name.strip() for name in names.split(",") if name.strip()]

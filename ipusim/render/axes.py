@@ -28,15 +28,25 @@ def second_unit(seconds: float) -> tuple[float, str]:
     return next((unit for unit in _SECONDS if seconds >= unit[0]), _SECONDS[-1])
 
 
-def cycle_axis(axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool) -> None:
-    """Put cycles below ``axes``; its ticks have labels if ``labelled``."""
-    factor, name = cycle_unit(window.end)
+def cycle_axis(
+    axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
+) -> None:
+    """Put cycles below ``axes``, or no numbers of them but seconds; its ticks have labels if ``labelled``."""
     axes.set_xlim(window.start, window.end)
-    axes.xaxis.set_major_locator(_locator(width_in, whole=True))
+    if in_seconds:
+        unit, symbol = second_unit(window.end / clock_hz)
+        scale = clock_hz * unit
+        ticks = _locator(width_in, whole=False).tick_values(window.start / scale, window.end / scale)
+        axes.set_xticks([tick * scale for tick in ticks if window.start <= tick * scale <= window.end])
+        factor, name = scale, f"time in {symbol}"
+    else:
+        cycles, unit_name = cycle_unit(window.end)
+        axes.xaxis.set_major_locator(_locator(width_in, whole=True))
+        factor, name = cycles, f"time in {unit_name} of the {clock_hz / 1e9:.6g} GHz tile clock"
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
     if labelled:
-        axes.set_xlabel(f"time in {name} of the {clock_hz / 1e9:.6g} GHz tile clock", fontsize=TEXT_SIZE, labelpad=2)
+        axes.set_xlabel(name, fontsize=TEXT_SIZE, labelpad=2)
 
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:

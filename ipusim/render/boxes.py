@@ -37,7 +37,7 @@ class Boxes:
 
     Attributes:
         look: index into LOOKS.
-        ipu: the row, logical IPU.
+        ipu: the row: logical IPU, or of several to a row the number of these.
         start, end: in cycles, within the window.
         bottom, top: in parts of the row's height, 0 to 1 from the bottom.
         stage, micro_batch: what is computed, NONE where nothing is or where several are.
@@ -86,12 +86,12 @@ def has_io_tiles(timeline: Timeline) -> bool:
     return bool(np.isin(timeline.kind, IO_TILE_KINDS).any())
 
 
-def share_boxes(spans: Boxes, ipus: int, edges: Integers, least: float = 0.0) -> Boxes:
+def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ipus_to_a_row: int = 1) -> Boxes:
     """Return stacked boxes whose heights are the shares of time of each look in each bin.
 
     Boxes of different parts of the rows are stacked apart, each within its part. ``spans``
-    are the boxes of :func:`span_boxes` on ``ipus`` rows; ``edges`` are the bounds of the bins
-    in rising cycles, from the window's start to its end. What has a share is at least
+    are the boxes of :func:`span_boxes` on ``rows`` rows, of ``ipus_to_a_row`` IPUs each; ``edges`` are the
+    bounds of the bins in rising cycles, from the window's start to its end. What has a share is at least
     ``least`` of a row high, at the cost of the highest of its stack, but for looks that
     have far less everywhere, which are left out; passes and weight updates never are.
     """
@@ -99,7 +99,7 @@ def share_boxes(spans: Boxes, ipus: int, edges: Integers, least: float = 0.0) ->
     for foot in np.unique(spans.bottom):
         members = np.flatnonzero(spans.bottom == foot)
         height = float(spans.top[members[0]]) - foot
-        stacked = _stacked(some(spans, members), ipus, edges, least / height)
+        stacked = _stacked(some(spans, members), rows, edges, least / height, ipus_to_a_row)
         parts.append(replace(stacked, bottom=foot + height * stacked.bottom, top=foot + height * stacked.top))
     if not parts:
         return spans
@@ -120,19 +120,19 @@ def _columns() -> tuple[str, ...]:
     return tuple(field.name for field in fields(Boxes))
 
 
-def _stacked(spans: Boxes, ipus: int, edges: Integers, least: float) -> Boxes:
+def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
     """Return the boxes of one part of the rows, stacked over the whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(LOOKS) + spans.look
     order = np.argsort(group, kind="stable")
-    groups = ipus * len(LOOKS)
+    groups = rows * len(LOOKS)
     bounds = np.searchsorted(group[order], np.arange(groups + 1))
     area = np.zeros((groups, len(edges) - 1), dtype=np.int64)
     for number in range(groups):
         members = order[bounds[number] : bounds[number + 1]]
         if len(members):
             area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
-    share = (area / np.diff(edges)).reshape(ipus, len(LOOKS), -1)
+    share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(LOOKS), -1)
     if least:
         share = _visible(share, least)
     top = np.cumsum(share, axis=1)
@@ -141,7 +141,7 @@ def _stacked(spans: Boxes, ipus: int, edges: Integers, least: float) -> Boxes:
 
 
 def _visible(share: Floats, least: float) -> Floats:
-    """Return shares of shape (IPUs, LOOKS, bins) of which none is lower than ``least``, with the same sums."""
+    """Return shares of shape (rows, LOOKS, bins) of which none is lower than ``least``, with the same sums."""
     shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
     shown[list(ALWAYS_SHOWN)] = True
     raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)
@@ -162,7 +162,7 @@ def _since(times: Integers, edges: Integers) -> Integers:
 
 
 def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
-    """Return the boxes of shape (IPUs, LOOKS, bins), with runs of equal neighbours as one."""
+    """Return the boxes of shape (rows, LOOKS, bins), with runs of equal neighbours as one."""
     seen = top > bottom
     fresh = np.ones_like(seen)
     fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (seen[..., 1:] != seen[..., :-1])

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipusim.analysis.phases import Phase, phases, time_steps
 from ipusim.render.boxes import Boxes, Integers, bin_edges, share_boxes, some, span_boxes
+from ipusim.render.fold import rows_of
 from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
@@ -40,6 +41,7 @@ class Content:
         shares: whether heights of some boxes are shares of time, as there is no room for each span.
         syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
         phases: the phases that lie in the window.
+        ipus_to_a_row: neighbouring IPUs that a row stands for.
     """
 
     timeline: Timeline
@@ -49,12 +51,25 @@ class Content:
     shares: bool
     syncs: Integers
     phases: tuple[Phase, ...]
+    ipus_to_a_row: int = 1
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return rows_of(self.timeline, self.ipus_to_a_row)
 
 
-def content(timeline: Timeline, window: Window, width_in: float, coarser: float = 1.0, row_in: float = 0.4) -> Content:
+def content(
+    timeline: Timeline,
+    window: Window,
+    width_in: float,
+    coarser: float = 1.0,
+    row_in: float = 0.4,
+    ipus_to_a_row: int = 1,
+) -> Content:
     """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches, in rows ``row_in`` high.
 
-    Bins of shares are ``coarser`` times as wide as they could be read.
+    Bins of shares are ``coarser`` times as wide as they could be read. A row of several IPUs shows the shares of all.
     """
     least = min(_LOWEST_BOX / (row_in * DPI), _LARGEST_LOWEST)
     points = width_in * 72 / window.cycles
@@ -62,13 +77,15 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
     steps = time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
-    shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI
+    shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI or ipus_to_a_row > 1
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
         if not timeline.info.has_time_steps:
             steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
-        boxes = _with_last(share_boxes(boxes, len(timeline.info.ipus), edges, least), edges, narrowest)
+        boxes = replace(boxes, ipu=boxes.ipu // ipus_to_a_row)
+        boxes = share_boxes(boxes, rows_of(timeline, ipus_to_a_row), edges, least, ipus_to_a_row)
+        boxes = _with_last(boxes, edges, narrowest)
     else:
         spans = boxes
         for pixels in _NARROWEST_BOXES:
@@ -83,7 +100,7 @@ def content(timeline: Timeline, window: Window, width_in: float, coarser: float 
     gaps[0] = gaps[-1] = np.inf
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
-    return Content(timeline, window, points, boxes, shares, syncs, found)
+    return Content(timeline, window, points, boxes, shares, syncs, found, ipus_to_a_row)
 
 
 def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:

@@ -14,12 +14,14 @@ from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import content
 from ipusim.render.figures import Chart, own_settings
+from ipusim.render.fold import rows_of
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
-from ipusim.render.lettering import wrap
+from ipusim.render.lettering import text_width, wrap
+from ipusim.render.memory_strip import MemoryStrip, draw_strip, strip_entries
 from ipusim.render.panel import draw_panel, names_width
-from ipusim.render.style import LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
 from ipusim.render.window import Window
-from ipusim.timeline.timeline import Timeline
+from ipusim.timeline.timeline import NONE, Timeline
 
 #: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
 _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
@@ -27,6 +29,8 @@ _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
 _TITLE_LINE, _BELOW_TITLE, _SECONDS = 0.19, 0.06, 0.40
 _ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.08, 0.18, 0.32, 0.14, 0.44
 _HEADING_SIZE: Final = TEXT_SIZE + 1
+#: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
+_WIDEST_HEADING: Final = 0.97
 _LEGEND_LINE: Final = 0.20
 #: All rows together take this height, each row between these bounds while all of them together keep within the last.
 _ALL_ROWS: Final = 7.0
@@ -34,6 +38,8 @@ _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
 #: Of a figure of given height, rows lower than this are refused.
 _LEAST_ROW: Final = 0.02
 _LEAST_WIDTH: Final = 1.5
+#: Inches of memory over time, and between it and the rows.
+_STRIP, _ABOVE_STRIP = 0.46, 0.10
 #: With more boxes than this, an SVG has them as an image, without what lies above them.
 _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
@@ -45,43 +51,75 @@ _TOOTH: Final = (0.05, 0.10)
 
 @dataclass(frozen=True)
 class Headed:
-    """A Timeline to draw, and the line above it, empty for none; ``torn`` where it goes on behind the window."""
+    """A Timeline to draw, and the line above it, empty for none.
+
+    Attributes:
+        heading: the line.
+        timeline: what is drawn.
+        torn: whether it goes on behind the window.
+        window: what it shows; None for what all others do. Of another tile clock, that is the same time in its cycles.
+        own_axis: whether that is another time, which its own axis shows.
+        ipus_to_a_row: neighbouring IPUs that a row stands for.
+        strip: memory over time, below the rows.
+    """
 
     heading: str
     timeline: Timeline
     torn: bool = False
+    window: Window | None = None
+    own_axis: bool = False
+    ipus_to_a_row: int = 1
+    strip: MemoryStrip | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return rows_of(self.timeline, self.ipus_to_a_row)
+
+    def names_width(self, row_points: float) -> float:
+        """Return the width in points of what stands beside rows ``row_points`` high, and beside the memory."""
+        rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
+        if self.strip is None:
+            return rows
+        return max(rows, text_width(self.strip.name, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
 
 
 @own_settings()
 def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Chart:
-    """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window``.
+    """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window`` but for their own.
 
     Its height follows from the rows unless ``height_in`` is given. Raises
     OutputError where the figure is too small for its text and rows.
     """
-    rows = sum(len(panel.timeline.info.ipus) for panel in panels)
+    rows = sum(panel.rows for panel in panels)
     # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
     row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / rows)
     row = row if height_in is None else height_in / rows
-    left = _EDGE + _BESIDE + max(names_width(panel.timeline, row * 72) for panel in panels) / 72
+    strips = [panel.strip for panel in panels if panel.strip is not None]
+    left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
+    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
+    left += ticks if strips else 0
     width = _check_width(width_in, left)
     coarser = max(rows / _MOST_FINE_ROWS, 1.0)
-    contents = [content(panel.timeline, window, width, coarser, row) for panel in panels]
+    contents = [
+        content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
+    ]
     crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
-    legend = legend_lines(legend_entries(contents), width_in - 2 * _EDGE)
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
 
     titles = wrap(title, TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
-    headings = [wrap(panel.heading, _HEADING_SIZE, (width_in - left - _EDGE) * 72) for panel in panels]
+    headings = [
+        wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * (width_in - left - _EDGE) * 72) for panel in panels
+    ]
 
     fixed = (
-        2 * _EDGE
-        + (_TITLE_LINE * len(titles) + _BELOW_TITLE if titles else 0)
-        + _SECONDS
-        + _CYCLES
-        + _LEGEND_LINE * len(legend)
+        2 * _EDGE + (_TITLE_LINE * len(titles) + _BELOW_TITLE if titles else 0) + _SECONDS + _LEGEND_LINE * len(legend)
     )
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
-    fixed += _BETWEEN * (len(panels) - 1)
+    # The last of those that share the time axis has its numbers below it.
+    numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=NONE)
+    below = [_below(panel, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
+    fixed += _BETWEEN * (len(panels) - 1) + sum(below)
     if height_in is not None:
         row = _row_height(height_in, fixed, rows)
     height = fixed + row * rows
@@ -93,25 +131,54 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         return axes
 
     top = _EDGE + _write_title(figure, titles) + _SECONDS
-    clock_hz = panels[0].timeline.info.clock_hz
-    second_axis(add_axes(top, 0.01), window, clock_hz, width)
+    common = next((panel for panel in panels if not panel.own_axis), panels[0])
+    second_axis(add_axes(top, 0.01), common.window or window, common.timeline.info.clock_hz, width)
+    in_seconds = len({panel.timeline.info.clock_hz for panel in panels}) > 1
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
-        top += _ABOVE_HEADING if lines else 0
-        for line in lines:
-            figure.text(left / width_in, 1 - top / height, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
-            top += _HEADING_LINE
+        top += _write_heading(figure, left, top, lines)
         draw_brackets(add_axes(top, _BAND), shown)
-        tall = row * len(panel.timeline.info.ipus)
+        tall = row * panel.rows
         axes = add_axes(top + _BAND, tall)
         draw_panel(axes, shown, row * 72)
         if crowded:
             axes.set_rasterization_zorder(_ABOVE_BOXES)
         if panel.torn:
             _tear(axes, width, tall)
-        cycle_axis(axes, window, clock_hz, width, labelled=index == len(panels) - 1)
-        top += _BAND + tall + _BETWEEN
+        top += _BAND + tall
+        drawn = [axes]
+        if panel.strip is not None:
+            drawn.append(add_axes(top + _ABOVE_STRIP, _STRIP))
+            draw_strip(drawn[1], panel.strip, shown.window, _STRIP, int(width * DPI))
+            _name_strip(figure, panel.strip, left - ticks, top + _ABOVE_STRIP + _STRIP / 2)
+        for each in drawn:
+            labelled = each is drawn[-1] and (panel.own_axis or index == numbered)
+            cycle_axis(each, shown.window, panel.timeline.info.clock_hz, width, labelled, in_seconds)
+        top += below[index] + _BETWEEN
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+def _below(panel: Headed, *, numbered: bool) -> float:
+    """Return the inches of what stands below a panel's rows: memory, and numbers of the time axis if it has any."""
+    return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + _STRIP)
+
+
+def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str]) -> float:
+    """Write the lines above a panel, ``top`` inches from the top, and return the inches that they take."""
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(lines):
+        at = left / width, 1 - (top + _ABOVE_HEADING + number * _HEADING_LINE) / height
+        figure.text(*at, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
+    return _ABOVE_HEADING + _HEADING_LINE * len(lines) if lines else 0.0
+
+
+def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) -> None:
+    """Write beside memory over time, up to ``right`` inches and ``middle`` inches from the top, what it is."""
+    width, height = figure.get_size_inches()
+    at = right / width, 1 - middle / height
+    upper = "bottom" if strip.of_which else "center_baseline"
+    figure.text(*at, strip.name, fontsize=TEXT_SIZE, ha="right", va=upper, color=LINE)
+    figure.text(*at, strip.of_which, fontsize=STAGE_SIZE, ha="right", va="top", color=FAINT_TEXT)
 
 
 def _check_width(width_in: float, left: float) -> float:

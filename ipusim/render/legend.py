@@ -31,13 +31,14 @@ _STRIP: Final = 0.4
 
 
 class Sign(Enum):
-    """Samples that are no look: a line at a sync point, stacked shares, the strip of the I/O tiles, a limit, a peak."""
+    """Samples that are no look: lines, a peak, stacked shares, the strip of the I/O tiles."""
 
     SYNC = "sync point"
     SHARES = "heights: shares of time"
     IO_TILES = "lower strip: I/O tiles"
     LIMIT = "limit"
     PEAK = "peak"
+    EMPTIEST = "of the emptiest IPU"
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> Non
         line([middle, middle], [y - long, y + long], color=LINE, linewidth=0.7, linestyle=DASHES)
     elif sample is Sign.LIMIT:
         line([x, x + _SAMPLE], [y, y], color="#000000", linewidth=1.0, linestyle=DASHES)
+    elif sample is Sign.EMPTIEST:
+        line([x, x + _SAMPLE], [y, y], color="#000000", linewidth=0.7, linestyle=":")
     elif sample is Sign.PEAK:
         line([middle], [y], color="#000000", marker="v", markersize=3.5)
     else:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment
@@ -17,6 +16,7 @@ from ipusim.looks import Look
 from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
+from ipusim.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.render.content import content
 from ipusim.render.execution_trace import default_title
 from ipusim.render.figures import Chart, own_settings
@@ -29,23 +29,16 @@ from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
-#: Powers of 1024, which matplotlib's EngFormatter does not have.
-_UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-#: The limit is drawn when the fullest IPU reaches this part of it.
-_WITHIN_REACH: Final = 0.5
-
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 #: Inches from the top down: lines of the title and the verdict, seconds, brackets, between rows, cycles, legend.
 _TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.15, 0.44, 0.32, 0.07, 0.48, 0.20
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
-#: Inches of axis to a tick, and of a bar's height at most.
-_TICK, _THICKEST_BAR = 0.28, 0.5
+#: Inches of a bar's height at most.
+_THICKEST_BAR: Final = 0.5
 #: Pixels over time for which a layer has to last, to be seen through its hatch.
 _FEW: Final = 6
-#: Room above the fullest level.
-_ABOVE: Final = 1.06
 
 
 @own_settings()
@@ -71,7 +64,7 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     titles = wrap(default_title(timeline, window), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
-    tops = [highest if limit else _ABOVE * max(row.peak_bytes, 1) for row in rows]
+    tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, width, limit), width_in - 2 * _EDGE)
     height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
@@ -123,8 +116,8 @@ def _write_above(write: Callable[..., None], titles: Sequence[str], words: Seque
 def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
     """Return an IPU's memory where it is in sight of what the rows hold, and the top of the bars' scale, in bytes."""
     fullest = max(1, *(row.peak_bytes for row in rows))
-    limit = fit.sram_bytes if fit.sram_bytes and fullest >= _WITHIN_REACH * fit.sram_bytes else None
-    return limit, _ABOVE * max(fullest, limit or 0)
+    limit = limit_in_sight(fit.sram_bytes, fullest)
+    return limit, ABOVE * max(fullest, limit or 0)
 
 
 def _said(fit: Fit, timeline: Timeline, *, own_scales: bool) -> str:
@@ -149,8 +142,8 @@ class _Scale:
         """Return the positions of round numbers of bytes, and their words; none in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
-        unit, name = _unit(self.top_bytes)
-        found = _ticks(self.top_bytes, self.tall / _TICK)
+        unit, name = byte_unit(self.top_bytes)
+        found = byte_ticks(self.top_bytes, self.tall / TICK_IN)
         return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
 
 
@@ -230,22 +223,9 @@ def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
 
 def _byte_axis(axes: Axes, most: float) -> None:
     """Put bytes below the bars, up to ``most``."""
-    unit, name = _unit(most)
+    unit, name = byte_unit(most)
     axes.set_xlim(0, most)
-    ticks = [0.0, *_ticks(most, _BARS / _TICK / 2)]
+    ticks = [0.0, *byte_ticks(most, _BARS / TICK_IN / 2)]
     axes.set_xticks(ticks, [f"{tick / unit:.6g}" for tick in ticks])
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, color=LINE, length=3)
     axes.set_xlabel(f"memory in {name}", fontsize=TEXT_SIZE, labelpad=2)
-
-
-def _ticks(top_bytes: float, most: float) -> list[float]:
-    """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
-    unit = _unit(top_bytes)[0]
-    room = 0.94 * top_bytes / unit
-    marks = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
-    found = [tick * unit for tick in marks if 0 < tick <= room]
-    return found if len(found) <= max(most, 1) else []
-
-
-def _unit(size: float) -> tuple[int, str]:
-    return next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])

@@ -36,12 +36,17 @@ _BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 
 
-def row_names(timeline: Timeline) -> list[str]:
+def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
     """Return the name of each IPU's row, with its physical number where that is another.
 
-    Where there are several replicas, the first row of each also names the replica.
+    Where there are several replicas, the first row of each also names the replica. A row of several IPUs names the
+    first and the last of them.
     """
     info = timeline.info
+    if ipus_to_a_row > 1:
+        last = len(info.ipus) - 1
+        firsts = range(0, len(info.ipus), ipus_to_a_row)
+        return [f"IPUs {first} to {min(first + ipus_to_a_row - 1, last)}" for first in firsts]
     return [
         ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ")
         + (f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})")
@@ -75,19 +80,22 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
     return names
 
 
-def names_width(timeline: Timeline, row_points: float) -> float:
+def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -> float:
     """Return the width in points of what stands beside rows ``row_points`` high."""
+    stages = stage_names(timeline, row_points) if ipus_to_a_row == 1 else []
     return max(
-        *(text_width(name, TEXT_SIZE) for name in row_names(timeline)),
-        *(text_width(name, STAGE_SIZE) for name in stage_names(timeline, row_points)),
+        [
+            *(text_width(name, TEXT_SIZE) for name in row_names(timeline, ipus_to_a_row)),
+            *(text_width(name, STAGE_SIZE) for name in stages),
+        ]
     )
 
 
 def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     """Draw ``content`` on ``axes``, whose rows are ``row_points`` high; x coordinates are cycles."""
-    ipus = len(content.timeline.info.ipus)
+    rows = content.rows
     axes.set_xlim(content.window.start, content.window.end)
-    axes.set_ylim(ipus, 0)
+    axes.set_ylim(rows, 0)
     axes.set_yticks([])
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -101,8 +109,8 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     # With time-steps, phases end between boxes.
     within = cuts[:0] if content.timeline.info.has_time_steps else cuts
     _draw_numbers(axes, content, row_points * _FILLED, within)
-    _draw_lines(axes, cuts, ipus, linewidth=0.8)
-    _draw_lines(axes, content.syncs.astype(np.float64), ipus, linewidth=0.5, linestyle=DASHES)
+    _draw_lines(axes, cuts, rows, linewidth=0.8)
+    _draw_lines(axes, content.syncs.astype(np.float64), rows, linewidth=0.5, linestyle=DASHES)
 
 
 def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
@@ -113,15 +121,17 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
     every = 1
     while row_points * every < TEXT_SIZE * 1.15:
         every *= 2
-    stages = stage_names(timeline, row_points)
+    together = content.ipus_to_a_row
+    names = row_names(timeline, together)
+    stages = stage_names(timeline, row_points) if together == 1 else [""] * len(names)
     how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
-    for row, name in list(enumerate(row_names(timeline)))[::every]:
+    for row, name in list(enumerate(names))[::every]:
         x = -_BESIDE_NAME / across
         position = "bottom" if stages[row] else "center_baseline"
         axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=position, **how)
         if stages[row]:
             axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **how)
-    left = -(names_width(timeline, row_points) + _BESIDE_NAME) / across
+    left = -(names_width(timeline, row_points, together) + _BESIDE_NAME) / across
     for replica in range(1, info.replicas):
         at = [replica * info.shards] * 2
         axes.plot([left, 1], at, transform=how["transform"], clip_on=False, color=LINE, linewidth=0.8, zorder=1)
@@ -158,11 +168,11 @@ def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path
     return Path(np.stack([x.ravel(), y.ravel()], axis=1), codes)
 
 
-def _draw_lines(axes: Axes, at: Floats, ipus: int, linewidth: float, linestyle: Any = "solid") -> None:
+def _draw_lines(axes: Axes, at: Floats, rows: int, linewidth: float, linestyle: Any = "solid") -> None:
     """Draw vertical lines over all rows, as one path."""
     if not len(at):
         return
-    vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(ipus)], len(at))], axis=1)
+    vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(rows)], len(at))], axis=1)
     path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
     line: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
     axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
-from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kinds import USES
 from ipusim.units import format_seconds
 
@@ -94,34 +92,6 @@ def ipu_table(summary: RunTimes) -> Table:
         ("IPU", "stages", "compute", *(column.column for column in columns)),
         tuple(row(use) for use in summary.pipeline_use),
     )
-
-
-def comparison_table(
-    summaries: Sequence[RunTimes], refused: Sequence[tuple[str, Sync]] = (), too_large: Collection[str] = ()
-) -> Table:
-    """Return a row for each run, and one for each schedule that is ``refused`` in a sync mode.
-
-    Those in ``too_large``, named as :attr:`RunTimes.order_and_sync` has them, do not fit.
-    """
-    repeated = len({summary.schedule for summary in summaries}) < len(summaries)
-    against = f"against {'the first' if repeated else summaries[0].schedule}" if summaries else "against"
-    header = ("schedule", "sync", "makespan (cycles)", "makespan", against, "bubble", "samples/s", "note")
-    first = summaries[0].makespan_cycles if summaries else 0
-    rows = [
-        (
-            summary.schedule,
-            summary.sync.words,
-            f"{summary.makespan_cycles:,}",
-            _seconds(summary.seconds(summary.makespan_cycles)),
-            f"{ratio(summary.makespan_cycles, first):.3g} x" if first else "-",
-            _percent(summary.bubble.idle_fraction),
-            f"{summary.throughput.samples_per_s:,.0f}",
-            "out of memory" if summary.order_and_sync in too_large else "",
-        )
-        for summary in summaries
-    ]
-    rows += [(name, sync.words, "-", "-", "-", "-", "-", "refused") for name, sync in refused]
-    return Table("Schedules on the same work", header, tuple(rows))
 
 
 def _time(summary: RunTimes, cycles: int) -> str:

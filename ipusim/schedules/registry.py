@@ -249,7 +249,7 @@ def names() -> tuple[str, ...]:
 
 def is_of_the_house(name: str) -> bool:
     """Whether a schedule of that name is one of this package's own, which any process of it has."""
-    return name in _OF_THE_HOUSE
+    return name in HOUSE
 
 
 def find(name: str) -> Schedule:

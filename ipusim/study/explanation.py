@@ -189,7 +189,7 @@ class Explanation:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of :data:`~ipusim.study.report.EXPLANATION_FILES`, by name; the trace is of the execution, or the first."""
+        """Return the content of every file of an explanation, by name; the trace is of the execution, or the first."""
         shown = find_execution(self.timeline, self.execution or 0)
         return {
             "explanation.json": json_bytes(self.to_dict()),

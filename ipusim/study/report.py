@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,15 +14,13 @@ import numpy.typing as npt
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import MemoryCurve, memory_curves
-from ipusim.analysis.memory_summary import fullest_dict
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OptionError
 from ipusim.near_names import did_you_mean
 from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.comparison import comparison
 from ipusim.render.execution_trace import default_title, execution_trace
-from ipusim.render.figures import Chart, to_pdf, to_png, to_svg
+from ipusim.render.figures import to_pdf, to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
@@ -31,7 +29,6 @@ from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import one_of, show
 from ipusim.runs.run import Run
 from ipusim.scenario.write import scenario_text
-from ipusim.study.compare import Row
 from ipusim.study.export import EXPORT_FILES
 from ipusim.study.memory_file import memory_file
 from ipusim.study.versions import versions
@@ -59,8 +56,6 @@ RESULT_FILES: Final = (
     *EXPLANATION_FILES,
     *EXPORT_FILES,
 )
-#: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
 #: The formats of a trace file: its name, and what writes it. Both viewers read it compressed.
 _TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], object]], None]]]] = {
     "perfetto": ("trace.pftrace.gz", write_perfetto_trace),
@@ -225,29 +220,3 @@ def picture_name(
 
 def _phase_word(phase: str) -> str:
     return phase.lower().replace(" ", "-")
-
-
-def comparison_chart(rows: Sequence[Row]) -> Chart:
-    """Return the traces of a comparison under each other."""
-    run = [(row, row.result) for row in rows if row.result is not None]
-    return comparison(
-        [result.timeline for _, result in run],
-        title=run[0][1].job.name,
-        remarks=["" if row.fits else "out of memory" for row, _ in run],
-    )
-
-
-def comparison_files(rows: Sequence[Row]) -> dict[str, bytes]:
-    """Return the files of a comparison: its numbers, and one figure with the traces under each other."""
-    figure = comparison_chart(rows)
-    data = [
-        {
-            "schedule": row.schedule,
-            "sync": row.sync,
-            "refusal": row.refusal or None,
-            "summary": row.result.summary.times_dict() if row.result else None,
-            "memory": fullest_dict(row.memory) if row.memory else None,
-        }
-        for row in rows
-    ]
-    return {"comparison.json": json_bytes(data), "comparison.png": to_png(figure), "comparison.svg": to_svg(figure)}

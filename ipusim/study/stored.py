@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file
@@ -15,6 +16,8 @@ from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
+#: Written where the stages of a run say what they hold.
+_MEMORY: Final = "memory.png"
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -38,6 +41,30 @@ class StoredRun:
     def times(self) -> RunTimes:
         """Every number that the Timeline tells."""
         return run_times(self.timeline)
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage said what it holds: only then is there a picture of that."""
+        return (self.folder / _MEMORY).exists()
+
+    @property
+    def fullest(self) -> FullestMemory:
+        """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
+        memory = self.summary["memory"]
+        try:
+            peak = max(memory["ipus"], key=lambda ipu: ipu["peak_bytes"])
+            of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
+            return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "summary.json"
+            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        learning = self.summary.get("learning")
+        means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
+        return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
 
 
 def read_run(folder: Path) -> StoredRun:

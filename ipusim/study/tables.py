@@ -1,8 +1,8 @@
-"""What the command line says beyond a Timeline's own numbers: learning, selection orders, routes, refusals."""
+"""What the command line says beyond a Timeline's own numbers: learning, memory, selection orders, routes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ipusim.analysis.effects import effects
@@ -14,7 +14,6 @@ from ipusim.hardware.system import System
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.render.tables import Table
-from ipusim.study.compare import Row
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
@@ -73,42 +72,6 @@ def holder_table(fit: Fit) -> Table:
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
     )
     return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
-
-
-def schedule_memory_table(rows: Sequence[Row]) -> Table:
-    """Return the fullest IPU under each schedule; no rows where the scenario does not say what its stages hold."""
-    known = [(row, row.memory) for row in rows if row.memory is not None]
-    limit = next((memory.sram_bytes for _, memory in known), None)
-    header: tuple[str, ...] = ("schedule", "sync", "fullest", "peak", "pass")
-    if limit is not None:
-        header += (f"of {format_bytes(limit)}", "too much by")
-    table = []
-    for run, memory in known:
-        peak, excess = memory.fullest, memory.excess_bytes(memory.fullest)
-        row: tuple[str, ...] = (run.schedule, run.sync.words, f"IPU {peak.ipu}", format_bytes(peak.bytes), peak.during)
-        if limit is not None:
-            row += (f"{peak.bytes / limit:.1%}", format_bytes(excess) if excess else "-")
-        table.append(row)
-    return Table("Memory of the fullest IPU", header, tuple(table))
-
-
-def comparison_words(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield why schedules are refused or do not fit, and then which is the fastest of those that do."""
-    for row in rows:
-        if row.result is None:
-            yield f"{row.name}: refused: {row.refusal}"
-        elif not row.fits:
-            yield f"{row.name}: {row.result.memory.verdict()}"
-    if all(row.memory is None for row in rows):
-        yield "Memory: the scenario does not say what its stages hold."
-    if all(row.fits for row in rows if row.result is not None):
-        return
-    fitting = [row.result.summary for row in rows if row.result is not None and row.fits]
-    if fitting:
-        best = min(fitting, key=lambda summary: summary.makespan_cycles)
-        yield f"The fastest that fits its IPUs is {best.order_and_sync}."
-    else:
-        yield "None of them fits its IPUs."
 
 
 def order_table(reports: Sequence[OrderReport]) -> Table:

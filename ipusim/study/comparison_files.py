@@ -1,0 +1,77 @@
+"""A comparison as files: its numbers, and one figure with traces and memory under each other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ipusim.analysis.plain import plain
+from ipusim.render.comparison import Compared, comparison
+from ipusim.render.figures import Chart, to_png, to_svg
+from ipusim.render.memory_strip import memory_strip
+from ipusim.study.compare import Row
+from ipusim.study.comparison import Comparison
+from ipusim.study.report import json_bytes
+from ipusim.units import format_bytes
+
+#: Every file that a comparison may write.
+COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
+#: Runs that one figure shows: the fastest of them, and the first, which they are measured by.
+_MOST_RUNS: Final = 8
+
+
+def comparison_chart(found: Comparison) -> Chart:
+    """Return the traces of a comparison under each other, each with its memory over time as far as that is known."""
+    shown, title = found.ran, found.title
+    if len(shown) > _MOST_RUNS:
+        chosen = {found.first, *found.ranked(found.ran[1:])[: _MOST_RUNS - 1]}
+        shown = tuple(row for row in found.ran if row in chosen)
+        title = f"{title} (the first and the {_MOST_RUNS - 1} fastest other of {len(found.ran)} runs)"
+    known = any(row.memory is not None for row in shown)
+    return comparison([_compared(found, row, known) for row in shown], title=title)
+
+
+def comparison_files(found: Comparison) -> dict[str, bytes]:
+    """Return the files of a comparison, by name."""
+    figure = comparison_chart(found)
+    return {
+        "comparison.json": json_bytes(comparison_data(found)),
+        "comparison.png": to_png(figure),
+        "comparison.svg": to_svg(figure),
+    }
+
+
+def comparison_data(found: Comparison) -> list[dict[str, Any]]:
+    """Return a mapping for each row, refused ones too, as ``comparison.json`` has them."""
+    return [
+        {
+            "name": label,
+            "source": row.source,
+            "schedule": row.schedule,
+            "sync": row.sync,
+            "selection_order": row.order,
+            "refusal": row.refusal or None,
+            "fits": row.fits,
+            "best": row is found.best,
+            "on_front": row in found.front,
+            "decides": "time" if found.of_time else "throughput",
+            "difference": None if row.times is None else found.difference(row, found.first),
+            "mean_loss": row.last_loss,
+            "summary": row.times.times_dict() if row.times else None,
+            "memory": plain(row.memory),
+        }
+        for row, label in zip(found.rows, found.labels, strict=True)
+    ]
+
+
+def _compared(found: Comparison, row: Row, known: bool) -> Compared:
+    assert row.timeline is not None, "of a row that ran"
+    excess = row.memory.excess_bytes if row.memory else 0
+    remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
+    strip = None
+    if row.result is not None and row.result.describes_memory:
+        strip = memory_strip(row.timeline, row.result.memory)
+    elif row.memory is not None:
+        remarks.append("memory over time is not in its folder")
+    elif known:
+        remarks.append("memory is not known")
+    return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)
