@@ -41,8 +41,8 @@ class Comparison:
         """Show ``rows``, of which at least one ran."""
         self.rows = tuple(rows)
         self._found = Found(self.rows)
-        labelled = zip(self._found.labels, self.rows, strict=True)
-        self.runs = {label: Run(row.result) for label, row in labelled if row.result is not None}
+        named = zip(self._found.keys, self.rows, strict=True)
+        self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
     def verdict(self) -> str:
         """Return which is best, by how much, and why a faster one is not."""

@@ -24,6 +24,12 @@ class Comparison:
         return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
 
     @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The labels without their sync modes, where these are not what sets rows apart."""
+        short = tuple(self._named(row, sync=False, always=False) for row in self.rows)
+        return short if len(set(short)) == len(short) else self.labels
+
+    @cached_property
     def titles(self) -> tuple[str, ...]:
         """The same with schedule and sync mode in any case."""
         return tuple(self._named(row, sync=True, always=True) for row in self.rows)

@@ -24,14 +24,14 @@ _NAMED: Final = 4
 
 def verdict(found: Comparison) -> Iterator[str]:
     """Yield which row is best and by how much, why a faster one is not, and what else is between fast and small."""
-    yield from _what_decides(found)
     if found.best is None:
         fastest = found.ranked(found.ran)[0]
         yield f"None of them fits its IPUs. The fastest is {_titled(found, fastest)}: {_measured(found, fastest)}."
-        return
-    yield _best(found, found.best)
-    for row in _faster(found):
-        yield f"{_titled(found, row)} {_would(found, row, found.best)}, but does not fit: {_memory_verdict(row)}"
+    else:
+        yield _best(found, found.best)
+        for row in _faster(found):
+            yield f"{_titled(found, row)} {_would(found, row, found.best)}, but does not fit: {_memory_verdict(row)}"
+    yield from _what_decides(found)
     yield from _front(found)
 
 

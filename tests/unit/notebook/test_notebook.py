@@ -303,8 +303,15 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert frame.loc["sharded", "makespan_cycles"] == 96_000
     assert frame.loc["sharded", "bubble"] == pytest.approx(0.75)
     assert list(found.runs) == [name for name in frame.index if pd.isna(frame.loc[name, "refusal"])]
+    assert frame["best"].tolist() == [True, False, False]
+    assert frame.loc["sharded", "difference"] == pytest.approx(96 / 33 - 1)
+    assert frame["name"].tolist() == ["grouped", "sharded", "single"]
+    assert found.verdict().startswith("Best: grouped in lock-step, 24.91 us per weight update; ")
+    assert found.verdict().endswith("\nThe runs are on 1 and 4 IPUs.")
     html = found._repr_html_()
-    assert re.search(r">sharded</td><td[^>]*>lock-step</td><td[^>]*>96,000</td>", html)
+    best, ipus = found.verdict().splitlines()
+    assert html.startswith(f"<div><p><b>{best}</b></p><p>{ipus}</p><table>")
+    assert re.search(r">sharded</td><td[^>]*>72.45 us</td><td[^>]*>[\d,]+</td><td[^>]*>\+191%</td>", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()
     assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
@@ -327,6 +334,28 @@ def test_a_comparison_in_both_sync_modes():
     assert refused(ProgramError, ipusim.compare, TIMED, "1f1b", "both") == (
         "expected a sync mode out of lock_step, point_to_point, got 'both'"
     )
+
+
+def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
+    kept = ipusim.load(folder)
+    path = tmp_path / "timed.yaml"
+    path.write_text(json.dumps(TIMED))
+    for run in (folder, str(folder), kept):
+        found = ipusim.compare([TIMED | {"name": "mine"}, path, run])
+        assert found.frame()["name"].tolist() == ["mine", "timed", kept.times.name]
+        assert list(found.runs) == ["mine", "timed"]
+        assert found.rows[2].stored.timeline == learnt.timeline
+        assert found.frame()["mean_loss"].isna().tolist() == [True, True, False]
+    assert ipusim.compare(TIMED, orders="HOOF").rows[0].order == "HOOF"
+    assert refused(FileError, ipusim.compare, folder).startswith(
+        f"{folder}: expected something to compare this run with"
+    )
+    path.write_text(json.dumps(TIMED | {"steps": 0}))
+    assert refused(ScenarioError, ipusim.compare, [TIMED, path]).startswith(f"{path}:1:")
+    path.write_text(json.dumps(TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}))
+    place = path.read_text().index(": 9") + 3
+    text = refused(ScenarioError, ipusim.compare, [path], ["grouped", "interleaved"])
+    assert text.startswith(f"{path}:1:{place}: pipeline.gradient_accumulation_count: ")
 
 
 def test_a_comparison_names_what_is_refused(tmp_path):

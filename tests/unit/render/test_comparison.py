@@ -1,17 +1,34 @@
 import itertools
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from ipusim.render.comparison import comparison
+from ipusim.analysis.fit import fit
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.render.comparison import Compared, comparison
 from ipusim.render.content import content
+from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
+from ipusim.render.fold import first_replica, folded
+from ipusim.render.memory_strip import memory_strip, most_in_bins
 from ipusim.render.style import DPI
 from ipusim.render.window import execution_window
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.timeline.kinds import SpanKind
+from ipusim.units import format_bytes
 
 FOUR = {"mapping": (0, 1, 2, 3)}
+
+
+def drawn(timelines, **how):
+    return comparison([Compared(timeline) for timeline in timelines], **how)
 
 
 def words(figure):
@@ -30,7 +47,7 @@ def bounds(figure):
 
 
 def test_a_png_has_the_pixels_of_its_figure(lock_step):
-    figure = comparison([lock_step("grouped", **FOUR, count=8)])
+    figure = drawn([lock_step("grouped", **FOUR, count=8)])
     assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
 
 
@@ -43,7 +60,7 @@ def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
         lock_step("sequential", mapping=mapping, count=4),
         lock_step("sharded", mapping=mapping, count=4),
     ]
-    width, height, svg = bounds(comparison(runs))
+    width, height, svg = bounds(drawn(runs))
     assert width == 1800
     assert height <= 2400
     assert svg <= 2_500_000
@@ -51,10 +68,10 @@ def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
 
 def test_a_comparison_of_many_runs_shows_the_first_eight_and_says_so(lock_step):
     runs = [lock_step("grouped", mapping=(0, 1), count=4 * (1 + number % 4)) for number in range(20)]
-    figure = comparison(runs, title="many")
+    figure = drawn(runs, title="many")
     assert "many (the first 8 of 20 runs)" in words(figure)
     assert sum("cycles, " in word for word in words(figure)) == 8
-    assert bounds(figure) == bounds(comparison(runs[:8], title="many (the first 8 of 20 runs)"))
+    assert bounds(figure) == bounds(drawn(runs[:8], title="many (the first 8 of 20 runs)"))
 
 
 def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_step):
@@ -63,7 +80,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
         lock_step("interleaved", **FOUR, count=16),
         lock_step("sequential", **FOUR, count=160),
     ]
-    figure = comparison(runs)
+    figure = drawn(runs)
     fast, second, slow = (run.makespan_cycles for run in runs)
     assert slow > 4 * fast
     assert window(figure) == {(0, second)}
@@ -74,17 +91,17 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
 
 def test_runs_of_similar_length_are_shown_whole(lock_step):
     runs = [lock_step("grouped", **FOUR, count=8), lock_step("sequential", **FOUR, count=8)]
-    figure = comparison(runs, remarks=["out of memory", ""])
+    figure = comparison([Compared(runs[0], remark="out of memory"), Compared(runs[1])])
     assert window(figure) == {(0, runs[1].makespan_cycles)}
     assert not [word for word in words(figure) if "cut" in word]
     assert next(word for word in words(figure) if word.startswith("grouped")).endswith("; out of memory")
 
 
 def test_few_boxes_stay_lines_and_many_become_an_image_with_text_beside_it(lock_step):
-    few = comparison([lock_step("grouped", **FOUR, count=8)])
+    few = drawn([lock_step("grouped", **FOUR, count=8)])
     assert b"<image" not in to_svg(few)
-    mapping = tuple(range(64))
-    many = comparison([lock_step(name, mapping=mapping, count=128) for name in ("grouped", "interleaved")])
+    mapping = tuple(range(48))
+    many = drawn([lock_step(name, mapping=mapping, count=192) for name in ("grouped", "interleaved")])
     svg = to_svg(many)
     assert svg.count(b"<image") == 2
     assert svg.count(b'<g id="text_') > 20
@@ -105,8 +122,8 @@ def test_coarser_content_has_wider_bins_of_the_same_area(lock_step):
 
 
 def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
-    mapping = tuple(range(64))
-    figure = comparison([lock_step("sequential", mapping=mapping, count=4) for _ in range(4)])
+    mapping = tuple(range(256))
+    figure = execution_trace(lock_step("sequential", mapping=mapping, count=4))
     figure.set_dpi(180)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -120,3 +137,123 @@ def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
         for top, bottom in itertools.pairwise(bottoms.tolist())
     ]
     assert exchanging == [True] * len(mapping)
+
+
+def cycles(figure):
+    """The cycles that each trace shows, from the top down."""
+    return [axes.get_xlim() for axes in figure.axes if axes.get_ylim()[1] == 0]
+
+
+def test_a_run_far_shorter_than_most_has_an_axis_of_its_own(lock_step):
+    short, *long = (lock_step("sequential", **FOUR, count=count) for count in (4, 400, 800))
+    figure = drawn([short, *long])
+    ends = [run.makespan_cycles for run in (short, *long)]
+    assert cycles(figure) == [(0, ends[0]), (0, ends[2]), (0, ends[2])]
+    heading = next(word for word in words(figure) if "axis of its own" in word)
+    assert heading.endswith(f"; on an axis of its own, {ends[2] / ends[0]:.3g} times as wide")
+    labels = [axes.get_xlabel() for axes in figure.axes if "tile clock" in axes.get_xlabel()]
+    assert len(labels) == 2, "its own, and that of the others"
+
+
+def test_runs_of_different_clocks_share_seconds(lock_step):
+    runs = [lock_step(**FOUR, count=8, clock_hz=clock) for clock in (1_000_000_000, 2_000_000_000)]
+    figure = drawn(runs)
+    end = runs[0].makespan_cycles
+    assert cycles(figure) == [(0, end), (0, 2 * end)]
+    assert [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()] == ["time in µs", "time in µs"]
+
+
+@pytest.mark.parametrize(("ipus", "runs", "together"), [(64, 1, 1), (64, 2, 2), (64, 4, 4), (16, 4, 1), (256, 8, 32)])
+def test_rows_of_many_ipus_stand_for_several_each_and_say_so(lock_step, ipus, runs, together):
+    one = lock_step("grouped", mapping=tuple(range(ipus)), count=2 * ipus)
+    shown = folded(one, max(96 // runs, 4))
+    assert (shown.ipus_to_a_row, shown.rows) == (together, ipus // together)
+    assert shown.words == (f"{together} IPUs to a row" if together > 1 else "")
+    assert shown.timeline is one
+    if ipus == 64:
+        figure = drawn([one] * runs)
+        assert sum(f"{together} IPUs to a row" in word for word in words(figure)) == (runs if together > 1 else 0)
+        rows = {axes.get_ylim()[0] for axes in figure.axes if axes.get_ylim()[1] == 0}
+        assert rows == {ipus // together}
+
+
+def test_a_row_of_several_ipus_has_the_area_of_all_of_them(lock_step):
+    run = lock_step("grouped", mapping=tuple(range(8)), count=32)
+    window = execution_window(run)
+
+    def areas(together):
+        boxes = content(run, window, 9.0, ipus_to_a_row=together).boxes
+        area = (boxes.end - boxes.start) * (boxes.top - boxes.bottom)
+        return np.bincount(boxes.look, area, minlength=20), set(boxes.ipu.tolist())
+
+    spans = (run.end - run.start)[run.rows(SpanKind.FORWARD)].sum()
+    two, rows = areas(2)
+    assert rows == {0, 1, 2, 3}
+    assert two[0] == pytest.approx(spans / 2, rel=0.01)
+    np.testing.assert_allclose(two.sum(), 4 * window.cycles, rtol=0.01)
+
+
+REPLICAS = {
+    "system": {"name": "pod16", "auto_select_ipus": 16},
+    "pipeline": {
+        "gradient_accumulation_count": 8,
+        "stages": [
+            {"name": name, "forward": 9000, "backward": 20_000, "parameter_bytes": 4096, "stash_bytes": 1 << 20}
+            for name in "abcd"
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def replicated():
+    return execute(assemble(Request.from_dict(REPLICAS)))
+
+
+def test_the_first_replica_is_a_timeline_of_its_own(replicated):
+    whole, one = replicated.timeline, first_replica(replicated.timeline)
+    assert (one.info.ipus, one.info.replicas) == (whole.info.ipus[:4], 1)
+    own = [span for span in whole if span.replica in (0, -1) and span.ipu < 4]
+    assert [span._replace(cause=-1) for span in own] == list(one)
+    assert folded(whole, 8).words == "the first of 4 replicas"
+    assert folded(whole, 2).words == "the first of 4 replicas, 2 IPUs to a row"
+
+
+def test_memory_over_time_lies_under_the_trace(replicated):
+    strip = memory_strip(replicated.timeline, replicated.memory)
+    peak = replicated.memory.fullest
+    assert (strip.ipu, strip.peak_bytes) == (peak.ipu, peak.bytes)
+    figure = comparison([Compared(replicated.timeline, "named", strip=strip)])
+    assert "memory" in words(figure)
+    assert f"of IPU {peak.ipu}" in words(figure)
+    assert "memory of the fullest IPU: live" in words(figure)
+    assert not [word for word in words(figure) if word.startswith("an IPU's memory")], "out of sight"
+    tops = [axes.get_ylim() for axes in figure.axes if axes.get_ylim()[1] > 1.06]
+    assert tops == [(0, 1.06 * peak.bytes)]
+    small = memory_strip(replicated.timeline, fit(replicated.job.plan, replicated.memory.footprint, peak.bytes - 1))
+    assert f"an IPU's memory, {format_bytes(peak.bytes - 1)}" in words(
+        comparison([Compared(replicated.timeline, strip=small)])
+    )
+
+
+def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
+    strip = memory_strip(replicated.timeline, replicated.memory)
+    large = replace(strip, peak_bytes=20 * strip.peak_bytes, top_bytes=20 * strip.top_bytes)
+    figure = comparison([Compared(replicated.timeline, strip=each) for each in (strip, large)])
+    assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [
+        True,
+        False,
+    ]
+
+
+@given(st.data())
+def test_bins_have_the_most_of_a_curve(data):
+    steps = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=12))
+    time = np.cumsum([0, *(length for length, _ in steps[:-1])])
+    live = np.array([level for _, level in steps])
+    end = int(time[-1]) + steps[-1][0]
+    curve = MemoryCurve(0, 7, time, live, np.zeros_like(live))
+    edges = np.unique(data.draw(st.lists(st.integers(0, end), min_size=2, max_size=8, unique=True)))
+    level = np.repeat(7 + live, [length for length, _ in steps])
+    right = [level[low:high].max() for low, high in itertools.pairwise(edges.tolist())]
+    assert most_in_bins(curve, edges).tolist() == right

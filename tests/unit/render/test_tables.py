@@ -1,6 +1,5 @@
 from ipusim.analysis.run_times import run_times
-from ipusim.pipeline.plan import Sync
-from ipusim.render.tables import comparison_table, ipu_table, summary_table
+from ipusim.render.tables import ipu_table, summary_table
 
 
 def cells(table):
@@ -28,14 +27,3 @@ def test_summary_table_says_which_execution_and_which_ipus_idle(lock_step):
 def test_ipu_table(lock_step):
     table = ipu_table(run_times(lock_step("sequential", mapping=(0, 1), count=2, ipus=(1, 0), sync=0, exchange=0)))
     assert table.rows[0] == ("0 (on 1)", "stage0", "50.0%", "0.0%", "0.0%", "0.0%", "0.0%", "0.0%", "50.0%")
-
-
-def test_comparison_table_has_a_row_for_the_refused(lock_step):
-    runs = [run_times(lock_step(name, mapping=(0, 1), count=4)) for name in ("grouped", "sequential")]
-    table = comparison_table(runs, [("1f1b", Sync.POINT_TO_POINT)], too_large=["grouped in lock-step"])
-    assert [row[0] for row in table.rows] == ["grouped", "sequential", "1f1b"]
-    assert [row[1] for row in table.rows] == ["lock-step", "lock-step", "point-to-point"]
-    assert table.rows[0][2:5] == ("1,740", "1.087 us", "1 x")
-    # Sequential: 4 x 2 x 300 cycles and 16 copies of 30.
-    assert table.rows[1][2:5] == ("2,880", "1.8 us", "1.66 x")
-    assert [row[-1] for row in table.rows] == ["out of memory", "", "refused"]

@@ -1,0 +1,187 @@
+"""`ipusim compare` of scenarios and run folders: its words, its files, and its table in 80 columns."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from tests.cli.commands import ipusim
+from tests.cli.pages import ROOT
+
+SCENARIOS = ROOT / "scenarios"
+SMALL, MEMORY, ORDERS = (
+    SCENARIOS / f"{name}.yaml" for name in ("schedules_four_ipus", "memory_by_schedule", "selection_orders")
+)
+DIGITS = SCENARIOS / "digits_training.yaml"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "kept"
+    done = ipusim("run", MEMORY, "--set", "pipeline.schedule=interleaved", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def rows_of(folder):
+    return json.loads((folder / "comparison.json").read_text())
+
+
+def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
+    done = ipusim("compare", MEMORY, kept, SMALL, "--schedules", "grouped,sharded", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    best, why, *_ = done.stdout.splitlines()
+    assert best.startswith("Best of those that fit: schedules_four_ipus, grouped in lock-step, 316,418 samples/s; ")
+    assert why == "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s."
+    rows = rows_of(tmp_path)
+    assert [row["name"] for row in rows] == [
+        "memory_by_schedule.yaml, grouped",
+        "memory_by_schedule.yaml, sharded",
+        "kept, interleaved",
+        "schedules_four_ipus, grouped",
+        "schedules_four_ipus, sharded",
+    ]
+    assert [row["fits"] for row in rows] == [False, True, True, True, True]
+    assert [row["memory"] is None for row in rows] == [False, False, False, True, True]
+    summary = json.loads((kept / "summary.json").read_text())
+    assert {key: summary[key] for key in rows[2]["summary"]} == rows[2]["summary"]
+    svg = (tmp_path / "comparison.svg").read_text()
+    assert "memory_by_schedule.yaml, grouped in lock-step: " in svg
+    assert "; out of memory by 175 MiB" in svg
+
+
+def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(SMALL.read_text())
+    done = ipusim("compare", "a.yaml", "b.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("reports/comparison: comparison.json, comparison.png, comparison.svg\n")
+    assert "Best: a, grouped in lock-step, 25.28 us per weight update; as fast as the next, b." in done.stdout
+
+
+def test_orders_are_compared_under_the_scenarios_own_schedule(tmp_path):
+    done = ipusim("compare", ORDERS, "--orders", "ZIGZAG,SNAKE,HOOF,AUTO", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in rows_of(tmp_path)}
+    assert list(rows) == ["ZIGZAG", "SNAKE", "HOOF", "AUTO (SNAKE)"]
+    assert {row["schedule"] for row in rows.values()} == {"grouped"}
+    assert rows["SNAKE"]["summary"] == rows["AUTO (SNAKE)"]["summary"]
+    times = [rows[name]["summary"]["execution_cycles"] for name in ("SNAKE", "ZIGZAG", "HOOF")]
+    assert all(one < other for one, other in pairwise(times))
+    assert [row["best"] for row in rows.values()] == [False, True, False, False]
+
+
+def test_losses_are_compared_where_they_are_wanted(tmp_path):
+    words = ("compare", DIGITS, "--schedules", "grouped,interleaved", "--set", "steps=1", "--out", tmp_path)
+    assert ipusim(*words).returncode == 0
+    timed = rows_of(tmp_path)
+    assert [row["mean_loss"] for row in timed] == [None, None]
+    done = ipusim(*words, "--losses")
+    computed = rows_of(tmp_path)
+    assert [row["summary"] for row in timed] == [row["summary"] for row in computed]
+    for row in computed:
+        assert f"{row['mean_loss']:.4f}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (MEMORY,),
+        (SMALL, "--schedules", "grouped,interleaved_1f1b,1f1b", "--sync", "lock_step"),
+        (ORDERS, "--orders", "ZIGZAG,SNAKE,HOOF,AUTO"),
+        (DIGITS, "--schedules", "grouped,sequential", "--set", "steps=1"),
+    ],
+)
+def test_eighty_columns_hold_one_whole_table(words, tmp_path):
+    done = ipusim("compare", *words, "--out", tmp_path, columns="80")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Comparison of "))
+    rule = next(number for number, line in enumerate(lines) if line.strip().startswith("──"))
+    end = next(number for number, line in enumerate(lines) if number > rule and not line.strip())
+    assert max(len(line.rstrip()) for line in lines[start:end]) <= 80
+    assert "(continued)" not in done.stdout
+    header = " ".join(" ".join(lines[start + 1 : rule]).split())
+    for word in ("weight", "samples", "first", "bubble", "verdict"):
+        assert word in header
+    names = [row["name"] for row in rows_of(tmp_path)]
+    assert [
+        name for line, name in zip(lines[rule + 1 : end], names, strict=True) if line.strip().startswith(name)
+    ] == names
+
+
+def test_wide_names_lose_no_column_at_any_width(tmp_path):
+    words = ("compare", SMALL, "--schedules", "zero_bubble_h1,gpipe", "--sync", "lock_step,point_to_point")
+    whole = ipusim(*words, "--out", tmp_path, columns="200")
+    for columns in ("80", "60", "44"):
+        narrow = ipusim(*words, "--out", tmp_path, columns=columns)
+        for row in rows_of(tmp_path):
+            cells = next(line for line in whole.stdout.splitlines() if line.strip().startswith(f"{row['name']} "))
+            for cell in cells.removeprefix(f" {row['name']}").split("  "):
+                assert cell.strip() in " ".join(narrow.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("{kept}",),
+            "{kept}: expected something to compare this run with, got its folder alone: name another run, or its "
+            "scenario\n",
+        ),
+        (
+            ("{kept}", "{empty}"),
+            "{empty}: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
+            "timeline.npz\n",
+        ),
+        (("{kept}", "{kept}"), "{kept}: expected each to compare once, got it a second time\n"),
+        (
+            ("{kept}", "{kept}/", "--orders", "HOOF"),
+            "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave "
+            "--orders and --sync out\n",
+        ),
+        (
+            ("{kept}", "{kept}", "--set", "steps=1"),
+            "--set: expected a scenario whose keys to change, got runs that lie in folders\n",
+        ),
+        (("{small}", "{small}"), "{small}: expected each to compare once, got it a second time\n"),
+        (("{small}", "--schedules", "grouped,grouped"), "expected each schedule once, got 'grouped' a second time\n"),
+        (
+            ("{small}", "--orders", "SNAK"),
+            "expected a selection order out of AUTO, ZIGZAG, SNAKE, HOOF, got 'SNAK'; did you mean 'SNAKE'?\n",
+        ),
+        (("{small}", "{empty}/none.yaml"), "{empty}/none.yaml"),
+    ],
+)
+def test_mistakes_are_one_message(kept, tmp_path, words, text):
+    (tmp_path / "empty").mkdir()
+    names = {"kept": kept, "small": SMALL, "empty": tmp_path / "empty"}
+    done = ipusim("compare", *(word.format(**names) for word in words), "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(text.format(**names))
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_mistakes_of_all_scenarios_are_told_at_once(tmp_path):
+    for name, text in (("a", "gradient_accumulation_count: 0"), ("b", "schedule: groupd")):
+        (tmp_path / f"{name}.yaml").write_text(f"system: {{name: free}}\npipeline:\n  {text}\n")
+    done = ipusim("compare", "a.yaml", "b.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a.yaml:3:" in done.stderr
+    assert "b.yaml:3:" in done.stderr
+
+
+def test_where_no_run_is_possible_each_file_says_why_at_its_place(tmp_path):
+    for name in ("a", "b"):
+        text = SMALL.read_text().replace("gradient_accumulation_count: 8", "gradient_accumulation_count: 9")
+        (tmp_path / f"{name}.yaml").write_text(text)
+    done = ipusim("compare", "a.yaml", "b.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith("a.yaml:9:32: pipeline.gradient_accumulation_count: ")
+    assert second.startswith("b.yaml:9:32: pipeline.gradient_accumulation_count: ")
+    varied = ipusim("compare", "a.yaml", "--schedules", "interleaved,grouped", cwd=tmp_path)
+    assert varied.returncode == 2
+    assert varied.stderr.startswith("a.yaml:9:32: ")

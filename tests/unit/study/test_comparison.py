@@ -1,0 +1,313 @@
+"""Runs against each other: which is best, by how much, what is on the front, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipusim.analysis.memory_summary import FullestMemory
+from ipusim.errors import FileError, OptionError, ProgramError
+from ipusim.pipeline.plan import Sync
+from ipusim.render.window import part_window
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.study.compare import Compared, Row, compare
+from ipusim.study.comparison import Comparison
+from ipusim.study.comparison_files import comparison_data
+from ipusim.study.comparison_words import comparison_table, reasons, verdict
+from ipusim.study.folder import write_folder
+from ipusim.study.report import run_files
+from ipusim.study.stored import StoredRun, read_run
+from tests.timelines import timeline_by_hand
+
+STAGES = [{"name": name, "forward": 1000, "backward": 2000, "output_bytes": 4096} for name in "abcd"]
+FOUR = Request.from_dict(
+    {"name": "four", "system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
+)
+HELD = [stage | {"parameter_bytes": 1 << 20, "stash_bytes": 100 << 20} for stage in STAGES]
+LARGE = Request.from_dict(
+    {
+        "name": "large",
+        "system": {"name": "m2000", "auto_select_ipus": 4},
+        "memory": "report",
+        "pipeline": {"gradient_accumulation_count": 8, "stages": [HELD[0] | {"stash_bytes": 150 << 20}, *HELD[1:]]},
+    }
+)
+LEARNING = {
+    "name": "learning",
+    "system": {"name": "m2000"},
+    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64},
+    "model": {
+        "layers": [
+            {"name": "hidden", "type": "dense", "units": 5},
+            {"name": "out", "type": "dense", "units": 3},
+            {"name": "loss", "type": "softmax_cross_entropy"},
+        ]
+    },
+    "pipeline": {"splits": ["out"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
+    "optimizer": {"type": "sgd", "learning_rate": 0.1},
+}
+
+
+def labels(asked, *how, **more):
+    return Comparison(compare(asked, *how, **more)).labels
+
+
+def said(found):
+    return list(verdict(found))
+
+
+def error(kind, *how, **more):
+    with pytest.raises(kind) as caught:
+        compare(*how, **more)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    run = execute(assemble(LARGE.replace({"pipeline.schedule": "interleaved"})))
+    place = tmp_path_factory.mktemp("runs") / "kept"
+    write_folder(place, run_files(run, part_window(run.timeline)))
+    return place
+
+
+def test_one_alone_is_compared_under_graphcores_schedules_and_named_by_what_differs():
+    assert labels(FOUR) == ("grouped", "interleaved", "sequential", "sharded")
+    assert labels(FOUR, ["1f1b"]) == ("1f1b",)
+    assert labels(FOUR, None, ["lock_step", "POINT_TO_POINT"]) == ("lock-step", "point-to-point")
+    assert labels(FOUR, ["1f1b", "gpipe"], ["lock_step", "point_to_point"]) == (
+        "1f1b in lock-step",
+        "1f1b in point-to-point",
+        "gpipe in lock-step",
+        "gpipe in point-to-point",
+    )
+    assert labels(FOUR, ["1f1b", "grouped"]) == ("1f1b in point-to-point", "grouped in lock-step")
+    assert labels(LARGE, None, (), ["snake", "AUTO", "HOOF"]) == ("SNAKE", "AUTO (SNAKE)", "HOOF")
+    assert labels(LARGE, ["grouped", "sharded"], (), ["ZIGZAG", "HOOF"]) == (
+        "ZIGZAG, grouped",
+        "HOOF, grouped",
+        "ZIGZAG, sharded",
+        "HOOF, sharded",
+    )
+
+
+def test_several_run_as_they_are_or_crossed():
+    both = [Compared(FOUR, "a/four.yaml"), Compared(LARGE.replace({"pipeline.schedule": "sharded"}), "large.yaml")]
+    assert labels(both) == ("four", "large")
+    found = Comparison(compare(both))
+    assert found.titles == ("four, grouped in lock-step", "large, sharded in lock-step")
+    assert found.title == "2 runs and scenarios"
+    assert labels(both, ["grouped", "interleaved"]) == (
+        "four, grouped",
+        "four, interleaved",
+        "large, grouped",
+        "large, interleaved",
+    )
+
+
+def test_those_of_one_name_go_by_their_files_or_else_their_paths(folder):
+    assert labels([Compared(FOUR, "a/x.yaml"), Compared(FOUR, "a/y.yaml")]) == ("x.yaml", "y.yaml")
+    assert labels([Compared(FOUR, "a/x.yaml"), Compared(FOUR, "b/x.yaml")]) == ("a/x.yaml", "b/x.yaml")
+    assert labels([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]) == ("large.yaml", "kept")
+
+
+def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
+    stored, again = compare([Compared(read_run(folder), "kept"), Compared(LARGE, "large.yaml")], ["interleaved"])
+    assert stored.stored is not None
+    assert stored.times.times_dict() == again.times.times_dict()
+    assert stored.memory == again.memory
+    assert stored.timeline == again.timeline
+    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, True)
+
+
+def test_what_makes_no_comparison_is_refused(folder):
+    run = Compared(read_run(folder), "kept")
+    assert error(FileError, [run]) == (
+        "kept: expected something to compare this run with, got its folder alone: name another run, or its scenario"
+    )
+    with pytest.raises(OptionError) as caught:
+        compare([run, Compared(run.what, "other")], ["grouped"])
+    assert caught.value.told(lambda name: f"--{name}") == (
+        "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave --orders "
+        "and --sync out"
+    )
+    assert error(ProgramError, [Compared(FOUR, "four.yaml"), Compared(FOUR, "four.yaml")]) == (
+        "four.yaml: expected each to compare once, got it a second time"
+    )
+    assert error(ProgramError, FOUR, ["grouped", "Grouped"]) == (
+        "expected each schedule once, got 'grouped' a second time"
+    )
+    assert error(ProgramError, FOUR, None, ["lock_step", "lock_step"]) == (
+        "expected each sync mode once, got 'lock_step' a second time"
+    )
+    assert error(ProgramError, FOUR, None, (), ["HOOF", "hoof"]) == (
+        "expected each selection order once, got 'HOOF' a second time"
+    )
+    assert error(ProgramError, FOUR, None, (), ["SNAK"]) == (
+        "expected a selection order out of AUTO, ZIGZAG, SNAKE, HOOF, got 'SNAK'; did you mean 'SNAKE'?"
+    )
+    assert "must be a multiple of 8, but it is 9" in error(
+        RequestError, FOUR.replace({"pipeline.gradient_accumulation_count": 9}), ["grouped", "interleaved"]
+    )
+
+
+def test_a_summary_that_says_no_memory_is_refused(folder):
+    stored = read_run(folder)
+    memory = stored.summary["memory"] | {"ipus": [{"ipu": 0}]}
+    broken = StoredRun(folder, stored.timeline, stored.summary | {"memory": memory})
+    assert error(FileError, [Compared(broken, "kept"), Compared(FOUR, "four")]) == (
+        f"{folder / 'summary.json'}: expected the memory of each IPU as a run writes it, got KeyError('peak_bytes')"
+    )
+
+
+def test_nothing_computes_unless_losses_are_wanted():
+    request = Request.from_dict(LEARNING)
+    timed, computed = (compare(request, ["grouped"], losses=losses)[0] for losses in (False, True))
+    assert timed.result.learning is None
+    assert timed.last_loss is None
+    assert computed.last_loss == computed.result.summary.learning.mean_loss_by_step[-1]
+    assert timed.timeline == computed.timeline
+    assert timed.memory == computed.memory
+    table = comparison_table(Comparison((computed,)))
+    assert dict(zip(table.header, table.rows[0], strict=True))["mean loss"] == f"{computed.last_loss:.4f}"
+    assert "mean loss" not in comparison_table(Comparison((timed,))).header
+
+
+def test_the_verdict_on_time_alone():
+    """Grouped takes 11 x 3000 cycles, interleaved 4 x 3000 + 14 x 2000, and one stage at a time 8 x 4 x 3000."""
+    found = Comparison(compare(FOUR))
+    rows = [row.times.execution_cycles for row in found.rows]
+    assert rows == [33_000, 40_000, 96_000, 96_000]
+    assert said(found) == [
+        "Best: grouped in lock-step, 24.91 us per weight update; 17.5% less time than the next, interleaved."
+    ]
+    assert list(reasons(found)) == ["Memory: the scenario does not say what its stages hold."]
+    table = comparison_table(found)
+    assert table.title == "Comparison of four in lock-step"
+    assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "verdict")
+    assert table.rows[0] == ("grouped", "24.91 us", "321,212", "0%", "27.3%", "best")
+    assert table.rows[2] == ("sequential", "72.45 us", "110,417", "+191%", "75.0%", "")
+
+
+def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
+    found = Comparison(compare(LARGE))
+    grouped, interleaved, *slow = found.rows
+    assert [row.fits for row in found.rows] == [False, True, True, True]
+    assert found.best is interleaved
+    first, second, front = said(found)
+    less = 1 - found.cost(interleaved) / found.cost(found.ranked(slow)[0])
+    more = found.cost(interleaved) / found.cost(grouped) - 1
+    assert first.startswith("Best of those that fit: interleaved in lock-step, ")
+    assert first.endswith(
+        f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped."
+    )
+    would = 1 - found.cost(grouped) / found.cost(interleaved)
+    assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
+    assert second.endswith(grouped.memory.verdict)
+    assert front.startswith("Between time and memory (the front): interleaved (")
+    marks = {row[0]: row[-1] for row in comparison_table(found).rows}
+    assert marks["grouped"] == "too large"
+    assert marks["interleaved"] == "best, front"
+    assert list(reasons(found)) == []
+
+
+def test_where_none_fits_the_verdict_says_so():
+    found = Comparison(compare(LARGE.replace({"pipeline.stages.0.parameter_bytes": 1 << 30})))
+    assert found.best is None
+    assert found.front == ()
+    fastest = found.ranked(found.ran)[0]
+    (words,) = said(found)
+    assert words.startswith(f"None of them fits its IPUs. The fastest is {found.label(fastest)} in lock-step: ")
+    assert len(list(reasons(found))) == 4
+
+
+def test_a_refused_one_is_a_row_with_its_reason():
+    found = Comparison(compare(FOUR.replace({"pipeline.gradient_accumulation_count": 9}), ["grouped", "sharded"]))
+    assert found.first is found.rows[1]
+    table = comparison_table(found)
+    assert table.title == "Comparison of four in lock-step; the first that ran is sharded"
+    assert table.rows[0] == ("grouped", "-", "-", "-", "-", "refused")
+    assert said(found)[0].startswith("Best of those that run: sharded in lock-step, ")
+    why, _ = reasons(found)
+    assert why.startswith("grouped in lock-step: refused: The number of iterations of the pipeline must be a multiple")
+    refused = Comparison(compare(LARGE.replace({"memory": "error"})))
+    assert refused.rows[0].memory == compare(LARGE)[0].memory
+    assert said(refused)[0].startswith("Best of those that fit: interleaved")
+
+
+def test_where_work_differs_throughput_decides():
+    twice = FOUR.replace({"name": "twice", "pipeline.gradient_accumulation_count": 16})
+    found = Comparison(compare([Compared(FOUR, "four"), Compared(twice, "twice")]))
+    rates = [row.times.throughput.samples_per_s for row in found.rows]
+    assert not found.of_time
+    assert found.best is found.rows[1]
+    assert found.difference(found.rows[1], found.first) == pytest.approx(rates[1] / rates[0] - 1)
+    assert said(found) == [
+        f"Best: twice, grouped in lock-step, {rates[1]:,.0f} samples/s; {rates[1] / rates[0] - 1:.1%} more samples/s "
+        "than the next, four.",
+        "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
+    ]
+    assert list(reasons(found)) == ["Memory: none of them says what its stages hold."]
+
+
+def test_models_training_and_ipus_that_differ_are_said():
+    layers = LEARNING["model"]["layers"]
+    other = LEARNING | {"name": "other", "model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
+    inference = {key: value for key, value in LEARNING.items() if key != "optimizer"} | {"name": "forward"}
+    more = LEARNING | {"system": {"name": "m2000", "auto_select_ipus": 4}, "name": "replicas"}
+    asked = [Compared(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
+    _, why, ipus, *_ = said(Comparison(compare(asked)))
+    assert why == (
+        "Work per weight update differs, from 8 to 16 samples; some train, and others do not; models differ, so that a "
+        "sample is not the same work in each: throughput decides, in samples/s."
+    )
+    assert ipus == "The runs are on 2 and 4 IPUs."
+    assert comparison_table(Comparison(compare(asked))).header[1] == "time per update or execution"
+    alone = Comparison(compare(asked[2].what, ["grouped"]))
+    assert comparison_table(alone).header[1] == "time per execution"
+    assert said(alone)[0].endswith(" per execution.")
+
+
+def test_the_numbers_have_a_mapping_for_each_row(folder):
+    found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
+    data = comparison_data(found)
+    assert [row["name"] for row in data] == ["large.yaml", "kept"]
+    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [(False, False, False), (True, True, True)]
+    assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
+    assert data[1]["summary"] == found.rows[1].times.times_dict()
+    assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
+
+
+RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
+
+
+@settings(max_examples=40)
+@given(RUNS)
+def test_best_and_front_are_of_those_that_fit(runs):
+    rows = [
+        Row(
+            f"run {number}",
+            "grouped",
+            Sync.LOCK_STEP,
+            "AUTO",
+            stored=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
+            memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
+        )
+        for number, (cycles, peak, fits) in enumerate(runs)
+    ]
+    found = Comparison(tuple(rows))
+    fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits]
+    least = min((cycles for cycles, *_ in fitting), default=None)
+    assert found.best is next((row for cycles, _, row in fitting if cycles == least), None)
+    beaten = [
+        any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
+        for cycles, peak, _ in fitting
+    ]
+    assert list(found.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
+    marks = [row[-1] for row in comparison_table(found).rows]
+    assert [mark == "too large" for mark in marks] == [not fits for *_, fits in runs]
+    assert sum("best" in mark for mark in marks) == bool(fitting)
+    assert all(said(found))
