@@ -16,49 +16,54 @@ if TYPE_CHECKING:
     from ipusim.study.compare import Compared
 
 
+_Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="scenarios, YAML files, and folders of runs", show_default=False),
+]
+_Schedules = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="the schedules, separated by commas  [default: each scenario's own; of one scenario alone Graphcore's "
+        "own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
+        show_default=False,
+    ),
+]
+_Orders = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="the selection orders to run each in, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: that of "
+        "the scenario]",
+        show_default=False,
+    ),
+]
+_Sync = Annotated[
+    str,
+    typer.Option(
+        metavar="MODES",
+        help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
+        "scenario, or the schedule's own]",
+        show_default=False,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"),
+]
+
+
 @app.command()
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="scenarios, YAML files, and folders of runs", show_default=False),
-    ],
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="the schedules, separated by commas  [default: each scenario's own; of one scenario alone Graphcore's "
-            "own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
-            show_default=False,
-        ),
-    ] = None,
-    orders: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="the selection orders to run each in, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: that "
-            "of the scenario]",
-            show_default=False,
-        ),
-    ] = "",
-    sync: Annotated[
-        str,
-        typer.Option(
-            metavar="MODES",
-            help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
-            "scenario, or the schedule's own]",
-            show_default=False,
-        ),
-    ] = "",
+    runs: _Runs,
+    schedules: _Schedules = None,
+    orders: _Orders = "",
+    sync: _Sync = "",
     syncs: Annotated[str, typer.Option(hidden=True)] = "",
     losses: Annotated[
         bool, typer.Option("--losses", help="compute too, and compare the last step's mean loss")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"
-        ),
-    ] = None,
+    out: _Out = None,
     overrides: Overrides = None,
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""

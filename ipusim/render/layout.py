@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from ipusim.errors import OutputError
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
-from ipusim.render.content import content
+from ipusim.render.content import Content, content
 from ipusim.render.figures import Chart, own_settings
 from ipusim.render.fold import rows_of
 from ipusim.render.legend import draw_legend, legend_entries, legend_lines
@@ -124,38 +124,65 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         row = _row_height(height_in, fixed, rows)
     height = fixed + row * rows
     figure = Chart(figsize=(width_in, height), facecolor="white")
-
-    def add_axes(top: float, tall: float) -> Axes:
-        axes = figure.add_axes((left / width_in, 1 - (top + tall) / height, width / width_in, tall / height))
-        axes.patch.set_visible(False)
-        return axes
-
     top = _EDGE + _write_title(figure, titles) + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
-    second_axis(add_axes(top, 0.01), common.window or window, common.timeline.info.clock_hz, width)
-    in_seconds = len({panel.timeline.info.clock_hz for panel in panels}) > 1
+    where = _Places(left, width, row, left - ticks, crowded, len({each.timeline.info.clock_hz for each in panels}) > 1)
+    above = _add_axes(figure, where, top, 0.01)
+    second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
         top += _write_heading(figure, left, top, lines)
-        draw_brackets(add_axes(top, _BAND), shown)
-        tall = row * panel.rows
-        axes = add_axes(top + _BAND, tall)
-        draw_panel(axes, shown, row * 72)
-        if crowded:
-            axes.set_rasterization_zorder(_ABOVE_BOXES)
-        if panel.torn:
-            _tear(axes, width, tall)
-        top += _BAND + tall
-        drawn = [axes]
-        if panel.strip is not None:
-            drawn.append(add_axes(top + _ABOVE_STRIP, _STRIP))
-            draw_strip(drawn[1], panel.strip, shown.window, _STRIP, int(width * DPI))
-            _name_strip(figure, panel.strip, left - ticks, top + _ABOVE_STRIP + _STRIP / 2)
-        for each in drawn:
-            labelled = each is drawn[-1] and (panel.own_axis or index == numbered)
-            cycle_axis(each, shown.window, panel.timeline.info.clock_hz, width, labelled, in_seconds)
-        top += below[index] + _BETWEEN
+        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == numbered)
+        top += _BAND + row * panel.rows + below[index] + _BETWEEN
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where panels lie in a figure, in inches, and what holds for all of them.
+
+    Attributes:
+        left, width: of their axes.
+        row: height of a row.
+        beside: right end of what stands beside memory over time.
+        crowded: whether an SVG has their boxes as an image.
+        in_seconds: whether their axes count seconds, as their clocks differ.
+    """
+
+    left: float
+    width: float
+    row: float
+    beside: float
+    crowded: bool
+    in_seconds: bool
+
+
+def _add_axes(figure: Chart, where: _Places, top: float, tall: float) -> Axes:
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((where.left / width, 1 - (top + tall) / height, where.width / width, tall / height))
+    axes.patch.set_visible(False)
+    return axes
+
+
+def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
+    """Draw a panel ``top`` inches from the top; its time axis has numbers if it is ``numbered``."""
+    draw_brackets(_add_axes(figure, where, top, _BAND), shown)
+    tall = where.row * panel.rows
+    axes = _add_axes(figure, where, top + _BAND, tall)
+    draw_panel(axes, shown, where.row * 72)
+    if where.crowded:
+        axes.set_rasterization_zorder(_ABOVE_BOXES)
+    if panel.torn:
+        _tear(axes, where.width, tall)
+    drawn = [axes]
+    if panel.strip is not None:
+        foot = top + _BAND + tall + _ABOVE_STRIP
+        drawn.append(_add_axes(figure, where, foot, _STRIP))
+        draw_strip(drawn[1], panel.strip, shown.window, _STRIP, int(where.width * DPI))
+        _name_strip(figure, panel.strip, where.beside, foot + _STRIP / 2)
+    clock_hz = panel.timeline.info.clock_hz
+    for each in drawn:
+        cycle_axis(each, shown.window, clock_hz, where.width, numbered and each is drawn[-1], where.in_seconds)
 
 
 def _below(panel: Headed, *, numbered: bool) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from ipusim.analysis.fit import Fit
-from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.looks import Look
 from ipusim.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.render.legend import Entry, Sign
@@ -64,20 +64,19 @@ class MemoryStrip:
         return f"of IPU {self.ipu}" if len(self.curves) > 1 else ""
 
 
-def memory_strip(timeline: Timeline, fit: Fit) -> MemoryStrip:
-    """Return the strip of a run, that of its first replica."""
-    peak = fit.fullest
-    curves = memory_curves(timeline, fit.footprint)
-    first = [curve for curve in curves if curve.ipu == peak.ipu]
-    others = [curve for curve in curves if curve.ipu != peak.ipu]
+def memory_strip(
+    timeline: Timeline, curves: Sequence[MemoryCurve], fullest: FullestMemory, peak_cycle: int
+) -> MemoryStrip:
+    """Return the strip of a run from the ``curves`` of its first replica."""
+    limit = limit_in_sight(fullest.sram_bytes, fullest.peak_bytes)
     return MemoryStrip(
-        ipu=peak.ipu,
-        curves=(*first, *others),
-        peak_bytes=peak.bytes,
-        peak_cycle=moment(timeline, peak),
+        ipu=fullest.ipu,
+        curves=tuple(sorted(curves, key=lambda curve: (curve.ipu != fullest.ipu, curve.ipu))),
+        peak_bytes=fullest.peak_bytes,
+        peak_cycle=peak_cycle,
         end_cycle=timeline.makespan_cycles,
-        sram_bytes=fit.sram_bytes,
-        top_bytes=ABOVE * max(peak.bytes, limit_in_sight(fit.sram_bytes, peak.bytes) or 0, 1),
+        sram_bytes=fullest.sram_bytes,
+        top_bytes=ABOVE * max(fullest.peak_bytes, limit or 0, 1),
     )
 
 

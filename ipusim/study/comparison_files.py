@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.plain import plain
 from ipusim.render.comparison import Compared, comparison
 from ipusim.render.figures import Chart, to_png, to_svg
-from ipusim.render.memory_strip import memory_strip
+from ipusim.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
 from ipusim.study.report import json_bytes
@@ -67,11 +68,18 @@ def _compared(found: Comparison, row: Row, known: bool) -> Compared:
     assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
-    strip = None
-    if row.result is not None and row.result.describes_memory:
-        strip = memory_strip(row.timeline, row.result.memory)
-    elif row.memory is not None:
-        remarks.append("memory over time is not in its folder")
-    elif known:
-        remarks.append("memory is not known")
+    strip = _strip(row)
+    if known and strip is None:
+        remarks.append("memory over time is not in its folder" if row.memory else "memory is not known")
     return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)
+
+
+def _strip(row: Row) -> MemoryStrip | None:
+    """Return the memory over time of a row that ran; None where that is not known."""
+    if row.timeline is None or row.memory is None:
+        return None
+    if row.result is not None:
+        held, at = row.result.memory, moment(row.timeline, row.result.memory.fullest)
+        return memory_strip(row.timeline, memory_curves(row.timeline, held.footprint), row.memory, at)
+    curves = row.stored.curves if row.stored else ()
+    return memory_strip(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None

@@ -117,7 +117,7 @@ def comparison_table(found: Comparison) -> Table:
     title = " ".join(filter(None, [f"Comparison of {found.title}", found.common]))
     if found.first is not found.rows[0]:
         title += f"; the first that ran is {found.label(found.first)}"
-    return Table(title, (*header, "verdict"), tuple(rows))
+    return Table(title, (*header, "mark"), tuple(rows))
 
 
 def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
@@ -144,7 +144,9 @@ def _mark(found: Comparison, row: Row) -> str:
 
 
 def _signed(part: float) -> str:
-    """Return a difference in percent: ``+21.2%``."""
+    """Return a difference in percent: ``+21.2%``; from ten times on so many: ``61.4 x``."""
+    if 1 + part >= _TIMES:
+        return f"{_rate(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
 
 

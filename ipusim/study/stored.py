@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file
+from ipusim.study.memory_file import read_memory
 from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
-#: Written where the stages of a run say what they hold.
-_MEMORY: Final = "memory.png"
+#: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
+_MEMORY: Final = ("memory.npz", "memory.png")
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -44,20 +48,34 @@ class StoredRun:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage said what it holds: only then is there a picture of that."""
-        return (self.folder / _MEMORY).exists()
+        """Whether any stage said what it holds: only then are there files of that."""
+        return any((self.folder / name).exists() for name in _MEMORY)
+
+    @property
+    def curves(self) -> tuple[MemoryCurve, ...]:
+        """What each IPU of the first replica holds over time; none where the folder does not say it.
+
+        Raises FileError for a file that does not hold curves.
+        """
+        path, info = self.folder / _MEMORY[0], self.timeline.info
+        found = read_memory(path, len(info.ipus)) if path.exists() else ()
+        return tuple(curve for curve in found if curve.ipu < info.shards)
 
     @property
     def fullest(self) -> FullestMemory:
         """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
         memory = self.summary["memory"]
-        try:
+        with self._said():
             peak = max(memory["ipus"], key=lambda ipu: ipu["peak_bytes"])
             of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
             return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
-        except (KeyError, TypeError, ValueError) as error:
-            path = self.folder / "summary.json"
-            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
+
+    @property
+    def peak_cycle(self) -> int:
+        """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
+        with self._said():
+            peak = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
+            return int(peak["peak_cycle"])
 
     @property
     def last_loss(self) -> float | None:
@@ -65,6 +83,15 @@ class StoredRun:
         learning = self.summary.get("learning")
         means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
         return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Tell what the summary does not say of memory."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "summary.json"
+            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
 
 
 def read_run(folder: Path) -> StoredRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -50,6 +51,20 @@ def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
     svg = (tmp_path / "comparison.svg").read_text()
     assert "memory_by_schedule.yaml, grouped in lock-step: " in svg
     assert "; out of memory by 175 MiB" in svg
+    assert svg.count(">memory<") == 3, "also of the one in a folder"
+    assert "; memory is not known" in svg
+
+
+def test_a_folder_without_memory_over_time_says_so(kept, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(kept, old)
+    (old / "memory.npz").unlink()
+    done = ipusim("compare", MEMORY, old, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [row["memory"]["fits"] for row in rows_of(tmp_path)] == [False, True]
+    svg = (tmp_path / "comparison.svg").read_text()
+    assert svg.count("; memory over time is not in its folder") == 1
+    assert svg.count(">memory<") == 1
 
 
 def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
@@ -104,7 +119,7 @@ def test_eighty_columns_hold_one_whole_table(words, tmp_path):
     assert max(len(line.rstrip()) for line in lines[start:end]) <= 80
     assert "(continued)" not in done.stdout
     header = " ".join(" ".join(lines[start + 1 : rule]).split())
-    for word in ("weight", "samples", "first", "bubble", "verdict"):
+    for word in ("weight", "samples", "first", "bubble", "mark"):
         assert word in header
     names = [row["name"] for row in rows_of(tmp_path)]
     assert [

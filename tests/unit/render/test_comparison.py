@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ipusim.analysis.fit import fit
-from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
+from ipusim.analysis.memory_summary import fullest
 from ipusim.render.comparison import Compared, comparison
 from ipusim.render.content import content
 from ipusim.render.execution_trace import execution_trace
@@ -100,10 +101,8 @@ def test_runs_of_similar_length_are_shown_whole(lock_step):
 def test_few_boxes_stay_lines_and_many_become_an_image_with_text_beside_it(lock_step):
     few = drawn([lock_step("grouped", **FOUR, count=8)])
     assert b"<image" not in to_svg(few)
-    mapping = tuple(range(48))
-    many = drawn([lock_step(name, mapping=mapping, count=192) for name in ("grouped", "interleaved")])
-    svg = to_svg(many)
-    assert svg.count(b"<image") == 2
+    svg = to_svg(execution_trace(lock_step("grouped", mapping=tuple(range(128)), count=256)))
+    assert svg.count(b"<image") == 1
     assert svg.count(b'<g id="text_') > 20
 
 
@@ -219,8 +218,13 @@ def test_the_first_replica_is_a_timeline_of_its_own(replicated):
     assert folded(whole, 2).words == "the first of 4 replicas, 2 IPUs to a row"
 
 
+def strip_of(run, held):
+    curves = memory_curves(run.timeline, held.footprint)
+    return memory_strip(run.timeline, curves, fullest(held), moment(run.timeline, held.fullest))
+
+
 def test_memory_over_time_lies_under_the_trace(replicated):
-    strip = memory_strip(replicated.timeline, replicated.memory)
+    strip = strip_of(replicated, replicated.memory)
     peak = replicated.memory.fullest
     assert (strip.ipu, strip.peak_bytes) == (peak.ipu, peak.bytes)
     figure = comparison([Compared(replicated.timeline, "named", strip=strip)])
@@ -230,14 +234,14 @@ def test_memory_over_time_lies_under_the_trace(replicated):
     assert not [word for word in words(figure) if word.startswith("an IPU's memory")], "out of sight"
     tops = [axes.get_ylim() for axes in figure.axes if axes.get_ylim()[1] > 1.06]
     assert tops == [(0, 1.06 * peak.bytes)]
-    small = memory_strip(replicated.timeline, fit(replicated.job.plan, replicated.memory.footprint, peak.bytes - 1))
+    small = strip_of(replicated, fit(replicated.job.plan, replicated.memory.footprint, peak.bytes - 1))
     assert f"an IPU's memory, {format_bytes(peak.bytes - 1)}" in words(
         comparison([Compared(replicated.timeline, strip=small)])
     )
 
 
 def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
-    strip = memory_strip(replicated.timeline, replicated.memory)
+    strip = strip_of(replicated, replicated.memory)
     large = replace(strip, peak_bytes=20 * strip.peak_bytes, top_bytes=20 * strip.top_bytes)
     figure = comparison([Compared(replicated.timeline, strip=each) for each in (strip, large)])
     assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [

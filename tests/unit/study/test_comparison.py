@@ -187,7 +187,7 @@ def test_the_verdict_on_time_alone():
     assert list(reasons(found)) == ["Memory: the scenario does not say what its stages hold."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
-    assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "verdict")
+    assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
     assert table.rows[0] == ("grouped", "24.91 us", "321,212", "0%", "27.3%", "best")
     assert table.rows[2] == ("sequential", "72.45 us", "110,417", "+191%", "75.0%", "")
 
