@@ -3,7 +3,8 @@
 What ``import ipusim`` offers needs no other module of the package: a
 :class:`Request` of options by a scenario's own keys (:func:`request`), a
 :class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
-(:func:`compare`), and a :class:`RunFolder` of what a run has written (:func:`load`).
+(:func:`compare`), a :class:`RunFolder` of what a run has written (:func:`load`), and a
+page of such folders (:func:`report`).
 Each is imported when it is first asked for.
 """
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ipusim.notebook.asked import request
     from ipusim.notebook.comparison import Comparison, compare
     from ipusim.notebook.folder import RunFolder, load
+    from ipusim.notebook.pages import report
     from ipusim.notebook.run import Run, run
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
@@ -31,6 +33,7 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "report",
     "request",
     "run",
 ]
@@ -45,6 +48,7 @@ _HOMES: Final = {
     "RunFolder": "ipusim.notebook.folder",
     "compare": "ipusim.notebook.comparison",
     "load": "ipusim.notebook.folder",
+    "report": "ipusim.notebook.pages",
     "request": "ipusim.notebook.asked",
     "run": "ipusim.notebook.run",
 }

@@ -80,6 +80,7 @@ def test_what_is_public():
         "__version__",
         "compare",
         "load",
+        "report",
         "request",
         "run",
     ]
