@@ -16,6 +16,7 @@ from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, 
 from ipusim.render.tables import Table, ipu_table, summary_table
 from ipusim.scenario.source import MAX_BYTES
 from ipusim.study.explanation import explain
+from ipusim.study.folder import write_file, write_folder
 from ipusim.study.memory_file import read_memory
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
@@ -51,6 +52,20 @@ def report_page(folders: Sequence[Path]) -> bytes:
     )
 
 
+def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of the runs in ``folders``, by default into the first of them, and return where it lies.
+
+    There the next run that writes into the folder removes it. Raises as :func:`report_page` does, and OutputError for
+    a page that cannot be written.
+    """
+    page = report_page(folders)
+    if out is None:
+        write_folder(folders[0], {PAGE: page})
+        return folders[0] / PAGE
+    write_file(out, page)
+    return out
+
+
 def _names(runs: Sequence[StoredRun]) -> str:
     names = [*dict.fromkeys(run.times.name for run in runs)]
     return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
@@ -60,7 +75,13 @@ def _overview(runs: Sequence[PageRun]) -> Table:
     """Return the first numbers of every run, a row each."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
-        (run.title, *({figure.label: figure.value for figure in run.figures}.get(label, "-") for label in labels))
+        (
+            run.title,
+            *(
+                {figure.label: figure.in_row or figure.value for figure in run.figures}.get(label, "-")
+                for label in labels
+            ),
+        )
         for run in runs
     )
     return Table("Runs", ("run", *labels), rows)
@@ -105,7 +126,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         yield Figure("efficiency", f"{found['efficiency']:.1%}", "of the IPUs' time is arithmetic")
         bound = next(iter(found["bounds"].items()), None)
         if bound is not None:
-            yield Figure("bound by", f"{bound[1]:.1%}", bound[0])
+            yield Figure("bound by", f"{bound[1]:.1%}", bound[0], in_row=f"{bound[1]:.1%} {bound[0]}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
         alone = format_seconds(times.seconds(found["single_ipu_cycles"]))

@@ -1,0 +1,51 @@
+"""A trace of ours in a real Perfetto, as `ipusim view` serves it: every slice and number is there."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.report import trace_file
+from ipusim.study.view import local_perfetto, serve
+from tests.browser.conftest import _without
+from tests.places import SCENARIOS
+
+#: Answers one SQL query as rows.
+QUERY = """async ([query, names]) => {
+  const found = [], result = await window.app.trace.engine.query(query);
+  const plain = (value) => typeof value === "bigint" ? Number(value) : value;
+  for (const row = result.iter({}); row.valid(); row.next()) found.push(names.map((name) => plain(row.get(name))));
+  return found;
+}"""
+
+
+@pytest.fixture
+def perfetto():
+    return local_perfetto() or _without("no Perfetto is installed: pip install -e '.[view]'")
+
+
+def test_perfetto_drops_no_slice(browser, perfetto, read_perfetto, tmp_path):
+    result = execute(load_job(SCENARIOS / "zero_bubble.yaml", ["numerics=off", "steps=1", "pipeline.repeat_count=2"]))
+    name, content = trace_file(result)
+    (tmp_path / name).write_bytes(content)
+    expected = read_perfetto(gzip.decompress(content))
+    page = browser.new_page()
+    with serve(tmp_path / name, perfetto) as address:
+        page.goto(address)
+        page.wait_for_function("window.app?.trace?.engine", timeout=60_000)
+
+        def query(text, *names):
+            return page.evaluate(QUERY, [text, names])
+
+        wrong = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
+        assert query(wrong, "name", "value") == []
+        found = query("select name, dur from slice", "name", "dur")
+        assert sorted(map(tuple, found)) == sorted((each.name, each.end_ns - each.start_ns) for each in expected.slices)
+        flows = sum(len(each.arriving) for each in expected.slices)
+        assert query("select count(*) as n from flow", "n") == [[flows]]
+        numbers = sum(map(len, expected.counters.values()))
+        assert query("select count(*) as n from counter", "n") == [[numbers]]
+    page.close()
