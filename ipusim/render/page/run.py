@@ -223,8 +223,8 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     name = tracks.path(number)
     label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
     if of_ipu and label.startswith("replica"):
-        of, _, detail = detail.partition(", ")
-        label = f"{label}, {of}"
+        replica, (label, _, detail) = label, detail.partition(", ")
+        detail = f"{replica}, {detail}"
     return {"name": name, "label": label, "detail": detail, "main": of_ipu or beside, "beside": beside}
 
 

@@ -79,6 +79,7 @@ class Trace {
     this.drawSelected();
     pen.font = FONT;
     drawTimes(pen, this.foot, width, width / 110);
+    Object.assign(this.canvas.dataset, { start: axis.start, end: axis.end }); // what it shows, in seconds
   }
 
   // Return the packed colour of each look, plain and dim.
