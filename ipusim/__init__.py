@@ -4,7 +4,8 @@ What ``import ipusim`` offers needs no other module of the package: a
 :class:`Request` of options by a scenario's own keys (:func:`request`), a
 :class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
 (:func:`compare`), a :class:`Sweep` of other values for its options
-(:func:`sweep`), and a :class:`RunFolder` of what a run has written (:func:`load`).
+(:func:`sweep`), a :class:`RunFolder` of what a run has written (:func:`load`), and a
+page of such folders (:func:`report`).
 Each is imported when it is first asked for.
 """
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ipusim.notebook.asked import request
     from ipusim.notebook.comparison import Comparison, compare
     from ipusim.notebook.folder import RunFolder, load
+    from ipusim.notebook.pages import report
     from ipusim.notebook.run import Run, run
     from ipusim.notebook.sweep import Sweep, sweep
     from ipusim.runs.problems import RequestError
@@ -34,6 +36,7 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "report",
     "request",
     "run",
     "sweep",
@@ -50,6 +53,7 @@ _HOMES: Final = {
     "Sweep": "ipusim.notebook.sweep",
     "compare": "ipusim.notebook.comparison",
     "load": "ipusim.notebook.folder",
+    "report": "ipusim.notebook.pages",
     "request": "ipusim.notebook.asked",
     "run": "ipusim.notebook.run",
     "sweep": "ipusim.notebook.sweep",

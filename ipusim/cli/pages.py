@@ -19,17 +19,12 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page of runs: traces to zoom into, memory, why IPUs wait, tables; it needs no network."""
-    from ipusim.study.folder import write_file, write_folder
-    from ipusim.study.page import PAGE, report_page
+    from ipusim.study.page import write_page
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise OptionError("out", f"expected a page named .html, got {out}")
-    page = report_page(runs)
-    if out is None:
-        write_folder(runs[0], {PAGE: page})
-    else:
-        write_file(out, page)
-    typer.echo(f"{out or runs[0] / PAGE}: opens in any browser, {len(page) / 2**20:.1f} MiB")
+    page = write_page(runs, out)
+    typer.echo(f"{page}: opens in any browser, {page.stat().st_size / 2**20:.1f} MiB")
 
 
 @app.command()

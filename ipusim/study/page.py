@@ -16,6 +16,7 @@ from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, 
 from ipusim.render.tables import Table, ipu_table, summary_table
 from ipusim.scenario.source import MAX_BYTES
 from ipusim.study.explanation import explain
+from ipusim.study.folder import write_file, write_folder
 from ipusim.study.memory_file import read_memory
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
@@ -49,6 +50,20 @@ def report_page(folders: Sequence[Path]) -> bytes:
     return html_page(
         title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
     )
+
+
+def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of the runs in ``folders``, by default into the first of them, and return where it lies.
+
+    There the next run that writes into the folder removes it. Raises as :func:`report_page` does, and OutputError for
+    a page that cannot be written.
+    """
+    page = report_page(folders)
+    if out is None:
+        write_folder(folders[0], {PAGE: page})
+        return folders[0] / PAGE
+    write_file(out, page)
+    return out
 
 
 def _names(runs: Sequence[StoredRun]) -> str:

