@@ -75,7 +75,13 @@ def _overview(runs: Sequence[PageRun]) -> Table:
     """Return the first numbers of every run, a row each."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
-        (run.title, *({figure.label: figure.value for figure in run.figures}.get(label, "-") for label in labels))
+        (
+            run.title,
+            *(
+                {figure.label: figure.in_row or figure.value for figure in run.figures}.get(label, "-")
+                for label in labels
+            ),
+        )
         for run in runs
     )
     return Table("Runs", ("run", *labels), rows)
@@ -120,7 +126,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         yield Figure("efficiency", f"{found['efficiency']:.1%}", "of the IPUs' time is arithmetic")
         bound = next(iter(found["bounds"].items()), None)
         if bound is not None:
-            yield Figure("bound by", f"{bound[1]:.1%}", bound[0])
+            yield Figure("bound by", f"{bound[1]:.1%}", bound[0], in_row=f"{bound[1]:.1%} {bound[0]}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
         alone = format_seconds(times.seconds(found["single_ipu_cycles"]))

@@ -388,7 +388,7 @@ def test_it_prints_light_without_its_tools_on_pages_of_paper(open_page, both):
     )
     content = page.pdf(format="A4")
     assert content.startswith(b"%PDF")
-    assert page.evaluate("window.printed") == [["light", 540]]
+    assert page.evaluate("window.printed") == [["light", 510]]
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.emulate_media(media="print")
     assert [page.locator(each).first.is_visible() for each in ("#theme", ".controls", ".buttons", "canvas")] == [

@@ -106,7 +106,7 @@ function buildTools() {
 }
 
 // Pixels of a plot on paper: what A4 upright leaves beside the names of tracks.
-const ON_PAPER = 540;
+const ON_PAPER = 510;
 
 function measure() {
   if (printing) { axis.width = ON_PAPER; return; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -25,6 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 #: Tracks of spans that pictures leave out, from the top down.
 _BESIDE: Final = (Track.SEND, Track.LINK, Track.HOST)
+_MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
 #: Holders of memory from the bottom up, and every look of theirs.
 _STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
 _HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
@@ -32,11 +34,19 @@ _HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.loo
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that the page shows first: its name, the number with its unit, and what to know of it."""
+    """A number that the page shows first.
+
+    Attributes:
+        label: its name.
+        value: the number with its unit.
+        note: what to know of it.
+        in_row: what a table of several runs says instead of the value alone; empty for that.
+    """
 
     label: str
     value: str
     note: str = ""
+    in_row: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     data = {
         "title": run.title,
         "description": run.description,
-        "figures": [asdict(figure) for figure in run.figures],
+        "figures": [_figure(figure) for figure in run.figures],
         "verdict": list(run.verdict),
         "notes": list(run.notes),
         "clock_hz": info.clock_hz,
@@ -151,8 +161,17 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
 
 def table_data(table: Table) -> dict[str, Any]:
     """Return a table whose cells say how they sort; one without headers stays in its order."""
-    rows = [[{"text": cell, "sort": sort_key(cell)} for cell in row] for row in table.rows]
-    return {"title": table.title, "header": list(table.header), "rows": rows, "sorts": any(table.header)}
+    rows = [[{"text": _micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
+    return {"title": _micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
+
+
+def _figure(figure: Figure) -> dict[str, str]:
+    return {"label": figure.label, "value": _micro(figure.value), "note": _micro(figure.note)}
+
+
+def _micro(text: str) -> str:
+    """Return text with the sign for microseconds, which every page can show, where terminals have two letters."""
+    return _MICROSECONDS.sub(" µs", text)
 
 
 def _span_looks() -> tuple[Look, ...]:

@@ -42,7 +42,7 @@ class Section {
       const used = new Set(run.memory.rows.flatMap((row) => row.layers.map((layer) => layer.look)));
       parts.push(make("div", { class: "plot" }, this.memoryLabels, make("div", { class: "place" }, this.memory.canvas)));
       parts.push(make("ul", { class: "legend" }, ...DATA.holders.flatMap((look, n) => (used.has(n) ? [make("li", {}, swatch({ ...look, hatch: "" }), look.name)] : [])),
-        this.memory.limit ? make("li", {}, make("span", { class: "dash", "aria-hidden": "true" }), `memory of an IPU, ${bytesText(this.memory.limit)}`) : null));
+        this.memory.limitShown ? make("li", {}, make("span", { class: "dash", "aria-hidden": "true" }), `memory of an IPU, ${bytesText(this.memory.limit)}`) : null));
     } else parts.push(make("p", { class: "note" }, run.no_memory));
     parts.push(make("h3", {}, run.bars.title), barsOf(run.bars));
     parts.push(make("h3", {}, "Tables"), make("div", { class: "tables" }, ...run.tables.map(tableOf)));

@@ -2,7 +2,7 @@
 // column where they are not, so that a picture costs what its pixels cost and no span is lost.
 
 const TIMES_HIGH = 24; // CSS pixels of the axis below the tracks
-const BAND = 18; // and of the phases above them
+const BAND = 22; // and of the phases above them
 const WIDE = 2; // a span from so many pixels on is a box of its own
 
 class Trace {
@@ -183,7 +183,7 @@ class Trace {
       const several = this.run.executions > 1 ? ` ${band.execution}` : "";
       const words = [band.name + several, band.name].find((text) => pen.measureText(text).width + 8 < right - left);
       pen.fillStyle = faint();
-      if (words) pen.fillText(words, (left + right) / 2, 6);
+      if (words) pen.fillText(words, (left + right) / 2, 10);
     }
   }
 
