@@ -118,7 +118,7 @@ def _page_run(run: StoredRun) -> PageRun:
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the numbers that come first; what bounds a run only of folders that say it."""
-    times, memory, found = run.times, run.summary["memory"], run.summary.get("verdict")
+    times, found = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure("throughput", f"{rates.samples_per_s:,.0f} samples/s", f"{rates.effective_batch_size:,} per {what}")
@@ -131,12 +131,12 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
         alone = format_seconds(times.seconds(found["single_ipu_cycles"]))
         yield Figure("against one IPU", f"{found['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
-    if (run.folder / _MEMORY_FILE).exists():
-        fullest = max(memory["ipus"], key=lambda ipu: int(ipu["peak_bytes"]))
-        limit = memory["sram_bytes"]
-        of = f"{fullest['peak_bytes'] / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
-        fits = "" if memory["fits"] else ", does not fit"
-        yield Figure("fullest memory", format_bytes(fullest["peak_bytes"]), f"IPU {fullest['ipu']}, {of}{fits}")
+    if run.describes_memory:
+        fullest = run.fullest
+        limit = fullest.sram_bytes
+        of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
+        fits = "" if fullest.fits else ", does not fit"
+        yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
 
 
 def _bars(idle: IdleCauses) -> Bars:

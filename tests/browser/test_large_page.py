@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import ipusim
 from ipusim.study.page import report_page
+from tests.browser.folders import run_into
 from tests.browser.shown import hover, shows
 
 SPANS = 100_000
@@ -18,9 +18,8 @@ STAGES = [{"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output
 def large(tmp_path_factory):
     home = tmp_path_factory.mktemp("large")
     pipeline = {"stages": STAGES, "gradient_accumulation_count": 768, "repeat_count": 4}
-    run = ipusim.run({"name": "large", "system": {"name": "pod16"}, "pipeline": pipeline})
-    assert len(run.timeline) >= SPANS
-    run.save(home / "run")
+    timeline = run_into(home / "run", {"name": "large", "system": {"name": "pod16"}, "pipeline": pipeline})
+    assert len(timeline) >= SPANS
     (home / "page.html").write_bytes(report_page([home / "run"]))
     return home / "page.html"
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import ipusim
 from ipusim.analysis.critical_path import critical_path
 from ipusim.study.page import report_page
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
+from tests.browser.folders import run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows
 
 FORWARD, BACKWARD = (rgb(kind.row.look.face) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD))
@@ -38,11 +38,11 @@ FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAG
 def folders(tmp_path_factory):
     """Two runs on disk, the second of two replicas with I/O tiles, in three executions."""
     home = tmp_path_factory.mktemp("runs")
-    ipusim.run(FOUR).save(home / "four")
+    run_into(home / "four", FOUR)
     system = {"name": "pod16", "auto_select_ipus": 8, "io_tiles": {"num_io_tiles": 64, "place_ops_on_io_tiles": True}}
     again = {**FOUR, "name": "again", "system": system, "infeed": {"element_bytes": 65536}}
     again["pipeline"] = FOUR["pipeline"] | {"repeat_count": 3, "gradient_accumulation_count": 16}
-    ipusim.run(again).save(home / "again")
+    run_into(home / "again", again)
     return home
 
 
@@ -403,7 +403,7 @@ def test_it_prints_light_without_its_tools_on_pages_of_paper(open_page, both):
 
 def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders, tmp_path):
     shutil.copytree(folders / "four", tmp_path / "run")
-    for name in ("memory.npz", "scenario.yaml"):
+    for name in ("memory.npz", "memory.png", "scenario.yaml"):
         (tmp_path / "run" / name).unlink()
     (tmp_path / "page.html").write_bytes(report_page([tmp_path / "run"]))
     page = open_page(tmp_path / "page.html")

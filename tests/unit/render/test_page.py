@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+import tomllib
 from base64 import b64decode, b64encode
 
 import numpy as np
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 from ipusim.pipeline.holders import LAYERS
 from ipusim.render.page.columns import pack
-from ipusim.render.page.page import html_page, json_text
+from ipusim.render.page.page import SCRIPTS, html_page, json_text
 from ipusim.render.page.run import tables_of_looks
 from ipusim.render.page.sort_keys import sort_key
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.places import ROOT
 
 COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
 
@@ -86,6 +88,14 @@ def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetch
         assert f"{name} 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert not re.search(r"(src|href|url)\s*[=(]\s*['\"]?(https?:)?//", page)
+
+
+def test_every_part_of_the_page_is_shipped_with_the_package():
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["ipusim"]
+    found = {path.name for pattern in shipped for path in (ROOT / "ipusim").glob(pattern)}
+    parts = {path.name for path in (ROOT / "ipusim" / "render" / "page").iterdir() if path.suffix not in (".py", "")}
+    assert parts == {"page.html", "page.css", *(f"{name}.js" for name in SCRIPTS)}
+    assert parts <= found
 
 
 def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_them():

@@ -1,0 +1,33 @@
+"""Run folders with what a page reads alone: pictures and trace files take longer than all the rest."""
+
+from __future__ import annotations
+
+import io
+
+from ipusim.analysis.memory import memory_curves
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.scenario.write import scenario_text
+from ipusim.study.memory_file import memory_file
+from ipusim.study.report import json_bytes
+
+
+def run_into(folder, options):
+    """Run a scenario's options and write what the page reads of a run; return the Timeline."""
+    result = execute(assemble(Request.from_dict(options)))
+    timeline, footprint = result.timeline, result.memory.footprint
+    saved = io.BytesIO()
+    timeline.save(saved)
+    curves = [each for replica in range(timeline.info.replicas) for each in memory_curves(timeline, footprint, replica)]
+    files = {
+        "summary.json": json_bytes(result.summary.to_dict()),
+        "timeline.npz": saved.getvalue(),
+        "memory.npz": memory_file(curves),
+        "memory.png": b"",  # which says that the stages say what they hold
+        "scenario.yaml": scenario_text(result.job.request, folder, ["Written by a test."]).encode(),
+    }
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return timeline
