@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final
 
 #: By our word, those that others have for it, written as they do; case and separators do not count.
-_FOREIGN: Final[Mapping[str, str]] = {
+FOREIGN: Final[Mapping[str, str]] = {
     # keys of a scenario
     "auto_select_ipus": "num_ipus ipus n_ipus num_gpus gpus n_gpus num_devices devices world_size nproc_per_node "
     "nproc tensor_parallel_size",
@@ -70,23 +70,22 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "update": "weight_update step_cycles",
     # of optimizers
     "learning_rate": "lr alpha step_size eta base_lr",
-    "beta_1": "beta1 adam_beta1 betas b1",
-    "beta_2": "beta2 adam_beta2 b2",
+    "beta_1": "adam_beta1 betas b1",
+    "beta_2": "adam_beta2 b2",
     "weight_decay": "wd l2_reg decay_rate",
     "map_gradient": "gradient_clipping grad_clip clip_grad",
     "clip_by_norm": "clip_grad_norm max_grad_norm max_norm",
     "clip_by_value": "clip_grad_value",
     # layers, losses, activations
     "dense": "linear fc fully_connected affine mlp gemm matmul ffn",
-    "conv2d": "conv convolution conv_2d",
-    "conv1d": "conv_1d",
+    "conv2d": "conv convolution",
     "batch_norm": "bn batchnorm2d batchnorm1d batch_normalization",
     "layer_norm": "ln layer_normalization rms_norm rmsnorm",
     "group_norm": "gn group_normalization",
     "instance_norm": "instancenorm2d",
     "max_pool2d": "max_pool maxpool max_pooling max_pooling2d",
     "average_pool2d": "avg_pool avgpool avg_pool2d average_pooling2d adaptive_avg_pool2d mean_pool",
-    "multi_head_attention": "attention mha self_attention multihead_attention scaled_dot_product_attention sdpa",
+    "multi_head_attention": "attention mha self_attention scaled_dot_product_attention sdpa",
     "embedding": "embed token_embedding wte",
     "position_embedding": "positional_encoding pos_embed wpe positional_embedding",
     "residual": "skip skip_connection shortcut",
@@ -99,7 +98,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "gelu": "gelu_new gelu_tanh quick_gelu",
     "gelu_erf": "gelu_exact",
     "swish": "silu",
-    "hard_sigmoid": "hardsigmoid",
     "sigmoid": "logistic",
     "identity": "linear none",
     # optimizers, data, precisions
@@ -137,7 +135,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "pod64": "ipu_pod64 classic_pod64",
     "pod128": "ipu_pod128",
     "pod256": "ipu_pod256",
-    "bow2000": "bow bow_machine mk3 bow_ipu bow_2000",
+    "bow2000": "bow bow_machine mk3 bow_ipu",
     "GC2": "mk1 ipu1 c2 colossus_mk1",
     "GC200": "mk2 ipu2 m2000 colossus colossus_mk2",
     "BOW": "bow_ipu mk3 bow2000",
@@ -164,7 +162,7 @@ def folded(word: str) -> str:
 @cache
 def _ours() -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for ours, foreign in _FOREIGN.items():
+    for ours, foreign in FOREIGN.items():
         for word in foreign.split():
             found[folded(word)] = (*found.get(folded(word), ()), ours)
     return found

@@ -79,7 +79,7 @@ def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schem
         return graphcores
     if here := same(key, names):
         return f"; did you mean {here}?"
-    if found := _of_other_kinds(key, place, schema) or _elsewhere(key, path[:1], schema):
+    if found := _of_other_kinds(key, place, schema) or _elsewhere(key, path[:-1], schema):
         return f"; did you mean {found}?"
     return did_you_mean(key, names)
 
@@ -100,7 +100,9 @@ def _of_other_kinds(key: str, place: tuple[str | int, ...], schema: JsonNode) ->
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the one option, on the top or in another ``section``, that ``key`` may be."""
+    """Return the one option, on the top or in another ``section``, that ``key`` may be; nothing for one deeper down."""
+    if len(section) > 1:
+        return None
     top = schema["properties"]
     if found := same(key, top):
         return f"{found} at the top"

@@ -137,8 +137,7 @@ CASES = {
     "number for a list": (
         "splits: [logits]",
         "splits: 1",
-        "bad.yaml:12:11: pipeline.splits: got 1; did you mean [1]? Expected a list of 0 to 255 items, each "
-        f"{NAME}",
+        f"bad.yaml:12:11: pipeline.splits: got 1; did you mean [1]? Expected a list of 0 to 255 items, each {NAME}",
     ),
     "list for a mapping": (
         "{name: m2000, auto_select_ipus: 2}",
