@@ -1,18 +1,36 @@
-"""The nearest of the names that there are, for whoever wrote another."""
+"""The nearest name, for whoever wrote another: a misspelt one, or what others call the same thing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from ipusim.foreign_words import folded, ours
 
-def nearest(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name out of ``names`` that is nearest to ``wrong`` in any case, or None where none is near."""
+
+def same(wrong: object, names: Iterable[str]) -> str | None:
+    """Return the name out of ``names`` that ``wrong`` is but for case and separators, or that others call so.
+
+    None where there is none.
+    """
     if not isinstance(wrong, str):
         return None
-    folded = {name.lower(): name for name in names}
-    near = get_close_matches(wrong.lower(), folded, n=1)
-    return folded[near[0]] if near else None
+    known = list(names)
+    spelt = {folded(name): name for name in reversed(known)}
+    return spelt.get(folded(wrong)) or next((name for name in ours(wrong) if name in known), None)
+
+
+def nearest(wrong: object, names: Iterable[str]) -> str | None:
+    """Return the name out of ``names`` that is nearest to ``wrong`` in any case, or None where none is near.
+
+    What others call one of them is as near as can be.
+    """
+    if not isinstance(wrong, str):
+        return None
+    known = list(names)
+    lower = {name.lower(): name for name in known}
+    near = get_close_matches(wrong.lower(), lower, n=1)
+    return same(wrong, known) or (lower[near[0]] if near else None)
 
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.errors import QuantityError
+from ipusim.near_names import nearest
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -58,7 +59,9 @@ def parse_quantity(text: str, kind: str) -> Fraction:
     if unit is None:
         return Fraction(number.replace("_", ""))
     if unit not in units:
-        raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}")
+        near = nearest(unit, units)
+        hint = f"; did you mean {number} {near}?" if near else ""
+        raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}{hint}")
     return Fraction(number.replace("_", "")) * units[unit]
 
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ipusim.cli.app import app
 from tests.cli.commands import ipusim, process
 from tests.places import ROOT
 
@@ -242,3 +243,20 @@ def test_a_run_that_is_told_to_ignore_interrupts_does(tmp_path):
     code, _, errors = interrupted(command, tmp_path, opened)
     assert (code, errors) == (0, "")
     assert is_whole(tmp_path / "out")
+
+
+def test_a_shell_completes_every_command_and_its_options(tmp_path):
+    def completed(*words):
+        typed = {"COMP_WORDS": " ".join(("ipusim", *words)), "COMP_CWORD": str(len(words))}
+        return process(environment={"_IPUSIM_COMPLETE": "complete_bash", **typed}).stdout.decode().split()
+
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert completed("") == names
+    assert completed("va") == ["validate"]
+    assert {"--phase", "--out"} <= {*completed("trace", "--")}
+    # Which shell this is would else be asked of the process that started the tests.
+    alone = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+    assert process("--install-completion", "bash", environment=alone).returncode == 0
+    installed = (tmp_path / ".bash_completions" / "ipusim.sh").read_text()
+    assert "_IPUSIM_COMPLETE=complete_bash" in installed
+    assert process("--show-completion", "bash", environment=alone).stdout.decode().strip() == installed.strip()

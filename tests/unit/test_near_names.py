@@ -1,4 +1,18 @@
-from ipusim.near_names import did_you_mean, nearest
+import pytest
+
+from ipusim import foreign_words
+from ipusim.foreign_words import FOREIGN, folded
+from ipusim.hardware.generations import GENERATIONS
+from ipusim.hardware.machines import MACHINES
+from ipusim.near_names import did_you_mean, nearest, same
+from ipusim.runs.request.schema import json_schema
+from ipusim.scenario import load_request
+from ipusim.scenario.load import ScenarioError
+from ipusim.schedules.registry import names as schedule_names
+from ipusim.units import UNITS
+from tests.places import SCENARIOS
+
+SCHEDULES = tuple(schedule_names())
 
 
 def test_the_nearest_name_in_any_case_and_as_it_is_written():
@@ -11,3 +25,113 @@ def test_the_hint_as_a_word_or_quoted_or_nothing():
     assert did_you_mean("snak", ("ZIGZAG", "SNAKE")) == "; did you mean SNAKE?"
     assert did_you_mean("snak", ("ZIGZAG", "SNAKE"), quoted=True) == "; did you mean 'SNAKE'?"
     assert did_you_mean("hoof", ("ZIGZAG", "SNAKE")) == ""
+
+
+@pytest.mark.parametrize(
+    ("foreign", "names", "ours"),
+    [
+        ("1F1B", SCHEDULES, "1f1b"),
+        ("one_forward_one_backward", SCHEDULES, "1f1b"),
+        ("PipeDream-Flush", SCHEDULES, "1f1b"),
+        ("GPIPE", SCHEDULES, "gpipe"),
+        ("ZB-H1", SCHEDULES, "zero_bubble_h1"),
+        ("lr", ("type", "learning_rate"), "learning_rate"),
+        ("linear", ("flatten", "dense", "identity"), "dense"),
+        ("linear", ("relu", "identity"), "identity"),
+        ("fc", ("flatten", "dense"), "dense"),
+        ("Conv", ("conv2d", "conv1d"), "conv2d"),
+        ("BatchNorm2d", ("layer_norm", "batch_norm"), "batch_norm"),
+        ("batchnorm", ("layer_norm", "batch_norm"), "batch_norm"),
+        ("mse", ("softmax_cross_entropy", "mean_squared_error"), "mean_squared_error"),
+        ("relu6", ("relu", "gelu"), "relu"),
+        ("silu", ("relu", "swish"), "swish"),
+        ("mk2", MACHINES, "m2000"),
+        ("bow", MACHINES, "bow2000"),
+        ("GC200", MACHINES, "m2000"),
+        ("mk2", ("GC2", "GC200", "BOW"), "GC200"),
+        ("accumulation_steps", ("steps", "gradient_accumulation_count"), "gradient_accumulation_count"),
+        ("num_micro_batches", ("micro_batch_size", "gradient_accumulation_count"), "gradient_accumulation_count"),
+        ("fp16", ("float16", "float32"), "float16"),
+        ("p2p", ("lock_step", "point_to_point"), "point_to_point"),
+        ("Ghz", ("MHz", "GHz"), "GHz"),
+        ("gbps", ("B/s", "GB/s", "Gbit/s"), "GB/s"),
+    ],
+)
+def test_what_others_call_a_thing_is_near_its_name_here(foreign, names, ours):
+    assert nearest(foreign, names) == same(foreign, names) == ours
+    assert nearest(foreign, ("x", "y")) is None
+
+
+def test_a_name_of_ours_goes_before_a_foreign_word_and_that_before_one_that_looks_alike():
+    assert nearest("Linear", ("dense", "linear")) == "linear"
+    assert nearest("conv", ("convert", "conv1d", "conv2d")) == "conv2d"
+    assert (same("grouqed", SCHEDULES), nearest("grouqed", SCHEDULES)) == (None, "grouped")
+
+
+def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
+    keys, names = (
+        set(),
+        {
+            *MACHINES,
+            *(ipu.name for ipu in GENERATIONS),
+            *SCHEDULES,
+            *(each for unit, _ in UNITS.values() for each in unit),
+        },
+    )
+
+    def walk(node):
+        if isinstance(node, dict):
+            keys.update(node.get("properties", ()))
+            names.update(node.get("x-names", ()))
+            names.update([node["const"]] if "const" in node else ())
+        for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            walk(each)
+
+    walk(json_schema())
+    assert set(FOREIGN) - keys - names == set()
+    for ours, foreign in FOREIGN.items():
+        for word in foreign.split():
+            assert ours in foreign_words.ours(word), word
+            assert folded(word) != folded(ours), word
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        (
+            "pipeline.accumulation_steps=4",
+            "got 'accumulation_steps'; did you mean gradient_accumulation_count? Expected one of the keys schedule, ",
+        ),
+        (
+            "accumulation_steps=4",
+            "got 'accumulation_steps'; did you mean pipeline.gradient_accumulation_count? Expected one of the "
+            "keys name, ",
+        ),
+        ("schedule=1f1b", "got 'schedule'; did you mean pipeline.schedule? Expected one of the keys name, "),
+        ("pipeline.steps=1", "got 'steps'; did you mean steps at the top? Expected one of the keys schedule, "),
+        ("lr=0.1", "got 'lr'; did you mean optimizer.learning_rate? Expected one of the keys name, "),
+        (
+            "optimizer.beta1=0.9",
+            "expected one of the keys learning_rate, map_gradient, type, got 'beta1'; did you mean beta_1 of type "
+            "adam or lamb?",
+        ),
+        (
+            "optimizer.lr=0.9",
+            "expected one of the keys learning_rate, map_gradient, type, got 'lr'; did you mean learning_rate?",
+        ),
+        (
+            "model.layers.1.p=0.9",
+            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, type, units, ",
+        ),
+        (
+            "system.clock=1.3 Ghz",
+            "expected hertz in one of Hz, kHz, KHz, MHz, GHz, THz such as '1.325 GHz', got '1.3 Ghz'; did you "
+            "mean 1.3 GHz?",
+        ),
+        ("pipeline.splits=dense32", "got 'dense32'; did you mean [dense32]? Expected a list of 0 to 255 items, "),
+    ],
+)
+def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, line):
+    with pytest.raises(ScenarioError) as caught:
+        load_request(SCENARIOS / "tutorial_step3_pipelining.yaml", [override])
+    assert str(caught.value).startswith(f"--set {override.partition('=')[0]}: {line}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, same
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
@@ -20,6 +20,9 @@ from ipusim.runs.request.graphcore_options import instead_of
 JsonNode = dict[str, Any]
 #: What pydantic puts at the end of a path to say that the key of a mapping is wrong, not its value.
 _KEY: Final = "[key]"
+#: Characters from which on what is expected comes after a hint, and types at most that a hint names.
+_LONG: Final = 100
+_FEW: Final = 3
 
 
 def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:
@@ -35,15 +38,15 @@ def _is_echo(error: ErrorDetails) -> bool:
 def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
-    got, of_key = error["input"], False
+    got, of_key, hint = error["input"], False, ""
     if error["type"] == "told":
         return Problem(path, error["msg"])
     if error["type"] == "missing":
-        text = f"expected {describe(node, schema)}, got nothing"
-        return Problem(path, f"{text} ({node['description']})" if "description" in node else text)
+        said = f" ({node['description']})" if "description" in node else ""
+        return Problem(path, _told(describe(node, schema), f"nothing{said}", ""))
     if error["type"] == "extra_forbidden":
         got, names, of_key = path[-1], list(parent.get("properties", ())), True
-        expected = f"one of the keys {', '.join(names)}"
+        expected, hint = f"one of the keys {', '.join(names)}", _of_key(path, names, error["loc"], schema)
     elif error["loc"][-1:] == (_KEY,):
         got, names, of_key = path[-1], [], True
         expected = describe(node, schema)
@@ -52,9 +55,66 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         expected = one_of(names)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
+        if node.get("type") == "array" and isinstance(got, str | int):
+            hint = f"; did you mean [{got}]?"
+    return Problem(path, _told(expected, show(got), hint or did_you_mean(got, names)), of_key)
+
+
+def _told(expected: str, got: str, hint: str) -> str:
+    """Return what was expected and what was found; what is long to tell comes last, behind the hint."""
+    if len(expected) <= _LONG:
+        return f"expected {expected}, got {got}{hint}"
+    return f"got {got}{hint} Expected {expected}" if hint.endswith("?") else f"got {got}{hint}; expected {expected}"
+
+
+def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schema: JsonNode) -> str:
+    """Return a hint at what an unknown key may be: the first that is found.
+
+    An option of Graphcore's, one of the ``names`` that are right there, a key of another type of the same thing, a key
+    of another section, and the nearest of ``names``.
+    """
+    key = str(path[-1])
     # Graphcore's options stand on the top, in the pipeline or in the system.
-    hint = instead_of(str(got)) if of_key and path[:-1] in ((), ("pipeline",), ("system",)) else ""
-    return Problem(path, f"expected {expected}, got {show(got)}{hint or did_you_mean(got, names)}", of_key)
+    if path[:-1] in ((), ("pipeline",), ("system",)) and (graphcores := instead_of(key)):
+        return graphcores
+    if here := same(key, names):
+        return f"; did you mean {here}?"
+    if found := _of_other_kinds(key, place, schema) or _elsewhere(key, path[:-1], schema):
+        return f"; did you mean {found}?"
+    return did_you_mean(key, names)
+
+
+def _of_other_kinds(key: str, place: tuple[str | int, ...], schema: JsonNode) -> str | None:
+    """Return the key, and the other types of a thing that have it, which the last of ``place`` may be; of few alone."""
+    tags = [at for at, each in enumerate(place) if _is_tag(each)]
+    if not tags:
+        return None
+    node, _ = _walk(schema, place[: tags[-1]])
+    having = {
+        _typed(kind)["const"]: name
+        for kind in _branches(node, schema)
+        if "const" in _typed(kind) and (name := same(key, kind["properties"]))
+    }
+    names = set(having.values())
+    return f"{names.pop()} of type {one_of(having)}" if len(names) == 1 and len(having) <= _FEW else None
+
+
+def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
+    """Return the one option, on the top or in another ``section``, that ``key`` may be; nothing for one deeper down."""
+    if len(section) > 1:
+        return None
+    top = schema["properties"]
+    if found := same(key, top):
+        return f"{found} at the top"
+    having = [(other, name) for other in top if other not in section and (name := same(key, _keys(top[other], schema)))]
+    return ".".join(having[0]) if len(having) == 1 else None
+
+
+def _keys(node: JsonNode, schema: JsonNode) -> list[str]:
+    """Return the keys of a mapping, of all types that it may have."""
+    node = _resolve(node, schema)
+    kinds = _branches(node, schema) if "oneOf" in node else [node]
+    return list(dict.fromkeys(key for kind in kinds for key in kind.get("properties", ())))
 
 
 def _is_tag(key: str | int) -> bool:
@@ -103,9 +163,15 @@ def _branches(node: JsonNode, schema: JsonNode) -> list[JsonNode]:
     return [_resolve(branch, schema) for branch in node["oneOf"]]
 
 
+def _typed(kind: JsonNode) -> JsonNode:
+    """Return what a kind of mapping has as its ``type``."""
+    found: JsonNode = kind.get("properties", {}).get("type", {})
+    return found
+
+
 def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
     """Return the values that ``type`` can take in a union of mappings."""
-    types = [branch.get("properties", {}).get("type", {}) for branch in _branches(node, schema)]
+    types = map(_typed, _branches(node, schema))
     return [kind["const"] for kind in types if "const" in kind]
 
 

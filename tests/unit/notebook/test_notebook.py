@@ -166,8 +166,8 @@ def test_problems_name_options_without_lines(timed):
     request = ipusim.request(TIMED)
     wrong = {"system": {"name": "fre"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 0}}
     assert refused(ipusim.RequestError, ipusim.run, wrong).splitlines() == [
-        "system.name: expected c2_server, m2000, pod16, pod64, pod128, pod256, bow2000, bow_pod16, bow_pod64, "
-        "bow_pod128, bow_pod256 or free, got 'fre'; did you mean free?",
+        "system.name: got 'fre'; did you mean free? Expected c2_server, m2000, pod16, pod64, pod128, pod256, bow2000, "
+        "bow_pod16, bow_pod64, bow_pod128, bow_pod256 or free",
         "pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got 0",
     ]
     assert refused(ipusim.RequestError, ipusim.request, [1]) == "expected a mapping of options, got [1]"
@@ -175,8 +175,9 @@ def test_problems_name_options_without_lines(timed):
         "steps: expected each option once, got it a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
-        "pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
-        "zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'interleved'; did you mean interleaved?"
+        "pipeline.schedule: got 'interleved'; did you mean interleaved? Expected grouped, interleaved, sequential, "
+        "sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or "
+        "file.csv"
     )
     both = request.replace({"pipeline.splits": ["a"]})
     assert refused(ipusim.RequestError, ipusim.run, both) == (

@@ -84,8 +84,8 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
                 "mine.yaml:1:14: popart_host: expected seconds in one of s, ms, us, µs, ns such as '3.7 us', got '2 d'",
                 "mine.yaml:2:14: amp_ceiling: expected a number from 0.01 to 1, got true",
                 "mine.yaml:4:3: rung_links: expected a whole number from 1 to 10, got 6.5",
-                f"mine.yaml:5:1: amp_ceilin: expected one of the keys {', '.join(rate.name for rate in RATES)}, got "
-                "'amp_ceilin'; did you mean amp_ceiling?",
+                "mine.yaml:5:1: amp_ceilin: got 'amp_ceilin'; did you mean amp_ceiling? Expected one of the keys "
+                f"{', '.join(rate.name for rate in RATES)}",
             ],
         ),
         (
@@ -121,7 +121,7 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_places(load, own, text, 
         ("none.yml", "expected a file that can be read, got {}/none.yml: No such file or directory"),
         ("folder.yaml", "expected a file that can be read, got {}/folder.yaml: expected a file, got a folder"),
         ("mine.txt", "expected a YAML file with a line for each rate, such as rates.yaml, got 'mine.txt'"),
-        ("5", "or a YAML file with a line for each rate, such as rates.yaml, got 5"),
+        ("5", "or a YAML file with a line for each rate, such as rates.yaml"),
     ],
 )
 def test_a_name_that_leads_to_no_rates_is_refused(load, tmp_path, rates, message):

@@ -94,7 +94,10 @@ def test_what_was_given_is_told_from_what_is_by_default():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"pipeline.scedule": "grouped"}, "pipeline.scedule: expected one of the keys "),
+        (
+            {"pipeline.scedule": "grouped"},
+            "pipeline.scedule: got 'scedule'; did you mean schedule? Expected one of the keys ",
+        ),
         ({"pipeline.schedule": "groupd"}, "got 'groupd'; did you mean grouped?"),
         (
             {"pipeline.stages.4.forward": 1},

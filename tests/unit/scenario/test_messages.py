@@ -67,10 +67,10 @@ CASES = {
     "unknown key": (
         "auto_select_ipus",
         "auto_select_ipu",
-        "bad.yaml:2:23: system.auto_select_ipu: expected one of the keys name, auto_select_ipus, select_ipus, "
-        "selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, streaming_memory, "
-        "io_tiles, matmuls, convolutions, minimum_remote_tensor_size, got 'auto_select_ipu'; "
-        "did you mean auto_select_ipus?",
+        "bad.yaml:2:23: system.auto_select_ipu: got 'auto_select_ipu'; did you mean auto_select_ipus? "
+        "Expected one of the keys name, auto_select_ipus, select_ipus, selection_order, sync_replicas_independently, "
+        "clock, overhead, host, enable_remote_buffers, streaming_memory, io_tiles, matmuls, convolutions, "
+        "minimum_remote_tensor_size",
     ),
     "missing key": (
         "  gradient_accumulation_count: 8\n",
@@ -137,38 +137,37 @@ CASES = {
     "number for a list": (
         "splits: [logits]",
         "splits: 1",
-        f"bad.yaml:12:11: pipeline.splits: expected a list of 0 to 255 items, each {NAME}, got 1",
+        f"bad.yaml:12:11: pipeline.splits: got 1; did you mean [1]? Expected a list of 0 to 255 items, each {NAME}",
     ),
     "list for a mapping": (
         "{name: m2000, auto_select_ipus: 2}",
         "[m2000, 2]",
-        "bad.yaml:2:9: system: expected a mapping with keys out of name, auto_select_ipus, select_ipus, "
-        "selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, streaming_memory, "
-        "io_tiles, matmuls, convolutions, minimum_remote_tensor_size, got ['m2000', 2]",
+        "bad.yaml:2:9: system: got ['m2000', 2]; expected a mapping with keys out of name, auto_select_ipus, "
+        "select_ipus, selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, "
+        "streaming_memory, io_tiles, matmuls, convolutions, minimum_remote_tensor_size",
     ),
     "unknown system": (
         "m2000",
         "m200",
-        "bad.yaml:2:16: system.name: expected c2_server, m2000, pod16, pod64, pod128, pod256, "
-        "bow2000, bow_pod16, bow_pod64, bow_pod128, bow_pod256 or free, "
-        "got 'm200'; did you mean m2000?",
+        "bad.yaml:2:16: system.name: got 'm200'; did you mean m2000? Expected c2_server, m2000, pod16, pod64, pod128, "
+        "pod256, bow2000, bow_pod16, bow_pod64, bow_pod128, bow_pod256 or free",
     ),
     "unknown schedule": (
         "grouped",
         "groupd",
-        "bad.yaml:11:13: pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
-        "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did you "
-        "mean grouped?",
+        "bad.yaml:11:13: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, interleaved, "
+        "sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1 or one of your own as "
+        "file.py:function or file.csv",
     ),
     "unknown type of layer": (
         "type: dense, units: 8",
         "type: desne, units: 8",
-        "bad.yaml:7:28: model.layers.1.type: expected " + KINDS + ", got 'desne'; did you mean dense?",
+        "bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected " + KINDS,
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
-        "bad.yaml:7:7: model.layers.1.type: expected " + KINDS + ", got nothing",
+        "bad.yaml:7:7: model.layers.1.type: got nothing; expected " + KINDS,
     ),
     "key of another type of layer": (
         "type: flatten",
@@ -447,7 +446,7 @@ CASES = {
         "type: synthetic",
         "type: mnist",
         "bad.yaml:3:14: data.type: expected synthetic, synthetic_targets, synthetic_tokens, digits, idx or npz, "
-        "got 'mnist'",
+        "got 'mnist'; did you mean idx?",
     ),
     "micro-batch larger than the data": (
         "micro_batch_size: 8",
@@ -562,4 +561,4 @@ def test_a_message_is_one_line_whatever_the_key() -> None:
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))
     (line,) = str(caught.value).splitlines()
-    assert line.startswith("bad.yaml:16:1: two lines: expected one of the keys")
+    assert line.startswith("bad.yaml:16:1: two lines: got 'two\\nlines'; expected one of the keys")

@@ -102,10 +102,9 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
         ("seed=-1", "--set seed: expected a whole number from 0 to 4294967295, got -1"),
         (
             "sed=1",
-            "--set sed: expected one of the keys name, system, data, model, pipeline, optimizer, training, steps, "
-            "seed, "
-            "precision, numerics, memory, code_bytes, use_synthetic_data, infeed, outfeed, evaluate, rates, got 'sed'; "
-            "did you mean seed?",
+            "--set sed: got 'sed'; did you mean seed? Expected one of the keys name, system, data, model, pipeline, "
+            "optimizer, training, steps, seed, precision, numerics, memory, code_bytes, use_synthetic_data, infeed, "
+            "outfeed, evaluate, rates",
         ),
         (
             "model.layers.hidden={name: hidden, type: dense}",
