@@ -29,6 +29,8 @@ KINDS = {
     "scenarios/README.md": {"console", "csv", "python"},
     "ipusim/README.md": {"text"},
     "reports/gallery.md": {"console"},
+    "reports/memory_by_schedule.md": {"console"},
+    "reports/selection_orders.md": {"console"},
     "reports/scenario.md": {"console", "yaml"},
 }
 

@@ -47,7 +47,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
         assert (tmp_path / name).read_text() == (REPORTS / name).read_text(), "run python -m reports"
     zooms = [name for name in made if "tutorial-" in name]
     assert len(zooms) == 3
-    for name in zooms:
+    for name in (*zooms, "memory_by_schedule-compared.png"):
         assert_same_picture(tmp_path / name, name)
 
 
@@ -67,6 +67,17 @@ def test_the_command_under_a_picture_makes_it(name, workspace):
     assert_same_picture(workspace / "reports" / name / picture.file, f"{name}.png")
     if name == "recomputation":
         assert (workspace / "reports" / name / picture.file).read_bytes() == picture.draw(), "not the same bytes twice"
+
+
+@pytest.mark.parametrize("page", ["memory_by_schedule", "selection_orders"])
+def test_the_commands_of_a_comparison_say_what_its_page_says(page, workspace):
+    text = PAGES[f"reports/{page}.md"]
+    for command in commands(text):
+        done = ipusim(*shlex.split(command)[1:], cwd=workspace, columns="200")
+        assert done.returncode == 0, done.stderr
+        said = done.stdout[: done.stdout.index("Comparison of ")].splitlines()
+        assert said
+        assert all(f"{line}\n" in text for line in said)
 
 
 def test_the_gallery_shows_the_commands_as_they_are():

@@ -101,8 +101,8 @@ def test_runs_of_similar_length_are_shown_whole(lock_step):
 def test_few_boxes_stay_lines_and_many_become_an_image_with_text_beside_it(lock_step):
     few = drawn([lock_step("grouped", **FOUR, count=8)])
     assert b"<image" not in to_svg(few)
-    svg = to_svg(execution_trace(lock_step("grouped", mapping=tuple(range(128)), count=256)))
-    assert svg.count(b"<image") == 1
+    svg = to_svg(drawn([lock_step("interleaved", mapping=tuple(range(48)), count=96)] * 2))
+    assert svg.count(b"<image") == 2
     assert svg.count(b'<g id="text_') > 20
 
 
