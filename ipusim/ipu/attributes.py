@@ -110,6 +110,11 @@ class AttributeMetadata:
         return copy(self._field.default) if self._field else None
 
     @property
+    def without_effect(self) -> str:
+        """Why another value than the default changes nothing here; empty where it does. This is the simulator's own."""
+        return self._field.without_effect if self._field else ""
+
+    @property
     def deprecated(self) -> bool:
         """Whether it is deprecated."""
         return self._deprecated_msg is not None
