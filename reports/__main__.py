@@ -25,6 +25,7 @@ from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
+from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
 from reports.scenario_page import scenario_page
 
@@ -66,6 +67,7 @@ def main(folder: Path) -> None:
         "gallery.md": gallery_page(),
         "scenario.md": scenario_page(),
         "options.md": options(),
+        "graphcore_api.md": graphcore_page(),
         "schedules.md": schedules(),
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError
 from ipusim.near_names import nearest
 
 
@@ -22,7 +23,7 @@ class Field:
         fits: whether a value is of that type.
         legal: whether a value of that type is one that there is.
         expected: what a legal value is, in words.
-        simulated: whether other values than the default change anything here.
+        without_effect: why another value than the default changes nothing here; empty where it does.
     """
 
     default: Any
@@ -30,7 +31,7 @@ class Field:
     fits: Callable[[Any], bool]
     legal: Callable[[Any], bool] = lambda _: True
     expected: str = ""
-    simulated: bool = True
+    without_effect: str = ""
 
 
 #: Attributes and categories by name.
@@ -42,9 +43,9 @@ def is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def whole(default: int) -> Field:
-    """Return an attribute that is a whole number, 0 or more."""
-    return Field(default, "int", is_int, lambda value: value >= 0, "0 or more")
+def whole(default: int, least: int = 0) -> Field:
+    """Return an attribute that is a whole number from ``least`` on."""
+    return Field(default, "int", is_int, lambda value: value >= least, f"{least} or more")
 
 
 def flag(default: bool = False) -> Field:
@@ -86,9 +87,53 @@ def options() -> Field:
     return Field({}, "dict", lambda value: isinstance(value, dict))
 
 
-def without_effect(field: Field) -> Field:
-    """Return an attribute that must stay as it is, as nothing here depends on it."""
-    return replace(field, simulated=False)
+class AttributeMetadata:
+    """What a configuration knows of one of its attributes or categories."""
+
+    def __init__(self, name: str, field: Field | None, deprecated_msg: str | None = None) -> None:
+        """Take the full name, what the attribute is (None for a category), and why it is deprecated, if it is."""
+        self._name, self._field, self._deprecated_msg = name, field, deprecated_msg
+
+    @property
+    def name(self) -> str:
+        """The full name, relative to the configuration's root."""
+        return self._name
+
+    @property
+    def type(self) -> str | None:
+        """The type, as a text; None for a category."""
+        return self._field.type_name if self._field else None
+
+    @property
+    def default(self) -> Any:
+        """The default value; None for a category."""
+        return copy(self._field.default) if self._field else None
+
+    @property
+    def without_effect(self) -> str:
+        """Why another value than the default changes nothing here; empty where it does. This is the simulator's own."""
+        return self._field.without_effect if self._field else ""
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether it is deprecated."""
+        return self._deprecated_msg is not None
+
+    @property
+    def deprecated_msg(self) -> str | None:
+        """Why it is deprecated; None where it is not."""
+        return self._deprecated_msg
+
+    def check_type(self, value: Any) -> bool:
+        """Return True for a value of the type; raises ProgramTypeError for another. A category takes any."""
+        if self._field and not self._field.fits(value):
+            raise ProgramTypeError(f"Trying to set {self._name} to {value}, but it must be of type {self.type}")
+        return True
+
+    def warn_if_deprecated(self) -> None:
+        """Log a warning if it is deprecated."""
+        if self.deprecated:
+            logging.getLogger(__name__).warning("%s has been deprecated: %s", self._name, self._deprecated_msg)
 
 
 class Category:
@@ -118,7 +163,7 @@ class Category:
         """Set an attribute.
 
         Raises ConfigAttributeError for one that there is not, ProgramTypeError for another type, ProgramError for a
-        value out of range, and UnsupportedProgramError for another than the default of what is not simulated.
+        value out of range or a category.
         """
         field = self._fields.get(name)
         path = f"{self._path}{name}"
@@ -126,16 +171,42 @@ class Category:
             self.__getattr__(name)
         elif not isinstance(field, Field):
             raise ProgramError(f"{path} is a category and cannot be assigned to.")
-        elif not field.fits(value):
-            raise ProgramTypeError(f"Trying to set {path} to {value}, but it must be of type {field.type_name}")
-        elif not field.legal(value):
+        elif AttributeMetadata(path, field).check_type(value) and not field.legal(value):
             raise ProgramError(f"Trying to set {path} to {value!r}, but it must be {field.expected}")
-        elif not field.simulated and value != field.default:
-            raise UnsupportedProgramError(
-                f"{path} is not simulated: expected its default {field.default!r}, got {value!r}"
-            )
         else:
             self.__dict__[name] = value
+
+    def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
+        """Return what is known of an attribute or category, by its name below this category.
+
+        Raises ProgramError for one that there is not, and ProgramTypeError for what is no text.
+        """
+        if not isinstance(attr, str):
+            raise ProgramTypeError(f"attr: expected a text, got {attr!r}")
+        *above, last = attr.split(".")
+        place: Any = self
+        try:
+            for each in above:
+                place = getattr(place, each)
+            getattr(place, last)
+        except AttributeError as error:
+            raise ProgramError(f"Could not get attribute metadata for '{attr}': {error}") from None
+        if not isinstance(place, Category):
+            raise ProgramError(f"Could not get attribute metadata for '{attr}': {'.'.join(above)} is no category")
+        field = place._fields[last]
+        name = f"{place._path}{last}"
+        return AttributeMetadata(name, field if isinstance(field, Field) else None)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return why each value that is not the default has no effect, where it has none."""
+        found: list[str] = []
+        for name, field in self._fields.items():
+            value = getattr(self, name)
+            if isinstance(value, Category):
+                found += value.notes()
+            elif isinstance(field, Field) and field.without_effect and value != field.default:
+                found.append(f"IPUConfig.{self._path}{name} will have no effect: {field.without_effect}.")
+        return tuple(found)
 
     def check_all(self) -> None:
         """Check every value again, as lists and dictionaries can be changed in place; raises as setting them does."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
@@ -12,6 +13,7 @@ from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
 from ipusim.ipu.attributes import (
+    AttributeMetadata,
     Category,
     Field,
     Fields,
@@ -22,11 +24,20 @@ from ipusim.ipu.attributes import (
     share,
     text,
     whole,
-    without_effect,
 )
 from ipusim.ipu.stage_options import plan_options, poplar_options
 from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.runs.request.graphcore_options import GraphcoreOption, attributes
+from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes
+
+__all__ = [
+    "AttributeMetadata",
+    "DeviceConnectionType",
+    "ExecutionProfileType",
+    "IPUConfig",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+]
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
@@ -68,75 +79,69 @@ class SchedulingAlgorithm(Enum):
     SHORTEST_PATH = "SHORTEST_PATH"
 
 
+class ExecutionProfileType(Enum):
+    """What an execution profile has; a Timeline always has all but the tiles."""
+
+    NO_PROFILE = "NO_PROFILE"
+    DEVICE_PROFILE = "DEVICE_PROFILE"
+    IPU_PROFILE = "IPU_PROFILE"
+    TILE_PROFILE = "TILE_PROFILE"
+
+
+_GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
+_PROCESSES: Final = "experimental.multi_replica_distribution"
+_NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
 #: Attributes that choose something here and are no key of a scenario, or one with fewer ways to say it.
 _OWN: Final[Fields] = {
     "auto_select_ipus": devices(),
     "select_ipus": devices(),
     "selection_order": member(SelectionOrder.AUTO),
     "device_connection": {
-        "type": member(DeviceConnectionType.ALWAYS),
+        "type": replace(member(DeviceConnectionType.ALWAYS), without_effect="a simulated device is always there"),
         "version": text("", "", "ipu1", "ipu2"),
     },
     # Has an effect where Graphcore's IPU Model runs only, there as here.
-    "ipu_model": {"compile_ipu_code": flag(True), "tiles_per_ipu": whole(0), "version": text("ipu2", "ipu1", "ipu2")},
+    "ipu_model": {
+        "compile_ipu_code": replace(flag(True), without_effect=_NO_IPU_MODEL),
+        "tiles_per_ipu": replace(whole(0), without_effect=_NO_IPU_MODEL),
+        "version": replace(text("ipu2", "ipu1", "ipu2"), without_effect=_NO_IPU_MODEL),
+    },
+    "experimental": {"multi_replica_distribution": {"process_index": whole(0), "process_count": whole(0)}},
+    "norms": {"experimental": {"distributed_batch_norm_replica_group_size": whole(1, least=1)}},
     "machine": text(),
 }
-#: Graphcore's other attributes, with Graphcore's defaults.
-_OTHERS: Final[Fields] = {
+#: Graphcore's other attributes, with Graphcore's defaults where those are not what their kind begins with.
+_OTHERS: Final[Mapping[str, Field]] = {
     "serialization_output_folder": text(),
     "compilation_poplar_options": options(),
     "gcl_poplar_options": options(),
-    "experimental": {
-        "always_rearrange_copies_on_the_host": flag(),
-        "enable_remote_buffer_embedding": flag(),
-        "multi_replica_distribution": {"process_index": whole(0), "process_count": whole(0)},
-    },
-    "floating_point_behaviour": {
-        "inv": flag(),
-        "div0": flag(),
-        "oflo": flag(),
-        "esr": flag(),
-        "nanoo": flag(),
-        "set_all": flag(),
-    },
-    "matmuls": {"clear_pass_type": flag()},
-    "norms": {
-        "use_stable_statistics": flag(),
-        "experimental": {"distributed_batch_norm_replica_group_size": whole(1)},
-    },
-    "optimizations": {
-        "prefetch_data_streams": flag(True),
-        "combine_embedding_lookups": flag(),
-        "combine_matmuls": flag(),
-        "enable_graph_outlining": flag(True),
-        "merge_infeed_io_copies": flag(),
-        "maximum_cross_replica_sum_buffer_size": whole(0),
-        "maximum_reduce_scatter_buffer_size": whole(0),
-        "maximum_inter_ipu_copies_buffer_size": whole(0),
-        "maximum_send_recv_cluster_size": whole(0),
-        "merge_remote_buffers": member(MergeRemoteBuffersBehaviour.IF_BENEFICIAL),
-        "enable_gather_simplifier": flag(True),
-        "triangular_solve_expander_block_size": whole(0),
-        "cholesky_block_size": whole(0),
-        "enable_fast_math": flag(),
-    },
-    "pooling": {"poplar_options": options()},
-    "scheduling": {
-        "algorithm": member(SchedulingAlgorithm.CHOOSE_BEST),
-        "maximum_scheduler_lookahead_depth": whole(5),
-        "maximum_scheduler_search_space_size": whole(64),
-    },
+    "optimizations.prefetch_data_streams": flag(True),
+    "optimizations.enable_graph_outlining": flag(True),
+    "optimizations.maximum_cross_replica_sum_buffer_size": whole(0),
+    "optimizations.maximum_reduce_scatter_buffer_size": whole(0),
+    "optimizations.maximum_inter_ipu_copies_buffer_size": whole(0),
+    "optimizations.maximum_send_recv_cluster_size": whole(0),
+    "optimizations.merge_remote_buffers": member(MergeRemoteBuffersBehaviour.IF_BENEFICIAL),
+    "optimizations.enable_gather_simplifier": flag(True),
+    "optimizations.triangular_solve_expander_block_size": whole(0),
+    "optimizations.cholesky_block_size": whole(0),
+    "pooling.poplar_options": options(),
+    "scheduling.algorithm": member(SchedulingAlgorithm.CHOOSE_BEST),
+    "scheduling.maximum_scheduler_lookahead_depth": whole(5),
+    "scheduling.maximum_scheduler_search_space_size": whole(64),
 }
 
 
 def _fields() -> Fields:
     """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
     found: dict[str, Any] = {}
+    for row in OTHER_ATTRIBUTES:
+        *above, name = row.name.split(".")
+        _within(found, above)[name] = replace(_OTHERS.get(row.name, flag()), without_effect=row.effect)
     for row in attributes():
         *above, name = row.name.split(".")
         _within(found, above)[name] = _field(row)
-    _put(found, _OWN, lambda field, _: field)
-    _put(found, _OTHERS, lambda field, known: known or without_effect(field))
+    _put(found, _OWN)
     return found
 
 
@@ -149,13 +154,13 @@ def _field(row: GraphcoreOption) -> Field:
     return share(row.default) if row.kind is float else options()
 
 
-def _put(found: dict[str, Any], fields: Fields, chosen: Callable[[Field, Field | None], Field]) -> None:
-    """Put attributes among those that are ``found``: each that is ``chosen`` from it and from the one there."""
+def _put(found: dict[str, Any], fields: Fields) -> None:
+    """Put attributes in the place of those that are ``found``."""
     for name, each in fields.items():
         if isinstance(each, Field):
-            found[name] = chosen(each, found.get(name))
+            found[name] = each
         else:
-            _put(found.setdefault(name, {}), each, chosen)
+            _put(found.setdefault(name, {}), each)
 
 
 def _within(found: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +184,7 @@ class IPUConfig(Category):
         matmuls, convolutions: poplar_options, of those whose stage gives none.
         ipu_model: compile_ipu_code, tiles_per_ipu, version, which are for Graphcore's IPU Model alone.
 
-    Graphcore's other attributes are there as well, and refuse any value but their default.
+    Graphcore's other attributes are there as well; a run's notes say why a value of theirs has no effect.
 
     One is this simulator's:
         machine: name of the machine, one of ``ipusim.hardware.machines.MACHINES``; when empty, the smallest
@@ -190,7 +195,7 @@ class IPUConfig(Category):
         """Begin with the defaults."""
         super().__init__("", _fields())
 
-    def configure_ipu_system(self, device: object = None) -> None:
+    def configure_ipu_system(self, device: str = "cpu") -> None:
         """Refuse: a configuration is an argument of the pipeline. Raises UnsupportedProgramError."""
         raise UnsupportedProgramError(
             "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline"
@@ -260,8 +265,26 @@ class IPUConfig(Category):
                 "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
                 "DeviceConnectionType.PRE_COMPILE"
             )
-        tiles = self.io_tiles
+        tiles, group = self.io_tiles, self.norms.experimental.distributed_batch_norm_replica_group_size
+        if group > 1 and tiles.num_io_tiles:
+            raise ProgramError(f"{_GROUP} is not supported with I/O tiles.")
+        if group > 1:
+            raise UnsupportedProgramError(
+                f"{_GROUP}: expected 1, as the statistics of each replica are its own here, got {group}"
+            )
+        _check_processes(self.experimental.multi_replica_distribution)
         IoTiles(tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion)))
+
+
+def _check_processes(asked: Any) -> None:
+    """Refuse a run of several processes; raises ProgramError, in Graphcore's words for an index out of range."""
+    if asked.process_count and asked.process_index >= asked.process_count:
+        raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")
+    if asked.process_count > 1:
+        raise UnsupportedProgramError(
+            f"{_PROCESSES}.process_count: expected 0 or 1, as one process runs all replicas of the device that "
+            f"auto_select_ipus asks for, got {asked.process_count}"
+        )
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ipusim.errors import ProgramError
@@ -34,13 +35,14 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
     chosen = IPUConfig() if config is None else config
     chosen.check()
     try:
-        return assemble(_request(asked, traced, feed, chosen, configured=config is not None))
+        job = assemble(_request(asked, traced, feed, chosen, configured=config is not None))
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
     except RequestError as error:
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
+    return replace(job, notes=(*job.notes, *chosen.notes()))
 
 
 def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:

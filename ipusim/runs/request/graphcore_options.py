@@ -64,9 +64,32 @@ OTHER_ARGUMENTS: Final = (
         "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
     ),
 )
-#: Attributes of ``IPUConfig`` that change how a pipeline runs, and are no key.
+#: Attributes of ``IPUConfig`` that are no key: nothing that is simulated depends on them.
 OTHER_ATTRIBUTES: Final = (
+    GraphcoreOption("serialization_output_folder", "nothing is compiled, so that there is no executable to keep"),
+    GraphcoreOption("compilation_poplar_options", "Poplar does not compile anything here"),
+    GraphcoreOption("gcl_poplar_options", "collectives run by the machine's own algorithms"),
+    GraphcoreOption("experimental.always_rearrange_copies_on_the_host", "a host copy takes as long in any layout"),
+    GraphcoreOption("experimental.enable_remote_buffer_embedding", "there are no host embeddings"),
+    GraphcoreOption(
+        "floating_point_behaviour.inv", "no operation stops a run: its notes name the first value that is not finite"
+    ),
+    GraphcoreOption(
+        "floating_point_behaviour.div0", "no operation stops a run: its notes name the first value that is not finite"
+    ),
+    GraphcoreOption(
+        "floating_point_behaviour.oflo", "no operation stops a run: its notes name the first value that is not finite"
+    ),
+    GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
+    GraphcoreOption("floating_point_behaviour.nanoo", "NumPy's half precision overflows to infinity"),
+    GraphcoreOption("floating_point_behaviour.set_all", "none of those that it sets has an effect"),
+    GraphcoreOption("matmuls.clear_pass_type", "products are planned by their shapes alone, in any pass"),
+    GraphcoreOption("norms.use_stable_statistics", "the mean is always taken off before the variance is computed"),
     GraphcoreOption("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
+    GraphcoreOption("optimizations.combine_embedding_lookups", "each lookup is an operation of its own"),
+    GraphcoreOption("optimizations.combine_matmuls", "each product is an operation of its own"),
+    GraphcoreOption("optimizations.enable_graph_outlining", "code is a size that is stated, not one that is compiled"),
+    GraphcoreOption("optimizations.merge_infeed_io_copies", "the copies of an element are one already"),
     GraphcoreOption(
         "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"
     ),
@@ -74,7 +97,24 @@ OTHER_ATTRIBUTES: Final = (
     GraphcoreOption(
         "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
     ),
-    GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
+    GraphcoreOption(
+        "optimizations.maximum_send_recv_cluster_size", "no program sends to its host but through its feeds"
+    ),
+    GraphcoreOption(
+        "optimizations.merge_remote_buffers", "remote memory is counted in bytes, however many buffers they are in"
+    ),
+    GraphcoreOption("optimizations.enable_gather_simplifier", "embeddings are looked up in one way"),
+    GraphcoreOption("optimizations.triangular_solve_expander_block_size", "there is no triangular solver"),
+    GraphcoreOption("optimizations.cholesky_block_size", "there is no Cholesky factoriser"),
+    GraphcoreOption("optimizations.enable_fast_math", "no operation is transformed"),
+    GraphcoreOption("pooling.poplar_options", "pooling takes as long under any plan"),
+    GraphcoreOption("scheduling.algorithm", "operations run in the order in which they are written"),
+    GraphcoreOption(
+        "scheduling.maximum_scheduler_lookahead_depth", "operations run in the order in which they are written"
+    ),
+    GraphcoreOption(
+        "scheduling.maximum_scheduler_search_space_size", "operations run in the order in which they are written"
+    ),
     GraphcoreOption(
         "norms.experimental.distributed_batch_norm_replica_group_size", "each replica's statistics are its own"
     ),

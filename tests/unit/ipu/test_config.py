@@ -9,6 +9,7 @@ import pytest
 
 from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import (
+    AttributeMetadata,
     DeviceConnectionType,
     IPUConfig,
     MergeRemoteBuffersBehaviour,
@@ -65,6 +66,32 @@ def configured(**attributes):
             "DeviceConnectionType.PRE_COMPILE",
         ),
         ({}, RuntimeError, "No IPU devices configured."),
+        (
+            {"norms__experimental__distributed_batch_norm_replica_group_size": 2, "io_tiles__num_io_tiles": 32},
+            ValueError,
+            "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles.",
+        ),
+        (
+            {"norms__experimental__distributed_batch_norm_replica_group_size": 2},
+            NotImplementedError,
+            "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each "
+            "replica are its own here, got 2",
+        ),
+        (
+            {
+                "experimental__multi_replica_distribution__process_index": 2,
+                "experimental__multi_replica_distribution__process_count": 2,
+            },
+            ValueError,
+            "experimental.multi_replica_distribution.process_index must be in the range [0, "
+            "experimental.multi_replica_distribution.process_count).",
+        ),
+        (
+            {"experimental__multi_replica_distribution__process_count": 2},
+            NotImplementedError,
+            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas "
+            "of the device that auto_select_ipus asks for, got 2",
+        ),
         (
             {"auto_select_ipus": 3},
             ValueError,
@@ -142,18 +169,18 @@ def test_configuration_attributes(attributes, kind, text, refused):
 
 
 #: Graphcore's attributes that choose nothing here, by category, with values that are not their defaults.
-NOT_SIMULATED = {
+WITHOUT_EFFECT = {
     "": {
         "serialization_output_folder": "x",
         "compilation_poplar_options": {"a": "b"},
         "gcl_poplar_options": {"a": "b"},
     },
     "experimental": {"always_rearrange_copies_on_the_host": True, "enable_remote_buffer_embedding": True},
-    "experimental.multi_replica_distribution": {"process_index": 1, "process_count": 2},
     "floating_point_behaviour": dict.fromkeys(["inv", "div0", "oflo", "esr", "nanoo", "set_all"], True),
     "matmuls": {"clear_pass_type": True},
     "norms": {"use_stable_statistics": True},
-    "norms.experimental": {"distributed_batch_norm_replica_group_size": 2},
+    "device_connection": {"type": DeviceConnectionType.ON_DEMAND},
+    "ipu_model": {"compile_ipu_code": False, "tiles_per_ipu": 4, "version": "ipu1"},
     "optimizations": {
         "prefetch_data_streams": False,
         "combine_embedding_lookups": True,
@@ -181,29 +208,86 @@ NOT_SIMULATED = {
 
 @pytest.mark.parametrize(
     ("category", "name", "value"),
-    [(category, name, value) for category, values in NOT_SIMULATED.items() for name, value in values.items()],
+    [(category, name, value) for category, values in WITHOUT_EFFECT.items() for name, value in values.items()],
 )
-def test_graphcores_other_attributes_are_there_and_keep_their_defaults(category, name, value):
+def test_attributes_without_effect_say_why(category, name, value):
     config = IPUConfig()
     place = operator.attrgetter(category)(config) if category else config
-    default = getattr(place, name)
-    setattr(place, name, default)
-    config.check()
-    with pytest.raises(UnsupportedProgramError) as caught:
-        setattr(place, name, value)
+    assert config.notes() == ()
     path = f"{category}.{name}".lstrip(".")
-    assert str(caught.value) == f"{path} is not simulated: expected its default {default!r}, got {value!r}"
     with pytest.raises(TypeError, match=f"^Trying to set {path} to None, but it must be of type "):
         setattr(place, name, None)
-    assert getattr(place, name) == default
+    setattr(place, name, value)
+    config.check()
+    (note,) = config.notes()
+    assert note.startswith(f"IPUConfig.{path} will have no effect: ")
 
 
-def test_dictionaries_changed_in_place_are_checked_before_a_run(run):
-    config = configured(auto_select_ipus=2, ipu_model__compile_ipu_code=False, ipu_model__version="ipu1")
-    run(config=config)
+def test_a_run_notes_what_has_no_effect(run):
+    config = configured(auto_select_ipus=2)
     config.compilation_poplar_options["target.type"] = "Cpu"
-    with pytest.raises(UnsupportedProgramError, match="compilation_poplar_options is not simulated"):
+    assert run(config=config).notes == (
+        "IPUConfig.compilation_poplar_options will have no effect: Poplar does not compile anything here.",
+    )
+    assert run(config=configured(auto_select_ipus=2)).notes == ()
+    config.select_ipus = []
+    config.compilation_poplar_options = {}
+    config.auto_select_ipus = [2]
+    config.auto_select_ipus.append("2")
+    with pytest.raises(TypeError, match=r"^Trying to set auto_select_ipus to \[2, '2'\], but it must be of type "):
         run(config=config)
+
+
+def test_metadata_of_every_attribute():
+    config = IPUConfig()
+    found = config.get_attribute_metadata("optimizations.minimum_remote_tensor_size")
+    assert (found.name, found.type, found.default) == ("optimizations.minimum_remote_tensor_size", "int", 128)
+    assert (found.deprecated, found.deprecated_msg) == (False, None)
+    assert found.check_type(4)
+    with pytest.raises(TypeError) as caught:
+        found.check_type("4")
+    assert str(caught.value) == (
+        "Trying to set optimizations.minimum_remote_tensor_size to 4, but it must be of type int"
+    )
+    below = config.optimizations.get_attribute_metadata("minimum_remote_tensor_size")
+    assert below.name == found.name
+    category = config.get_attribute_metadata("io_tiles")
+    assert (category.name, category.type, category.default, category.check_type(3)) == ("io_tiles", None, None, True)
+    found.default  # noqa: B018 - a copy
+    config.get_attribute_metadata("gcl_poplar_options").default["a"] = "b"
+    assert config.get_attribute_metadata("gcl_poplar_options").default == {}
+
+
+@pytest.mark.parametrize(
+    ("attr", "kind", "text"),
+    [
+        (
+            "io_tiles.num_tiles",
+            ValueError,
+            "Could not get attribute metadata for 'io_tiles.num_tiles': 'num_tiles' is not a valid attribute of this "
+            "config. Did you mean 'io_tiles.num_io_tiles'?",
+        ),
+        (
+            "",
+            ValueError,
+            "Could not get attribute metadata for '': '' is not a valid attribute of this config. ",
+        ),
+        (
+            "allow_recompute.__class__",
+            ValueError,
+            "Could not get attribute metadata for 'allow_recompute.__class__': allow_recompute is no category",
+        ),
+        (3, TypeError, "attr: expected a text, got 3"),
+    ],
+)
+def test_metadata_of_what_is_not_there(attr, kind, text, refused):
+    refused(kind, text, lambda: IPUConfig().get_attribute_metadata(attr))
+
+
+def test_a_deprecated_attribute_says_so_in_the_log(caplog):
+    AttributeMetadata("a.b", None, "use c").warn_if_deprecated()
+    IPUConfig().get_attribute_metadata("allow_recompute").warn_if_deprecated()
+    assert [record.getMessage() for record in caplog.records] == ["a.b has been deprecated: use c"]
 
 
 def test_what_is_no_attribute_is_not_there():

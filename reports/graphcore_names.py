@@ -1,0 +1,160 @@
+"""The public names of Graphcore's API, read from the list of them, each with what it is here, if it is here."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, EnumType
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.ipu.config import AttributeMetadata, IPUConfig
+
+LIST: Final = Path(__file__).parent / "graphcore_api.txt"
+_LINE: Final = re.compile(r"(?P<kind>\w+) (?P<path>[\w.]+)(?P<rest>.*)")
+_CONFIG: Final = "ipu.config.IPUConfig."
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument: its default as the reference writes it, None without one; its name has stars where it has any."""
+
+    name: str
+    default: str | None
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public name of Graphcore's API.
+
+    Attributes:
+        kind: class, function, method, property, member (of an enumeration), attribute or category (of the
+            configuration), or alias.
+        path: below ``tensorflow.python``.
+        rest: what the reference writes behind it: arguments, type and default, or what it is an alias of.
+    """
+
+    kind: str
+    path: str
+    rest: str
+
+    @property
+    def group(self) -> str:
+        """The module, or the configuration, that it belongs to."""
+        above, _, last = self.path.rpartition(".")
+        if self.kind in ("attribute", "category"):
+            return _CONFIG.rstrip(".")
+        return above.rpartition(".")[0] if above.rpartition(".")[2][:1].isupper() else above or last
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its arguments, in order."""
+        if not self.rest.startswith("("):
+            return ()
+        function = ast.parse(f"def call{self.rest}: ...").body[0]
+        assert isinstance(function, ast.FunctionDef)
+        found = function.args
+        pairs = [*zip(reversed(found.args), reversed(found.defaults), strict=False)][::-1]
+        texts = {each.arg: ast.unparse(default) for each, default in pairs}
+        texts |= {each.arg: ast.unparse(text) for each, text in zip(found.kwonlyargs, found.kw_defaults) if text}
+        order = [each.arg for each in found.args]
+        order += [f"*{found.vararg.arg}"] if found.vararg else []
+        order += [each.arg for each in found.kwonlyargs]
+        order += [f"**{found.kwarg.arg}"] if found.kwarg else []
+        return tuple(Argument(each, texts.get(each)) for each in order)
+
+    @property
+    def here(self) -> Any:
+        """What it is in ``ipusim``; None where it is not."""
+        if self.path.startswith(_CONFIG) and self.kind in ("attribute", "category"):
+            return _metadata(self.path.removeprefix(_CONFIG))
+        return _found(f"ipusim.{self.path}") if self.path.startswith("ipu.") else None
+
+    def differences(self) -> dict[str, str]:
+        """Return how what is here differs from the reference, by argument; empty key: the whole."""
+        here = self.here
+        if self.kind == "attribute":
+            said = f": {here.type} = {as_text(here.default)}"
+            return {} if said == self.rest.replace('"', "'") else {"": f"here it is{said}"}
+        if self.kind == "alias":
+            return {} if here is _found(f"ipusim.{self.rest.removeprefix(' = ')}") else {"": "is another object"}
+        if not self.rest.startswith("(") or isinstance(here, EnumType):
+            return {}
+        return dict(_differences(self, here))
+
+
+def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
+    found = list(inspect.signature(here).parameters.values())
+    if found and found[0].name in ("self", "cls"):
+        found = found[1:]
+    kinds = {each.kind for each in found}
+    places = {each.name: place for place, each in enumerate(found)}
+    for place, argument in enumerate(name.arguments):
+        bare = argument.name.lstrip("*")
+        stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
+        star = stars[len(argument.name) - len(bare)]
+        if star is not None:
+            if star not in kinds:
+                yield argument.name, "not taken"
+        elif bare not in places:
+            yield bare, "not taken"
+        else:
+            ours = found[places[bare]]
+            text = None if ours.default is inspect.Parameter.empty else as_text(ours.default)
+            if text != argument.default:
+                yield bare, f"by default {text}" if text else "without a default"
+            elif places[bare] != place or ours.kind is inspect.Parameter.KEYWORD_ONLY:
+                yield bare, "by its name alone, as its place is another"
+
+
+def as_text(value: Any) -> str:
+    """Return a default as the reference writes it."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return f"tf.{value.__name__}"
+    return repr(value)
+
+
+def _metadata(name: str) -> AttributeMetadata | None:
+    try:
+        return IPUConfig().get_attribute_metadata(name)
+    except ValueError:
+        return None
+
+
+def _found(path: str) -> Any:
+    """Return the object at a path, through as many modules as there are; None where there is none."""
+    parts = path.split(".")
+    found: Any = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], 2):
+        below = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
+        if below is None and inspect.ismodule(found):
+            below = _module(".".join(parts[:count]))
+        if below is None and inspect.isclass(found):
+            below = getattr(found, part, None)
+        if below is None:
+            return None
+        found = below
+    return found
+
+
+def _module(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        return None
+
+
+@cache
+def names() -> tuple[Name, ...]:
+    """Return all names, in the order of the references."""
+    found = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
+    return tuple(Name(each["kind"], each["path"], each["rest"]) for each in found if each)

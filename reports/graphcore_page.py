@@ -1,0 +1,50 @@
+"""The page of Graphcore's API: every public name of its references, and what it is here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ipusim.render.tables import Table
+from reports.graphcore_names import Name, names
+from reports.graphcore_status import Status, said_of, said_of_arguments
+from reports.markdown import markdown
+
+_HEAD = """\
+# Graphcore's API
+
+Every public name of the references of Graphcore's TensorFlow 1 (SDK 2.1) and of its Keras extensions, below
+`tensorflow.python`, and what it is in `ipusim`. An argument has a row of its own where it differs from its function.
+"""
+
+
+def graphcore_page() -> str:
+    """Return the page as Markdown."""
+    found = names()
+    parts = [_HEAD, markdown(_summary(found))]
+    groups = list(dict.fromkeys(name.group for name in found))
+    for group in groups:
+        rows = tuple(row for name in found if name.group == group for row in _rows(name, group))
+        parts.append(f"## {group}\n\n{markdown(Table(group, ('name', 'here', 'why, or what is different'), rows))}")
+    return "\n".join(parts)
+
+
+def _summary(found: Iterable[Name]) -> Table:
+    """Return how many names and arguments there are of each status."""
+    of_names = Counter(said_of(name).status for name in found)
+    of_arguments = Counter(said.status for name in found for said in said_of_arguments(name).values())
+    header = ("", *(status.value for status in Status), "all")
+    rows = tuple(
+        (word, *(str(counts[status]) for status in Status), str(counts.total()))
+        for word, counts in (("names", of_names), ("arguments", of_arguments))
+    )
+    return Table("Graphcore's API", header, rows)
+
+
+def _rows(name: Name, group: str) -> Iterator[tuple[str, str, str]]:
+    said = said_of(name)
+    shown = f"{name.path.removeprefix(group).lstrip('.')}{name.rest}"
+    yield f"`{shown}`", said.status.value, said.why
+    for argument, its in said_of_arguments(name).items():
+        if its.status is not said.status:
+            yield f"- argument `{argument}`", its.status.value, its.why

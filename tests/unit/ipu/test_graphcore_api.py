@@ -1,0 +1,117 @@
+"""Every public name of Graphcore's references: signatures and defaults of those that are here, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.ipu.config import IPUConfig
+from reports.graphcore_names import Argument, Name, names
+from reports.graphcore_page import graphcore_page
+from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
+
+#: Arguments that are not as in the references, by name: what is still to do.
+DIFFERENT = {
+    "ipu.ipu_infeed_queue.IPUInfeedQueue": [
+        "feed_name",
+        "device_ordinal",
+        "replication_factor",
+        "data_to_prefetch",
+        "prefetch_depth",
+    ],
+    "ipu.ipu_outfeed_queue.IPUOutfeedQueue": [
+        "feed_name",
+        "outfeed_mode",
+        "device_ordinal",
+        "replication_factor",
+        "io_batch_size",
+    ],
+}
+
+
+def test_each_name_is_listed_once():
+    paths = [name.path for name in names()]
+    assert len(paths) == len(set(paths)) == 390
+    assert {name.kind for name in names()} == {
+        *("class", "function", "method", "property", "member", "attribute", "category", "alias")
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.here is not None], ids=lambda name: name.path)
+def test_what_is_here_has_graphcores_signature_and_defaults(name):
+    assert said_of(name).status is not Status.NOT_YET, said_of(name).why
+    found = [argument for argument, said in said_of_arguments(name).items() if said.status is Status.NOT_YET]
+    assert found == DIFFERENT.get(name.path, [])
+
+
+def test_a_difference_is_seen():
+    """The check itself: of arguments, their order and defaults, of a type, and of what an alias stands for."""
+    path = "ipu.optimizers.CrossReplicaOptimizer"
+    assert Name("class", path, "(opt, name='CrossReplicaOptimizer')").differences() == {}
+    assert Name("class", path, "(opt, name=None)").differences() == {"name": "by default 'CrossReplicaOptimizer'"}
+    assert Name("class", path, "(opt, more, name='CrossReplicaOptimizer')").differences() == {
+        "more": "not taken",
+        "name": "by its name alone, as its place is another",
+    }
+    assert Name("class", path, "(opt='x', *args)").differences() == {"opt": "without a default", "*args": "not taken"}
+    attribute = "ipu.config.IPUConfig.allow_recompute"
+    assert Name("attribute", attribute, ": bool = True").differences() == {"": "here it is: bool = False"}
+    other = Name("alias", "ipu.get_variable", " = ipu.optimizers.CrossReplicaOptimizer")
+    assert said_of(other).why == "is another object"
+    assert Name("function", "ipu.bogus.more", "()").here is None
+    assert Name("function", "a.b", "(x, *y, z=1, **w)").arguments == (
+        Argument("x", None),
+        Argument("*y", None),
+        Argument("z", "1"),
+        Argument("**w", None),
+    )
+
+
+#: What each refusal is the answer to, and what may stand behind it.
+def _refused_pipeline(run):
+    run(continuous_weight_updates=True)
+
+
+def _configured(path, value):
+    def call(run):
+        config = IPUConfig()
+        config.auto_select_ipus = 2
+        *above, last = path.split(".")
+        place = config
+        for each in above:
+            place = getattr(place, each)
+        setattr(place, last, value)
+        run(config=config)
+
+    return call
+
+
+CALLS = {
+    "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
+    "ipu.config.IPUConfig.configure_ipu_system": lambda run: IPUConfig().configure_ipu_system(),
+    "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": _configured(
+        "norms.experimental.distributed_batch_norm_replica_group_size", 2
+    ),
+    "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count": _configured(
+        "experimental.multi_replica_distribution.process_count", 2
+    ),
+}
+
+
+def test_every_refusal_is_tried():
+    assert set(CALLS) == {path for path, said in EXCEPTIONS.items() if said.status is Status.REFUSED}
+    known = {name.path for name in names()} | {
+        f"{name.path}({argument.name})" for name in names() for argument in name.arguments
+    }
+    assert set(EXCEPTIONS) <= known
+
+
+@pytest.mark.parametrize("path", CALLS)
+def test_what_is_refused_has_the_text_of_the_page(path, run, refused):
+    refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](run))
+
+
+def test_the_page_has_a_row_for_each_name():
+    rows = [line for line in graphcore_page().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(names())
+    not_yet = [name for name in names() if said_of(name).status is Status.NOT_YET]
+    assert sum("` | not yet |" in row for row in rows) == len(not_yet)
