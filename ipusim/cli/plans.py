@@ -41,7 +41,7 @@ def check(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
-    if job.memory.too_large:
+    if job.describes_memory:
         typer.echo(job.memory.verdict())
     if held:
         typer.echo(words(held))
