@@ -65,9 +65,3 @@ class Job:
         return any(
             profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in self.program.stages
         )
-
-    @property
-    def describes_memory(self) -> bool:
-        """Whether any stage says what it holds; stages known by their cycles alone may not."""
-        stages = self.program.stages
-        return any(profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in stages)
