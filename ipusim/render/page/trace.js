@@ -3,6 +3,7 @@
 
 const TIMES_HIGH = 24; // CSS pixels of the axis below the tracks
 const BAND = 22; // and of the phases above them
+const SMALLEST = 8.5; // and of the smallest letters
 const WIDE = 2; // a span from so many pixels on is a box of its own
 
 class Trace {
@@ -148,9 +149,15 @@ class Trace {
     const words = batch >= 0 && (kind.pass || kind.numbered) ? `${batch}` : DATA.looks[look].word;
     if (!words) return;
     const left = Math.max(x0, 0), right = Math.min(x1, axis.width);
-    pen.font = `${Math.min(13, track.tall - 3)}px ${FAMILY}`;
-    const wide = pen.measureText(words).width;
-    if (wide + 4 > right - left) return;
+    let size = Math.min(13, track.tall - 3);
+    pen.font = `${size}px ${FAMILY}`;
+    let wide = pen.measureText(words).width;
+    if (wide + 3 > right - left) { // smaller letters, while anyone can read them
+      size *= (right - left - 3) / wide;
+      if (size < SMALLEST) return;
+      pen.font = `${size}px ${FAMILY}`;
+      wide = pen.measureText(words).width;
+    }
     const middle = (left + right) / 2, { hatch, face } = DATA.looks[look];
     if (hatch) { // a clear place for the number
       pen.fillStyle = textOf(shade(face));
