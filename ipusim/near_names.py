@@ -33,6 +33,11 @@ def nearest(wrong: object, names: Iterable[str]) -> str | None:
     return same(wrong, known) or (lower[near[0]] if near else None)
 
 
+def expected_last(got: str, hint: str, expected: str) -> str:
+    """Return a message whose hint comes before what is expected, which is long to tell."""
+    return f"{got}{hint} Expected {expected}" if hint.endswith("?") else f"{got}{hint}; expected {expected}"
+
+
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
     """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
     near = nearest(wrong, names)

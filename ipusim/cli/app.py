@@ -13,6 +13,7 @@ app = typer.Typer(
     name="ipusim",
     help="Simulate pipeline execution on Graphcore IPUs: real training in simulated time.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

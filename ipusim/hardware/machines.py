@@ -10,7 +10,7 @@ from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
 from ipusim.hardware.links import Channel
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, expected_last
 
 Connection = Literal["PCIe", "Fabric", "Model"]
 
@@ -110,8 +110,9 @@ MACHINES: Final = {machine.name: machine for machine in _CATALOGUE}
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine of that name. Raises DeviceError with the known names when there is none."""
-    if name in MACHINES:
-        return MACHINES[name]
-    hint = did_you_mean(name, MACHINES, quoted=True)
-    raise DeviceError(f"unknown system {name!r}: expected one of {', '.join(MACHINES)}{hint}")
+    """Return the machine of that name, in any case. Raises DeviceError with the known names when there is none."""
+    found = MACHINES.get(name.lower())
+    if found is None:
+        hint = did_you_mean(name, MACHINES, quoted=True)
+        raise DeviceError(expected_last(f"unknown system {name!r}", hint, f"one of {', '.join(MACHINES)}"))
+    return found

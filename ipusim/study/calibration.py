@@ -13,7 +13,7 @@ import numpy as np
 
 from ipusim.errors import IpusimError, OptionError
 from ipusim.hardware.rates import RATES, Rate, Rates
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, expected_last
 from ipusim.pricing.laws import laws_with
 from ipusim.runs.problems import one_of
 from ipusim.study.calibration_rows import Rows
@@ -120,8 +120,8 @@ def _named(names: Sequence[str]) -> tuple[Rate, ...]:
     known = {rate.name: rate for rate in RATES}
     for name in names:
         if name not in known:
-            text = f"expected rates out of {', '.join(known)}, got {name!r}{did_you_mean(name, list(known))}"
-            raise OptionError("rates", text)
+            hint = did_you_mean(name, list(known))
+            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {', '.join(known)}"))
         if known[name].unit == "links":
             raise OptionError("rates", f"expected rates that can take any value, got {name}, a whole number of links")
         if list(names).count(name) > 1:

@@ -218,7 +218,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rates", "amp_ceilin"], "--rates: expected rates out of amp_ceiling, {}, got 'amp_ceilin'; did you mean "),
+        (["--rates", "amp_ceilin"], "--rates: got 'amp_ceilin'; did you mean amp_ceiling? Expected rates out of amp"),
         (["--rates", "rail_links"], "--rates: expected rates that can take any value, got rail_links, a whole number"),
         (["--rates", "amp_ceiling,amp_ceiling"], "--rates: expected each rate once, got amp_ceiling twice"),
         (["--out", "mine.txt"], "--out: expected a file whose name ends in .yaml, which a scenario can name, got mine"),
@@ -226,8 +226,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     ],
 )
 def test_wrong_options_are_refused(stages, options, message):
-    names = ", ".join(rate.name for rate in RATES[1:])
-    assert refused(stages, *options).startswith(message.format(names))
+    assert refused(stages, *options).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 from unittest import mock
 
 import pytest
 
-from ipusim.study import report
+from ipusim.study import comparison_files, report
 from ipusim.study.micro_benchmarks import benchmark_table, read_benchmarks
+from ipusim.study.sweep import report as sweep
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 from tests.printed_tables import WIDTHS, assert_whole, recorded
 
 #: Commands that print tables, quick ones; those of all throughputs are in ``test_validate``.
 COMMANDS = (
-    ("run", "selection_orders.yaml"),
-    ("run", "memory_by_schedule.yaml"),
-    ("run", "bert_large.yaml", "--set", "pipeline.gradient_accumulation_count=20"),
-    ("run", "digits_training.yaml", "--set", "steps=2"),
-    ("run", "zero_bubble.yaml", "--set", "steps=1"),
+    ("run", "selection_orders.yaml", "--verbose"),
+    ("run", "memory_by_schedule.yaml", "--verbose"),
+    ("run", "bert_large.yaml", "--set", "pipeline.gradient_accumulation_count=20", "--verbose"),
+    ("run", "digits_training.yaml", "--set", "steps=2", "--verbose"),
+    ("run", "zero_bubble.yaml", "--set", "steps=1", "--verbose"),
     ("compare", "memory_by_schedule.yaml"),
-    ("compare", "gpu_schedules.yaml", "--schedules", "1f1b,gpipe,grouped", "--syncs", "lock_step,point_to_point"),
+    ("compare", "gpu_schedules.yaml", "--schedules", "1f1b,gpipe,grouped", "--sync", "lock_step,point_to_point"),
+    ("compare", "memory_by_schedule.yaml", str(SCENARIOS / "selection_orders.yaml")),
+    ("sweep", "schedules_four_ipus.yaml", "--vary", "pipeline.gradient_accumulation_count=8,16,32", "--workers", "1"),
+    ("explain", "data_parallel_4x4.yaml", "--set", "steps=1"),
+    ("explain", "gpu_schedules.yaml"),
     ("check", "gpt2.yaml", "--costs"),
     ("check", "data_parallel_4x4.yaml", "--costs"),
     ("check", "measured_stages.yaml", "--profile", str(SCENARIOS / "measured_stages.csv")),
     ("devices", "c2_server", "--figures"),
     ("devices", "bow_pod64", "--figures"),
 )
+
+
+#: What makes the files of commands.
+FILES = ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files"))
 
 
 def no_files(*_):
@@ -36,9 +46,12 @@ def no_files(*_):
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     """Every table that the commands print; pictures and files are other tests' business."""
-    with recorded() as found, mock.patch.multiple(report, run_files=no_files, comparison_files=no_files):
+    with contextlib.ExitStack() as around:
+        found = around.enter_context(recorded())
+        for module, name in FILES:
+            around.enter_context(mock.patch.object(module, name, no_files))
         for verb, name, *words in COMMANDS:
-            out = ("--out", tmp_path_factory.mktemp("out")) if verb in ("run", "compare") else ()
+            out = ("--out", tmp_path_factory.mktemp("out")) if verb in ("run", "compare", "--verbose") else ()
             done = ipusim(verb, SCENARIOS / name if name.endswith(".yaml") else name, *words, *out)
             assert (done.returncode, done.stderr) == (0, "")
     assert len(found) > 40

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.near_names import did_you_mean, same
+from ipusim.near_names import did_you_mean, expected_last, same
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
@@ -64,7 +64,7 @@ def _told(expected: str, got: str, hint: str) -> str:
     """Return what was expected and what was found; what is long to tell comes last, behind the hint."""
     if len(expected) <= _LONG:
         return f"expected {expected}, got {got}{hint}"
-    return f"got {got}{hint} Expected {expected}" if hint.endswith("?") else f"got {got}{hint}; expected {expected}"
+    return expected_last(f"got {got}", hint, expected)
 
 
 def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schema: JsonNode) -> str:

@@ -165,8 +165,8 @@ def test_unknown_schedule_names_the_near_one():
     with pytest.raises(ProgramError) as caught:
         find("interleved")
     assert str(caught.value) == (
-        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
-        "zero_bubble_h1, got 'interleved'; did you mean 'interleaved'?"
+        "got 'interleved'; did you mean 'interleaved'? Expected a schedule out of grouped, interleaved, sequential, "
+        "sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1"
     )
 
 
