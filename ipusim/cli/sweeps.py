@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipusim.study.sweep.sweep import Sweep
 
 #: Seconds from one writing of the rows that are there to the next.
-_EVERY_S: Final = 2.0
+_EVERY_S: Final = 1.0
 
 
 @app.command()

@@ -5,7 +5,9 @@ A worker keeps what the points of the sweep that it works for have in common, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,12 +74,16 @@ class Crew:
             text = "a Dask cluster needs the package distributed: pip install 'ipusim[dask]'"
             raise MissingPackageError(text) from None
 
-    def run(self, request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
+    def run(
+        self, request: Request, points: Mapping[int, Mapping[str, Any]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Yield the number and the outcome of each point, in the order in which they end.
 
         ``points`` are the changes of ``request`` by their number. Raises OutputError for a cluster that does not
-        answer.
+        answer, and for a worker that is ended from outside.
         """
+        if not points:
+            return
         number = min(self.workers or joblib.cpu_count(), len(points))
         if self.backend == "local" and number <= 1:
             again = Reuse()
@@ -87,7 +93,16 @@ class Crew:
         errand = _Errand.of(request)
         with self._ready() as options:
             parallel = joblib.Parallel(n_jobs=number if self.backend == "local" else -1, **options)
-            yield from parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
+            ended = parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
+            try:
+                yield from ended
+            except BrokenProcessPool:
+                text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
+                raise OutputError(text) from None
+            finally:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of points that an interrupt leaves undone
+                    ended.close()
 
     @contextmanager
     def _ready(self) -> Iterator[dict[str, Any]]:

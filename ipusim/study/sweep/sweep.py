@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,15 +96,16 @@ def sweep(
     done = len(points) - len(todo)
     if progress:
         progress(done, len(points))
-    for number, outcome in crew.run(request, todo) if todo else ():
-        outcomes[number] = outcome
-        done += 1
-        if journal is not None and outcome.ran:  # why another does not run is soon found again
-            journal.add(keys[number], outcome)
-        if landed:
-            landed(so_far())
-        if progress:
-            progress(done, len(points))
+    with closing(crew.run(request, todo)) as ended:
+        for number, outcome in ended:
+            outcomes[number] = outcome
+            done += 1
+            if journal is not None and outcome.ran:  # why another does not run is soon found again
+                journal.add(keys[number], outcome)
+            if landed:
+                landed(so_far())
+            if progress:
+                progress(done, len(points))
     result = so_far()
     if not any(outcome.ran for _, outcome in result.finished):
         _raise_why(result)

@@ -20,7 +20,7 @@ MOST_POINTS: Final = 100_000
 _NUMBER: Final = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
-_LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.eE]*\s*\.\.")
+_LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
 #: Keys that many things have.
 _SAYS_LITTLE: Final = ("name", "type")
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"

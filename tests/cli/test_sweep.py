@@ -1,0 +1,251 @@
+"""The command that sweeps: its files, its words, and that neither workers nor an end in the middle change a byte."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ipusim
+
+FOUR = "scenarios/schedules_four_ipus.yaml"
+COUNT = "pipeline.gradient_accumulation_count"
+
+
+def rows(folder):
+    with (folder / "sweep.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def sweep(workspace, *words, **options):
+    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
+    text = sweep(workspace, FOUR, "--vary", f"{COUNT}=7,8..512x2")
+    best, lesson, refused, *_ = text.splitlines()
+    assert best == (
+        "Best of 8 points by throughput: gradient_accumulation_count 512, with 438,952 samples/s, a bubble of 0.6%."
+    )
+    # A time-step takes 3000 cycles of 1.325 GHz. Of 64 + 7 of them, with an update of 500 cycles, 64 is 95 %.
+    assert lesson == (
+        "95% of the ceiling of 441,667 samples/s from count 64 on; the ceiling itself, which no count passes, is 100.0% "
+        "of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the order of the passes leave "
+        "100.0% of that."
+    )
+    assert refused.startswith(f"1 of 8 did not run, such as gradient_accumulation_count 7: {COUNT}: The number of ")
+    assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")
+    found = rows(workspace / "out")
+    assert [row[COUNT] for row in found] == ["7", "8", "16", "32", "64", "128", "256", "512"]
+    assert found[0]["makespan_cycles"] == ""
+    assert found[0]["fits"] == "false"
+    assert "must be a multiple of 8, but it is 7" in found[0]["message"]
+    for row in found[1:]:
+        count = int(row[COUNT])
+        assert int(row["makespan_cycles"]) == 3000 * (count + 3)
+        assert float(row["bubble"]) == 3 / (count + 3)
+        assert float(row["samples_per_s"]) == pytest.approx(count * 1.325e9 / (3000 * (count + 3) + 500), rel=1e-12)
+
+
+def test_tables_keep_to_80_columns(workspace):
+    text = sweep(
+        workspace, FOUR, "--vary", f"{COUNT}=8..64x2", "--vary", "pipeline.schedule=grouped,interleaved", columns="80"
+    )
+    table = text[text.index("\nPoints") :]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "(continued)" not in table
+    assert re.search(r"schedule interleaved +331,250 +44 +75\.0% +100\.0% +75\.0%", table)
+
+
+def test_values_go_side_by_side(workspace):
+    text = sweep(workspace, FOUR, "--zip", "--vary", f"{COUNT}=8,16", "--vary", "pipeline.schedule=grouped,sequential")
+    assert "Best of 2 points" in text
+    assert [(row[COUNT], row["pipeline.schedule"]) for row in rows(workspace / "out")] == [
+        ("8", "grouped"),
+        ("16", "sequential"),
+    ]
+
+
+def test_a_study_file_says_the_same_as_options(workspace):
+    (workspace / "study.yaml").write_text(
+        f"scenario: {FOUR}\nvary:\n  {COUNT}: 8..32x2\n  pipeline.schedule: [grouped, interleaved]\nmeasure: bubble\n"
+    )
+    by_file = sweep(workspace, "study.yaml", "--set", "steps=2")
+    of_file = (workspace / "out" / "sweep.csv").read_bytes()
+    assert by_file.startswith(
+        "Best of 6 points by bubble: gradient_accumulation_count 32, schedule grouped, with a bubble"
+    )
+    words = ["--vary", f"{COUNT}=8..32x2", "--vary", "pipeline.schedule=grouped,interleaved", "--measure", "bubble"]
+    by_options = sweep(workspace, FOUR, *words, "--set", "steps=2")
+    assert (workspace / "out" / "sweep.csv").read_bytes() == of_file
+    assert by_options == by_file.replace(
+        "\nPoints", "\n6 of 6 points are taken from an earlier sweep of the same.\nPoints", 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([FOUR], "--vary: expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"),
+        ([FOUR, "--vary", "seed"], "--vary: expected PATH=VALUES, such as"),
+        (
+            [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
+            "--vary pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
+            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did you "
+            "mean grouped?",
+        ),
+        ([FOUR, "--vary", "pipeline.schedul=grouped"], "--vary pipeline.schedul: expected one of the keys schedule, "),
+        ([FOUR, "--vary", f"{COUNT}=7,9"], f"--vary {COUNT}: The number of iterations of the pipeline must be a "),
+        (
+            [FOUR, "--vary", "pipeline.stages.stag1.forward=1"],
+            "or the name of an item in it, got 'stag1'; did you mean ",
+        ),
+        (
+            [FOUR, "--vary", f"{COUNT}=8", "--measure", "troughput"],
+            "--measure: expected one of throughput, time, makespan, bubble, utilisation, memory, loss, accuracy, got "
+            "'troughput'; did you mean throughput?",
+        ),
+        (
+            [FOUR, "--vary", f"{COUNT}=8", "--measure", "loss"],
+            "--measure: expected --losses with loss, which takes the arithmetic, got it alone",
+        ),
+        (
+            [FOUR, "--vary", f"{COUNT}=8", "--format", "parket"],
+            "--format: expected csv or parquet, got 'parket'; did you ",
+        ),
+        (
+            [FOUR, "--vary", f"{COUNT}=8", "--backend", "dsk"],
+            "--backend: expected local or dask, got 'dsk'; did you mean ",
+        ),
+        (
+            [FOUR, "--zip", "--vary", f"{COUNT}=8", "--vary", "seed=1,2"],
+            "--zip: expected as many values of each option, ",
+        ),
+        ([FOUR, "--set", "steps=0", "--vary", f"{COUNT}=8"], "--set steps: expected a whole number from 1 to 1000000"),
+        (
+            ["wrong.yaml"],
+            "wrong.yaml:1:1: scenari: expected one of the keys scenario, vary, zip, measure, got scenari; did you mean "
+            "scenario?\nwrong.yaml:1:1: scenario: expected the file of a scenario, got nothing\nwrong.yaml:2:8: vary.seed: "
+            "expected a range such as 8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64), "
+            "got '8..9'\nwrong.yaml:3:6: zip: expected true or false, got 'maybe'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_where_it_stands_and_nothing_is_written(workspace, words, told):
+    (workspace / "wrong.yaml").write_text("scenari: a.yaml\nvary: {seed: 8..9}\nzip: maybe\n")
+    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
+    assert not (workspace / "out").exists()
+
+
+def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
+    (workspace / "study.yaml").write_text(f"scenario: {FOUR}\nvary:\n  pipeline.schedule: [groupd]\n")
+    done = ipusim("sweep", "study.yaml", "--workers", "1", cwd=workspace)
+    assert done.returncode == 2
+    assert done.stderr.startswith("study.yaml:3:3: pipeline.schedule: expected grouped, interleaved, ")
+
+
+def test_rows_as_parquet(workspace):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    varied = ["--vary", f"{COUNT}=7,8", "--vary", "pipeline.schedule=grouped,1f1b"]
+    sweep(workspace, FOUR, *varied, "--format", "parquet")
+    first = (workspace / "out" / "sweep.parquet").read_bytes()
+    table = parquet.read_table(workspace / "out" / "sweep.parquet").to_pydict()
+    assert table[COUNT] == [7, 7, 8, 8]
+    assert table["pipeline.schedule"] == ["grouped", "1f1b"] * 2
+    assert table["makespan_cycles"] == [None, 30_000, 33_000, 33_000]
+    assert table["fits"] == [False, True, True, True]
+    sweep(workspace, FOUR, *varied, "--format", "parquet")
+    assert (workspace / "out" / "sweep.parquet").read_bytes() == first
+    sweep(workspace, FOUR, *varied)
+    assert not (workspace / "out" / "sweep.parquet").exists()
+
+
+#: Points of several lengths, of several kinds, and some that do not run.
+MANY = ["--vary", f"{COUNT}=7,8..640+8", "--vary", "pipeline.schedule=grouped,1f1b"]
+
+
+def start(workspace, out, *words):
+    command = [sys.executable, "-W", "error", "-m", "ipusim", "sweep", FOUR, *MANY, "--out", out, *words]
+    return subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(folder):
+    journal = folder / ".ipusim" / "sweep.jsonl"
+    return journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Return the folder of the sweep by one worker, from beginning to end."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    (folder / "scenarios").symlink_to(Path(__file__).parents[2] / "scenarios")
+    done = ipusim("sweep", FOUR, *MANY, "--workers", "1", "--out", "out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
+    """In a process of its own, with two workers, at several places."""
+    out = workspace / "out"
+    for many in (1, 40):
+        child = start(workspace, "out", "--workers", "2")
+        deadline = time.monotonic() + 60
+        while finished(out) < many and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.kill()
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+        assert many <= finished(out) < 162
+    there = finished(out)
+    child = start(workspace, "out", "--workers", "2")
+    told, problems = child.communicate()
+    assert (child.returncode, problems) == (0, "")
+    assert f"{there} of 162 points are taken from an earlier sweep of the same." in told
+    for name in ("sweep.csv", "sweep.png", "sweep.svg"):
+        assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
+
+
+def test_an_interrupt_leaves_the_rows_that_are_there_and_says_nothing(workspace, uninterrupted):
+    out = workspace / "out"
+    child = start(workspace, "out", "--workers", "1")
+    deadline = time.monotonic() + 60
+    while finished(out) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    told, problems = child.communicate()
+    assert (child.returncode, told, problems) == (-signal.SIGINT, "", "")
+    partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
+    assert 5 < len(partly) < len(whole)
+    assert partly < whole
+
+
+def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        words = ["--backend", "dask", "--address", cluster.scheduler_address]
+        done = ipusim("sweep", FOUR, *MANY, *words, "--out", "out", cwd=workspace)
+    assert done.returncode == 0, done.stderr
+    assert (workspace / "out" / "sweep.csv").read_bytes() == (uninterrupted / "sweep.csv").read_bytes()
+
+
+def test_a_cluster_that_does_not_answer_is_one_message(workspace, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("ipusim.study.sweep.crew._PATIENCE_S", 0.2)
+    words = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
+    done = ipusim("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tcp://127.0.0.1:9: no Dask cluster answers: ")
+    assert not os.path.lexists(workspace / "out")

@@ -1,0 +1,248 @@
+"""Points of a sweep against runs of their own, the ceiling against its formula, and what is kept of finished points."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from fractions import Fraction
+
+import pytest
+
+from ipusim.errors import OptionError, OutputError
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.scenario.load import load_job, load_request
+from ipusim.study.sweep import journal as journals
+from ipusim.study.sweep.ceiling import ceilings
+from ipusim.study.sweep.crew import Crew
+from ipusim.study.sweep.journal import Journal, Keys
+from ipusim.study.sweep.outcome import Outcome
+from ipusim.study.sweep.sweep import sweep
+from ipusim.study.sweep.vary import axes_of
+from tests.places import SCENARIOS
+
+COUNT = "pipeline.gradient_accumulation_count"
+FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")
+ALONE = Crew(workers=1)
+
+
+def swept(request, varied, **options):
+    return sweep(request, axes_of(varied), crew=ALONE, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "varied"),
+    [
+        ("schedules_four_ipus", {COUNT: [8, 16], "pipeline.schedule": ["grouped", "sequential", "1f1b"]}),
+        ("data_parallel_4x4", {COUNT: [8], "system.overhead": ["0 us", "2 us"]}),
+        ("memory_by_schedule", {"pipeline.schedule": ["grouped", "interleaved"]}),
+        ("transformer_eight_ipus", {"pipeline.micro_batch_size": [2, 4]}),
+        ("tutorial_step3_pipelining", {"steps": [1, 3]}),
+    ],
+)
+def test_a_point_comes_to_what_a_run_of_it_comes_to(name, varied):
+    found = swept(load_request(SCENARIOS / f"{name}.yaml"), varied)
+    for point, outcome in found.finished:
+        changes = [f"{path}={value}" for path, value in found.changes(point).items()]
+        run = execute(load_job(SCENARIOS / f"{name}.yaml", ["numerics=off", *changes]))
+        summary = run.summary
+        assert outcome.message == ""
+        assert outcome.makespan_cycles == summary.makespan_cycles
+        assert outcome.makespan_s == summary.seconds(summary.makespan_cycles)
+        assert outcome.weight_update_period_s == summary.throughput.weight_update_period_s
+        assert outcome.samples_per_s == summary.throughput.samples_per_s
+        assert outcome.bubble == summary.bubble.idle_fraction
+        assert outcome.utilisation == summary.utilisation
+        assert outcome.fits == (not run.memory.too_large)
+        assert outcome.peak_bytes == (run.memory.fullest.bytes if run.describes_memory else None)
+        assert outcome.loss is None
+
+
+def test_losses_are_those_of_the_run():
+    path = SCENARIOS / "digits_training.yaml"
+    found = swept(load_request(path, ["steps=2"]), {"optimizer.learning_rate": [0.01, 0.1]}, losses=True)
+    for (rate,), outcome in found.finished:
+        learnt = execute(load_job(path, ["steps=2", f"optimizer.learning_rate={rate}"])).summary.learning
+        assert outcome.loss == learnt.mean_loss_by_step[-1]
+        assert outcome.accuracy == learnt.evaluations[-1].accuracy
+    assert found.outcomes[0].loss != found.outcomes[1].loss
+
+
+def test_what_does_not_run_is_a_row_with_its_reason():
+    stages = [{"name": "a", "forward": 10, "parameter_bytes": "1 MiB"}, {"name": "b", "forward": 10}]
+    request = Request.from_dict({"system": {"name": "m2000"}, "pipeline": {"stages": stages, COUNT.split(".")[1]: 4}})
+    found = swept(request, {"pipeline.stages.a.parameter_bytes": ["1 MiB", "1 GiB"], COUNT: [4, 5, "x"]})
+    fine, uneven, wrong, *_, large = (found.outcomes[number] for number in (0, 1, 2, 3))
+    assert fine.ran
+    assert fine.fits
+    assert "must be a multiple of 2, but it is 5" in uneven.message
+    assert wrong.message.startswith(f"{COUNT}: expected ")
+    assert large.message.startswith("pipeline.device_mapping: Out of memory on IPU 0: ")
+    assert not large.fits
+    assert large.peak_bytes == 2**30
+    assert [outcome.ran for outcome in found.outcomes] == [True, False, False, False, False, False]
+
+
+def test_where_no_point_runs_the_first_one_says_why():
+    with pytest.raises(RequestError, match="must be a multiple of 8, but it is 7"):
+        swept(FOUR, {COUNT: [7, 9]})
+    with pytest.raises(RequestError, match=r"did you mean grouped\?"):
+        swept(FOUR, {"pipeline.schedule": ["groupd"]})
+    broken = FOUR.replace({COUNT: 9})
+    with pytest.raises(RequestError, match="must be a multiple of 8, but it is 9"):
+        swept(broken, {"steps": [0]})
+
+
+STAGES = ((1000, 2000), (700, 1500), (1200, 2600), (900, 1100))
+
+
+def four(schedule, updates=500):
+    """Return a pipeline of four uneven stages on the free system."""
+    stages = [{"name": f"s{n}", "forward": f, "backward": b, "update": updates} for n, (f, b) in enumerate(STAGES)]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": 8, "micro_batch_size": 3, "stages": stages}
+    return Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline})
+
+
+#: What a full pipeline takes for each further micro-batch, in closed form: the slowest forward and the slowest backward
+#: where all meet; the busiest IPU where nobody does; all stages one after the other.
+CLOSED = {
+    "grouped": max(b for _, b in STAGES) + max(f for f, _ in STAGES),
+    "1f1b": max(f + b for f, b in STAGES),
+    "sequential": sum(f + b for f, b in STAGES),
+}
+
+
+@pytest.mark.parametrize("schedule", CLOSED)
+@pytest.mark.parametrize("counts", [[32], [32, 64], [16, 64, 256]])
+def test_the_ceiling_is_that_of_the_slowest(schedule, counts):
+    request = four(schedule)
+    (limit,) = ceilings(swept(request, {COUNT: counts}))
+    per_count, clock = CLOSED[schedule], load_job(SCENARIOS / "schedules_four_ipus.yaml").system.ipu.clock_hz
+    assert limit.samples_per_s == pytest.approx(3 * clock / per_count, rel=1e-12)
+    busiest, mean = max(map(sum, STAGES)), Fraction(sum(map(sum, STAGES)), len(STAGES))
+    assert limit.balance == pytest.approx(float(mean / busiest), rel=1e-12)
+    assert limit.rest == pytest.approx(busiest / per_count, rel=1e-12)
+    assert limit.of_ideal == pytest.approx(float(mean / per_count), rel=1e-12)
+    step = 8 if schedule == "grouped" else 1  # more micro-batches are never slower: the least count is told by its edge
+    edge = [count for count in (limit.near_count - step, limit.near_count) if count]
+    rates = [outcome.samples_per_s for _, outcome in swept(request, {COUNT: edge}).finished]
+    assert [rate >= 0.95 * limit.samples_per_s for rate in rates] == [False, True][-len(edge) :]
+    assert limit.near_samples_per_s == (rates[-1] if limit.near_count <= max(counts) else None)
+
+
+def test_no_count_passes_the_ceiling_and_large_ones_come_to_it():
+    found = swept(four("interleaved"), {COUNT: "8..2048x2"})
+    (limit,) = ceilings(found)
+    rates = [outcome.samples_per_s for outcome in found.outcomes]
+    assert rates == sorted(rates)
+    assert 0.995 * limit.samples_per_s < rates[-1] < limit.samples_per_s
+
+
+def test_each_combination_of_other_options_has_its_ceiling_and_other_sweeps_have_none():
+    found = swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"], COUNT: [8, 16, 32]})
+    assert [limit.others for limit in ceilings(found)] == [
+        {"pipeline.schedule": "grouped"},
+        {"pipeline.schedule": "interleaved"},
+    ]
+    assert ceilings(swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"]})) == ()
+    assert ceilings(swept(FOUR, {COUNT: [8, 16], "seed": [1, 2]}, together=True)) == ()
+
+
+def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
+    path = tmp_path / "sweep.jsonl"
+    with Journal(path) as journal:
+        first = swept(FOUR, {COUNT: [8, 16]}, journal=journal)
+    whole = path.read_bytes()
+    assert whole.count(b"\n") == 3
+    with Journal(path) as journal:
+        second = swept(FOUR, {COUNT: [16, 8, 24]}, journal=journal)
+    assert second.taken == 2
+    assert second.outcomes[:2] == first.outcomes[::-1]
+    other = FOUR.replace({"pipeline.stages.0.forward": 1001})
+    with Journal(path) as journal:
+        third = swept(other, {COUNT: [8, 16]}, journal=journal)
+    assert third.taken == 0
+    assert third.outcomes[0] != first.outcomes[0]
+
+
+@pytest.mark.parametrize("cut", [1, 20, -1])
+def test_a_line_that_was_cut_off_is_made_again(tmp_path, cut):
+    path = tmp_path / "sweep.jsonl"
+    with Journal(path) as journal:
+        swept(FOUR, {COUNT: [8, 16]}, journal=journal)
+    whole = path.read_bytes()
+    start = whole[:-1].rindex(b"\n") + 1
+    path.write_bytes(whole[: start + cut] if cut > 0 else whole[:cut])
+    with Journal(path) as journal:
+        assert swept(FOUR, {COUNT: [8, 16]}, journal=journal).taken == 1
+    assert path.read_bytes() == whole
+
+
+def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
+    path = tmp_path / "sweep.jsonl"
+    with Journal(path) as journal:
+        swept(FOUR, {COUNT: [8]}, journal=journal)
+    monkeypatch.setattr(journals, "code_digest", lambda: "of tomorrow")
+    with Journal(path) as journal:
+        assert journal.found == {}
+    assert not path.exists()
+
+
+def test_a_journal_that_cannot_be_written_says_so(tmp_path):
+    with (
+        pytest.raises(OutputError, match=r"sweep\.jsonl: cannot be written: .*; name another place"),
+        Journal(tmp_path / "nowhere" / "sweep.jsonl"),
+    ):
+        pass
+
+
+def test_every_outcome_survives_its_line():
+    outcome = Outcome(samples_per_s=0.1 + 0.2, bubble=1 / 3, fits=True, run_cycles=2**61, message="a\nb · ½")
+    assert Outcome(**json.loads(json.dumps(asdict(outcome)))) == outcome
+
+
+def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
+    (tmp_path / "mine.py").write_text("def order(shape): pass\n")
+    (tmp_path / "stages.csv").write_text("stage,forward\n")
+    base = FOUR.options.model_dump(exclude_unset=True)
+
+    def key(**pipeline):
+        request = Request.from_dict({**base, "pipeline": {**base["pipeline"], **pipeline}}, folder=tmp_path)
+        return Keys().of(request)
+
+    plain, own, cycles = key(), key(schedule="mine.py:order"), key(cycles="stages.csv")
+    assert len({plain, own, cycles}) == 3
+    assert key(schedule="mine.py:order") == own
+    (tmp_path / "mine.py").write_text("def order(shape): return None\n")
+    assert key(schedule="mine.py:order") != own
+    assert key(cycles="stages.csv") == cycles
+    (tmp_path / "stages.csv").write_text("stage,forward\n0,1\n")
+    assert key(cycles="stages.csv") != cycles
+    assert key() == plain
+
+
+def test_the_name_of_a_request_is_no_part_of_its_key():
+    assert Keys().of(FOUR.replace({"name": "another"})) == Keys().of(FOUR)
+
+
+@pytest.mark.parametrize(
+    ("crew", "told"),
+    [
+        (Crew(workers=0), "workers: expected a number from 1 up, got 0"),
+        (Crew(backend="dusk"), "backend: expected local or dask, got 'dusk'; did you mean dask?"),
+        (Crew(address="tcp://x:1"), "address: expected backend dask with it, got local"),
+        (
+            Crew(backend="dask"),
+            "address: expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none",
+        ),
+        (
+            Crew(backend="dask", address="tcp://x:1", workers=2),
+            "workers: expected no number with backend dask, whose own workers run all, got one",
+        ),
+    ],
+)
+def test_what_makes_no_crew_is_refused(crew, told):
+    with pytest.raises(OptionError) as caught:
+        sweep(FOUR, axes_of({COUNT: [8]}), crew=crew)
+    assert str(caught.value) == told
