@@ -35,7 +35,7 @@ def _page(found: Explanation) -> str:
     return "\n".join(
         [
             "# Why a run takes as long as it does\n",
-            f"```bash\n{command}\n```\n",
+            f"```console\n$ {command}\n```\n",
             *(f"{line}\n" for line in found.words()),
             "![The part of each IPU's time that arithmetic and each cause takes](explanation-idle.png)\n",
             "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one if\n"
