@@ -94,7 +94,7 @@ def _panel(run: Compared, last_s: float, most_rows: int, top_bytes: float) -> He
     shown = folded(timeline, most_rows)
     words = [_makespan(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
-    words.append(f"on an axis of its own, {last_s / whole_s:.3g} times as wide" if own_axis else "")
+    words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide" if own_axis else "")
     strip = run.strip
     if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
         words.append("memory on a scale of its own")

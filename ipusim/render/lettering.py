@@ -34,7 +34,9 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
 
     A number stays with its unit; a word that is wider by itself is cut short.
     """
-    words = [cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:[KMGT]i)?B\b)", text) if word]
+    words = [
+        cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text) if word
+    ]
 
     def joined(line: Sequence[str]) -> float:
         return text_width(" ".join(line), size, bold)

@@ -40,7 +40,7 @@ def test_a_run_names_its_mode(four, sync, tmp_path):
     assert f"schedule 1f1b in {WORDS[sync]}, executions 1" in checked.stdout
     done = ipusim("run", four, *options, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"schedule 1f1b in {WORDS[sync]}" in lines(done)
+    assert f"schedule 1f1b in {WORDS[sync]}, 4 IPUs of free" in lines(done)
     said = json.loads((tmp_path / "summary.json").read_text())
     assert said["sync"] == sync
     assert (said["time_steps"] is None) == (sync == "point_to_point")

@@ -149,7 +149,7 @@ def test_a_run_far_shorter_than_most_has_an_axis_of_its_own(lock_step):
     ends = [run.makespan_cycles for run in (short, *long)]
     assert cycles(figure) == [(0, ends[0]), (0, ends[2]), (0, ends[2])]
     heading = next(word for word in words(figure) if "axis of its own" in word)
-    assert heading.endswith(f"; on an axis of its own, {ends[2] / ends[0]:.3g} times as wide")
+    assert heading.endswith(f"; on an axis of its own, {ends[2] / ends[0]:,.0f} times as wide")
     labels = [axes.get_xlabel() for axes in figure.axes if "tile clock" in axes.get_xlabel()]
     assert len(labels) == 2, "its own, and that of the others"
 
