@@ -39,8 +39,8 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # A time-step takes 3000 cycles of 1.325 GHz. Of 64 + 7 of them, with an update of 500 cycles, 64 is 95 %.
     assert lesson == (
         "95% of the ceiling of 441,667 samples/s from count 64 on; the ceiling itself, which no count passes, is "
-        "100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the order of the passes leave "
-        "100.0% of that."
+        "100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the order of the passes "
+        "leave 100.0% of that."
     )
     assert refused.startswith(f"1 of 8 did not run, such as gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")
@@ -100,8 +100,8 @@ def test_a_study_file_says_the_same_as_options(workspace):
         (
             [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
             "--vary pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
-            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did you "
-            "mean grouped?",
+            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did "
+            "you mean grouped?",
         ),
         ([FOUR, "--vary", "pipeline.schedul=grouped"], "--vary pipeline.schedul: expected one of the keys schedule, "),
         ([FOUR, "--vary", f"{COUNT}=7,9"], f"--vary {COUNT}: The number of iterations of the pipeline must be a "),
