@@ -28,6 +28,7 @@ from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
 from reports.scenario_page import scenario_page
+from reports.sweep_page import sweep_page, sweep_pictures
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,13 +72,14 @@ def main(folder: Path) -> None:
         "schedules.md": schedules(),
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),
+        "accumulation_sweep.md": sweep_page(),
         "fidelity.md": fidelity_page(world),
         "products.md": products_page(world),
         "micro_benchmarks.md": micro_benchmarks_page(world),
     }
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
-    pictures |= {"memory_by_schedule-compared.png": memory_picture()}
+    pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures()}
     write_folder(
         folder, {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
     )

@@ -15,6 +15,7 @@ from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections
 from reports.scenario_page import example, values_in_use
+from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
 
@@ -47,7 +48,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
         assert (tmp_path / name).read_text() == (REPORTS / name).read_text(), "run python -m reports"
     zooms = [name for name in made if "tutorial-" in name]
     assert len(zooms) == 3
-    for name in (*zooms, "memory_by_schedule-compared.png"):
+    for name in (*zooms, "memory_by_schedule-compared.png", *SWEEPS):
         assert_same_picture(tmp_path / name, name)
 
 

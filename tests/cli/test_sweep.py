@@ -38,9 +38,9 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     )
     # A time-step takes 3000 cycles of 1.325 GHz. Of 64 + 7 of them, with an update of 500 cycles, 64 is 95 %.
     assert lesson == (
-        "95% of the ceiling of 441,667 samples/s from count 64 on; the ceiling itself, which no count passes, is 100.0% "
-        "of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the order of the passes leave "
-        "100.0% of that."
+        "95% of the ceiling of 441,667 samples/s from count 64 on; the ceiling itself, which no count passes, is "
+        "100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the order of the passes "
+        "leave 100.0% of that."
     )
     assert refused.startswith(f"1 of 8 did not run, such as gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")
@@ -60,7 +60,7 @@ def test_tables_keep_to_80_columns(workspace):
     text = sweep(
         workspace, FOUR, "--vary", f"{COUNT}=8..64x2", "--vary", "pipeline.schedule=grouped,interleaved", columns="80"
     )
-    table = text[text.index("\nPoints") :]
+    table = text[text.index("\nPoints") : text.rindex("\n", 0, -1)]
     assert max(map(len, table.splitlines())) <= 80
     assert "(continued)" not in table
     assert re.search(r"schedule interleaved +331,250 +44 +75\.0% +100\.0% +75\.0%", table)
@@ -100,8 +100,8 @@ def test_a_study_file_says_the_same_as_options(workspace):
         (
             [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
             "--vary pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
-            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did you "
-            "mean grouped?",
+            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did "
+            "you mean grouped?",
         ),
         ([FOUR, "--vary", "pipeline.schedul=grouped"], "--vary pipeline.schedul: expected one of the keys schedule, "),
         ([FOUR, "--vary", f"{COUNT}=7,9"], f"--vary {COUNT}: The number of iterations of the pipeline must be a "),
@@ -134,9 +134,9 @@ def test_a_study_file_says_the_same_as_options(workspace):
         (
             ["wrong.yaml"],
             "wrong.yaml:1:1: scenari: expected one of the keys scenario, vary, zip, measure, got scenari; did you mean "
-            "scenario?\nwrong.yaml:1:1: scenario: expected the file of a scenario, got nothing\nwrong.yaml:2:8: vary.seed: "
-            "expected a range such as 8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64), "
-            "got '8..9'\nwrong.yaml:3:6: zip: expected true or false, got 'maybe'",
+            "scenario?\nwrong.yaml:1:1: scenario: expected the file of a scenario, got nothing\nwrong.yaml:2:14: "
+            "vary.seed: expected a range such as 8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so "
+            "on up to 64), got '8..9'\nwrong.yaml:3:6: zip: expected true or false, got 'maybe'",
         ),
     ],
 )
@@ -173,12 +173,12 @@ def test_rows_as_parquet(workspace):
 
 
 #: Points of several lengths, of several kinds, and some that do not run.
-MANY = ["--vary", f"{COUNT}=7,8..640+8", "--vary", "pipeline.schedule=grouped,1f1b"]
+MANY = ["--vary", f"{COUNT}=7,400..1440+40", "--vary", "pipeline.schedule=grouped,1f1b"]
 
 
-def start(workspace, out, *words):
+def start(workspace, out, *words, stdout=subprocess.PIPE):
     command = [sys.executable, "-W", "error", "-m", "ipusim", "sweep", FOUR, *MANY, "--out", out, *words]
-    return subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=workspace, stdout=stdout, stderr=stdout, text=True)
 
 
 def finished(folder):
@@ -200,20 +200,20 @@ def uninterrupted(tmp_path_factory):
 def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
     """In a process of its own, with two workers, at several places."""
     out = workspace / "out"
-    for many in (1, 40):
-        child = start(workspace, "out", "--workers", "2")
+    for many in (1, 15):
+        child = start(workspace, "out", "--workers", "2", stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while finished(out) < many and time.monotonic() < deadline:
             time.sleep(0.01)
         child.kill()
-        child.communicate()
+        child.wait()
         assert child.returncode == -signal.SIGKILL
-        assert many <= finished(out) < 162
+        assert many <= finished(out) < 54
     there = finished(out)
     child = start(workspace, "out", "--workers", "2")
     told, problems = child.communicate()
     assert (child.returncode, problems) == (0, "")
-    assert f"{there} of 162 points are taken from an earlier sweep of the same." in told
+    assert f"{there} of 56 points are taken from an earlier sweep of the same." in told
     for name in ("sweep.csv", "sweep.png", "sweep.svg"):
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 

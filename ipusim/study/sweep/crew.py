@@ -5,13 +5,15 @@ A worker keeps what the points of the sweep that it works for have in common, an
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Final
 from uuid import uuid4
 
@@ -29,6 +31,8 @@ from ipusim.study.sweep.outcome import Outcome, outcome_of
 BACKENDS: Final = ("local", "dask")
 #: Seconds in which a cluster must answer.
 _PATIENCE_S: Final = 10
+#: Seconds after which a worker looks for its parent again.
+_WATCH_S: Final = 0.5
 #: In a worker process: the sweep that it works for, and what the points of that have in common.
 _AT_HAND: dict[str, Reuse] = {}
 #: Python runs one thread of a worker at a time in any case, and a user's files are no work for several.
@@ -109,7 +113,7 @@ class Crew:
         """Connect to the cluster, if there is to be one; give the options of joblib's Parallel."""
         options: dict[str, Any] = {"return_as": "generator_unordered"}
         if self.backend == "local":
-            yield {**options, "backend": "loky"}
+            yield {**options, "backend": "loky", "initializer": _leave_with, "initargs": (os.getpid(),)}
             return
         from distributed import Client  # noqa: PLC0415 - an extra
 
@@ -153,6 +157,17 @@ class _Errand:
     def request(self) -> Request:
         """Return the request again."""
         return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
+
+
+def _leave_with(parent: int) -> None:
+    """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(0)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:

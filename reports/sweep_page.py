@@ -1,0 +1,69 @@
+"""The page of what accumulation counts bring: the tutorial's lesson, on its model and on four even stages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from ipusim.render.figures import to_png
+from ipusim.scenario import load_request
+from ipusim.study.sweep.ceiling import COUNT, Ceiling, ceilings
+from ipusim.study.sweep.crew import Crew
+from ipusim.study.sweep.measures import THROUGHPUT
+from ipusim.study.sweep.report import ceiling_table, chart_of, sweep_table
+from ipusim.study.sweep.sweep import Sweep, sweep
+from ipusim.study.sweep.vary import axes_of, text_of
+from reports.gallery import SCENARIOS
+from reports.markdown import markdown
+
+#: The picture, the scenario, what is changed in it, and what is varied.
+SWEEPS: Final = {
+    "accumulation_sweep.png": ("tutorial_step4_configurable_stages", (), {COUNT: "8..1024x2"}),
+    "accumulation_sweep_schedules.png": (
+        "schedules_four_ipus",
+        (),
+        {COUNT: "8..1024x2", "pipeline.schedule": "grouped,interleaved,1f1b"},
+    ),
+}
+
+
+@cache
+def _swept(picture: str) -> tuple[Sweep, tuple[Ceiling, ...]]:
+    name, changes, varied = SWEEPS[picture]
+    found = sweep(load_request(SCENARIOS / f"{name}.yaml", changes), axes_of(varied), crew=Crew(workers=1))
+    return found, ceilings(found)
+
+
+def sweep_pictures() -> dict[str, bytes]:
+    """Draw throughput and bubble against accumulation counts."""
+    return {picture: to_png(chart_of(*_swept(picture), THROUGHPUT)) for picture in SWEEPS}
+
+
+def sweep_page() -> str:
+    """Say what more micro-batches bring, and where that ends."""
+    one, several = SWEEPS
+    found, limits = _swept(one)
+    text = (
+        "# How many micro-batches\n\n"
+        "More micro-batches behind each weight update leave less of the time to ramp-up and ramp-down, so throughput "
+        "grows. It grows towards a ceiling: what a full pipeline takes for each further micro-batch, which the slowest "
+        "IPU, copies and syncs set, is left.\n\n"
+        "## The tutorial's model on four IPUs\n\n"
+        f"{_shown(one)}\n{limits[0].words()}\n\n{markdown(sweep_table(found, THROUGHPUT))}\n"
+    )
+    found, limits = _swept(several)
+    return text + (
+        "## Four even stages under three schedules\n\n"
+        f"{_shown(several)}\n{markdown(ceiling_table(limits, found))}\n"
+        "Backward takes twice as long as forward here. A time-step of Interleaved lasts as long as its longest pass, "
+        "so its IPUs wait while others run backward: its ceiling is lower, and no count helps.\n"
+    )
+
+
+def _shown(picture: str) -> str:
+    name, _, varied = SWEEPS[picture]
+    words = " ".join(f"--vary {path}={text_of(values)}" for path, values in varied.items())
+    return (
+        f"```console\n$ ipusim sweep scenarios/{name}.yaml {words}\n```\n\n"
+        f"![Throughput and bubble against the accumulation count]({picture})\n"
+    )
