@@ -12,57 +12,66 @@ from ipusim.cli.app import Out, Overrides, app
 from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ipusim.study.folder import ResultsFolder
+    from ipusim.study.sweep.ceiling import Ceiling
+    from ipusim.study.sweep.measures import Measure
     from ipusim.study.sweep.sweep import Sweep
 
 #: Seconds from one writing of the rows that are there to the next.
 _EVERY_S: Final = 1.0
 
 
+ScenarioOrStudy = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="the scenario, or a study file with the keys scenario, vary, zip and measure",
+        show_default=False,
+    ),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="PATH=VALUES",
+        help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
+        "crossed",
+    ),
+]
+Zip = Annotated[
+    bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
+]
+MeasureName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss or "
+        "accuracy  [default: throughput]",
+        show_default=False,
+    ),
+]
+Losses = Annotated[
+    bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
+]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
+Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
+Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
+TableFormat = Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")]
+
+
 @app.command()
 def sweep(
-    scenario: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCENARIO",
-            help="the scenario, or a study file with the keys scenario, vary, zip and measure",
-            show_default=False,
-        ),
-    ],
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="PATH=VALUES",
-            help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
-            "crossed",
-        ),
-    ] = None,
-    side_by_side: Annotated[
-        bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
-    ] = False,
-    measure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss "
-            "or accuracy  [default: throughput]",
-            show_default=False,
-        ),
-    ] = None,
-    losses: Annotated[
-        bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")
-    ] = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")] = "local",
-    address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")
-    ] = None,
-    table_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")
-    ] = "csv",
+    scenario: ScenarioOrStudy,
+    vary: Vary = None,
+    side_by_side: Zip = False,
+    measure: MeasureName = None,
+    losses: Losses = False,
+    workers: Workers = None,
+    backend: Backend = "local",
+    address: Address = None,
+    table_format: TableFormat = "csv",
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
@@ -74,7 +83,7 @@ def sweep(
     from ipusim.study.sweep.crew import Crew
     from ipusim.study.sweep.journal import Journal
     from ipusim.study.sweep.measures import measure_of
-    from ipusim.study.sweep.report import SWEEP_FILES, ceiling_table, check_format, sweep_files, sweep_table, verdict
+    from ipusim.study.sweep.report import SWEEP_FILES, check_format, sweep_files
     from ipusim.study.sweep.study_file import read_study
     from ipusim.study.sweep.sweep import sweep as sweep_request
 
@@ -112,14 +121,20 @@ def sweep(
         limits = ceilings(found)
         files = sweep_files(found, limits, chosen, table_format)
         heed()
-        landing.last = None
-        results.write(files)
+        landing.end(files)
+    _print(found, limits, chosen)
+    typer.echo(f"{folder}: {', '.join(files)}")
+
+
+def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure) -> None:
+    """Print the best point and what counts can reach, then the rows."""
+    from ipusim.study.sweep.report import ceiling_table, sweep_table, verdict
+
     for line in verdict(found, limits, chosen):
         typer.echo(line)
     print_table(sweep_table(found, chosen))
     if len(limits) > 1:
         print_table(ceiling_table(limits, found))
-    typer.echo(f"{folder}: {', '.join(files)}")
 
 
 class _Landing:
@@ -145,6 +160,11 @@ class _Landing:
             if time.monotonic() - self._written > _EVERY_S:
                 self._write(found)
                 self._written = time.monotonic()
+
+    def end(self, files: Mapping[str, bytes]) -> None:
+        """Write all files of the sweep."""
+        self.last = None
+        self._results.write(files)
 
     def _write(self, found: Sweep) -> None:
         from ipusim.study.sweep.report import sweep_csv

@@ -34,6 +34,7 @@ KINDS = {
     "README.md": {"bash", "console", "yaml", "python"},
     "scenarios/README.md": {"console", "csv", "python"},
     "ipusim/README.md": {"text"},
+    "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},
     "reports/gallery.md": {"console"},
     "reports/memory_by_schedule.md": {"console"},
