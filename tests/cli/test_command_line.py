@@ -190,7 +190,9 @@ def test_schedule_with_an_illegal_count_names_legal_ones():
 def test_devices_lists_the_c2_server():
     done = ipusim("devices")
     assert done.stdout == (ROOT / "tests" / "golden" / "c2_server_devices.txt").read_text().rstrip("\n") + "\n"
-    assert ipusim("devices", "pod61").stderr.rstrip().endswith("did you mean 'pod64'?")
+    assert ipusim("devices", "pod61").stderr.startswith(
+        "unknown system 'pod61'; did you mean 'pod64'? Expected one of "
+    )
 
 
 def test_schema_accepts_every_scenario():
@@ -231,6 +233,8 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
         (("run", SMALL, "--set", "steps"), "--set"),
         (("schedule", "groupd"), "did you mean 'grouped'?"),
+        (("schedule", "PipeDream"), "got 'PipeDream'; did you mean '1f1b'? Expected a schedule out of grouped, "),
+        (("devices", "mk2"), "unknown system 'mk2'; did you mean 'm2000'? Expected one of c2_server, "),
         (("schedule", "grouped", "--mapping", "0,x"), "expected IPUs below 1024, separated by commas"),
         (("schedule", "grouped", "--mapping", "0," + "9" * 5000), "--mapping: expected IPUs below 1024, separated by"),
         (("schedule", "grouped", "--mapping", ",".join(["0"] * 1025)), "--mapping: expected at most 1024 stages, got"),
@@ -353,6 +357,7 @@ def test_the_package_is_the_command_line():
 
 def test_help_shows_defaults_and_the_version():
     assert "reports/<name>" in ipusim("run", "--help").stdout
+    assert ipusim("trace", "-h").stdout == ipusim("trace", "--help").stdout
     assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
     assert ipusim("--version").stdout.startswith("ipusim 0.")
     listed = ipusim("schedule").stdout.splitlines()

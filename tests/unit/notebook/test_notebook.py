@@ -379,8 +379,8 @@ def test_a_comparison_names_what_is_refused(tmp_path):
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
     assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        "expected a schedule out of grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, interleaved_1f1b, "
-        "zero_bubble_h1, got 'groupd'; did you mean 'grouped'?"
+        "got 'groupd'; did you mean 'grouped'? Expected a schedule out of grouped, interleaved, sequential, sharded, "
+        "single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))
