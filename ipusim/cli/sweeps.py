@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.sweep.ceiling import Ceiling
     from ipusim.study.sweep.measures import Measure
+    from ipusim.study.sweep.study_file import Study
     from ipusim.study.sweep.sweep import Sweep
 
 #: Seconds from one writing of the rows that are there to the next.
@@ -77,7 +78,7 @@ def sweep(
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
     from ipusim.runs.problems import RequestError
-    from ipusim.scenario.load import load_job, load_request
+    from ipusim.scenario.load import load_request
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.sweep.ceiling import ceilings
     from ipusim.study.sweep.crew import Crew
@@ -114,9 +115,7 @@ def sweep(
                     landed=landing.show,
                 )
         except RequestError:
-            # No point runs: a mistake of the file itself shows where it stands, else what is wrong with the first one.
-            load_job(study.scenario, overrides or ())
-            study.first_job(overrides or ())
+            _raise_placed(study, overrides or ())
             raise
         limits = ceilings(found)
         files = sweep_files(found, limits, chosen, table_format)
@@ -124,6 +123,14 @@ def sweep(
         landing.end(files)
     _print(found, limits, chosen)
     typer.echo(f"{folder}: {', '.join(files)}")
+
+
+def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
+    """Raise what keeps every point from running: a mistake of the file where it stands, else that of the first one."""
+    from ipusim.scenario.load import load_job
+
+    load_job(study.scenario, overrides)
+    study.first_job(overrides)
 
 
 def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure) -> None:
