@@ -156,7 +156,7 @@ def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
     (workspace / "study.yaml").write_text(f"scenario: {FOUR}\nvary:\n  pipeline.schedule: [groupd]\n")
     done = ipusim("sweep", "study.yaml", "--workers", "1", cwd=workspace)
     assert done.returncode == 2
-    assert done.stderr.startswith("study.yaml:3:3: pipeline.schedule: expected grouped, interleaved, ")
+    assert done.stderr.startswith("study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, ")
 
 
 def test_rows_as_parquet(workspace):
