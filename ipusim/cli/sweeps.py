@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,62 +15,67 @@ from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
 if TYPE_CHECKING:
     from ipusim.study.folder import ResultsFolder
+    from ipusim.study.sweep.study_file import Study
     from ipusim.study.sweep.sweep import Sweep
 
 #: Seconds from one writing of the rows that are there to the next.
 _EVERY_S: Final = 1.0
 
 
+_Scenario = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="the scenario, or a study file with the keys scenario, vary, zip and measure",
+        show_default=False,
+    ),
+]
+_Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="PATH=VALUES",
+        help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
+        "crossed",
+    ),
+]
+_Zip = Annotated[
+    bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
+]
+_Measure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss "
+        "or accuracy  [default: throughput]",
+        show_default=False,
+    ),
+]
+_Losses = Annotated[
+    bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
+]
+_Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
+_Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
+_Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
+_Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")]
+
+
 @app.command()
 def sweep(
-    scenario: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCENARIO",
-            help="the scenario, or a study file with the keys scenario, vary, zip and measure",
-            show_default=False,
-        ),
-    ],
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="PATH=VALUES",
-            help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
-            "crossed",
-        ),
-    ] = None,
-    side_by_side: Annotated[
-        bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
-    ] = False,
-    measure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss "
-            "or accuracy  [default: throughput]",
-            show_default=False,
-        ),
-    ] = None,
-    losses: Annotated[
-        bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")
-    ] = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")] = "local",
-    address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")
-    ] = None,
-    table_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")
-    ] = "csv",
+    scenario: _Scenario,
+    vary: _Vary = None,
+    side_by_side: _Zip = False,
+    measure: _Measure = None,
+    losses: _Losses = False,
+    workers: _Workers = None,
+    backend: _Backend = "local",
+    address: _Address = None,
+    table_format: _Format = "csv",
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
-    from ipusim.runs.problems import RequestError
-    from ipusim.scenario.load import load_job, load_request
+    from ipusim.scenario.load import load_request
     from ipusim.study.folder import ResultsFolder
     from ipusim.study.sweep.ceiling import ceilings
     from ipusim.study.sweep.crew import Crew
@@ -76,7 +83,6 @@ def sweep(
     from ipusim.study.sweep.measures import measure_of
     from ipusim.study.sweep.report import SWEEP_FILES, ceiling_table, check_format, sweep_files, sweep_table, verdict
     from ipusim.study.sweep.study_file import read_study
-    from ipusim.study.sweep.sweep import sweep as sweep_request
 
     study = read_study(scenario, vary or (), side_by_side)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
@@ -91,24 +97,10 @@ def sweep(
         ResultsFolder(folder, SWEEP_FILES) as results,
         Journal(results.aside("sweep.jsonl")) as journal,
         _Landing(results) as landing,
+        progress("sweeping", heed) as told,
     ):
-        try:
-            with progress("sweeping", heed) as told:
-                found = sweep_request(
-                    request,
-                    study.axes,
-                    together=study.together,
-                    losses=losses,
-                    crew=crew,
-                    journal=journal,
-                    progress=told,
-                    landed=landing.show,
-                )
-        except RequestError:
-            # No point runs: a mistake of the file itself shows where it stands, else what is wrong with the first one.
-            load_job(study.scenario, overrides or ())
-            study.first_job(overrides or ())
-            raise
+        with _placed(study, overrides or ()):
+            found = study.run(request, losses, crew, journal, told, landing.show)
         limits = ceilings(found)
         files = sweep_files(found, limits, chosen, table_format)
         heed()
@@ -120,6 +112,20 @@ def sweep(
     if len(limits) > 1:
         print_table(ceiling_table(limits, found))
     typer.echo(f"{folder}: {', '.join(files)}")
+
+
+@contextmanager
+def _placed(study: Study, overrides: Sequence[str]) -> Iterator[None]:
+    """Tell why no point runs where it stands: a mistake of the scenario itself, or what is wrong with the first one."""
+    from ipusim.runs.problems import RequestError
+    from ipusim.scenario.load import load_job
+
+    try:
+        yield
+    except RequestError:
+        load_job(study.scenario, overrides)
+        study.first_job(overrides)
+        raise
 
 
 class _Landing:

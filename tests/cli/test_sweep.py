@@ -99,11 +99,14 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ([FOUR, "--vary", "seed"], "--vary: expected PATH=VALUES, such as"),
         (
             [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
-            "--vary pipeline.schedule: expected grouped, interleaved, sequential, sharded, single, gpipe, 1f1b, "
-            "interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or file.csv, got 'groupd'; did "
-            "you mean grouped?",
+            "--vary pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, interleaved, sequential, "
+            "sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or "
+            "file.csv",
         ),
-        ([FOUR, "--vary", "pipeline.schedul=grouped"], "--vary pipeline.schedul: expected one of the keys schedule, "),
+        (
+            [FOUR, "--vary", "pipeline.schedul=grouped"],
+            "--vary pipeline.schedul: got 'schedul'; did you mean schedule? ",
+        ),
         ([FOUR, "--vary", f"{COUNT}=7,9"], f"--vary {COUNT}: The number of iterations of the pipeline must be a "),
         (
             [FOUR, "--vary", "pipeline.stages.stag1.forward=1"],
@@ -153,7 +156,7 @@ def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
     (workspace / "study.yaml").write_text(f"scenario: {FOUR}\nvary:\n  pipeline.schedule: [groupd]\n")
     done = ipusim("sweep", "study.yaml", "--workers", "1", cwd=workspace)
     assert done.returncode == 2
-    assert done.stderr.startswith("study.yaml:3:3: pipeline.schedule: expected grouped, interleaved, ")
+    assert done.stderr.startswith("study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? ")
 
 
 def test_rows_as_parquet(workspace):
