@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.errors import OptionError
+from ipusim.machine.simulate import Progress
 from ipusim.near_names import did_you_mean
 from ipusim.runs.job import Job
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
+from ipusim.runs.request.request import Request
 from ipusim.scenario.load import job_of
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.source import Source, read_source
+from ipusim.study.sweep.crew import Crew
+from ipusim.study.sweep.journal import Journal
 from ipusim.study.sweep.measures import measure_of
+from ipusim.study.sweep.sweep import Sweep, sweep
 from ipusim.study.sweep.vary import Axis, axis_of, parse_axis, points_of
 
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
@@ -45,6 +50,27 @@ class Study:
     together: bool
     measure: str | None
     place_of: Callable[[str], Place]
+
+    def run(
+        self,
+        request: Request,
+        losses: bool,
+        crew: Crew,
+        journal: Journal,
+        progress: Progress,
+        landed: Callable[[Sweep], None],
+    ) -> Sweep:
+        """Sweep ``request``, which is the scenario's; see :func:`ipusim.study.sweep.sweep.sweep`."""
+        return sweep(
+            request,
+            self.axes,
+            together=self.together,
+            losses=losses,
+            crew=crew,
+            journal=journal,
+            progress=progress,
+            landed=landed,
+        )
 
     def first_job(self, overrides: Sequence[str]) -> Job:
         """Lay out the first point; raises ScenarioError with the places of what is wrong with it."""
