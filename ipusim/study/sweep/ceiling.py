@@ -24,8 +24,9 @@ from ipusim.study.sweep.vary import text_of
 
 #: The option whose ceiling is told.
 COUNT: Final = "pipeline.gradient_accumulation_count"
-#: The share of the ceiling that is near it.
+#: The share of the ceiling that is near it, and one that is often enough.
 NEAR: Final = Fraction(95, 100)
+ENOUGH: Final = Fraction(90, 100)
 #: How many of the counts that a schedule can lay out it may take until the pipeline does the same again.
 _PERIODS: Final = 1, 2, 3, 4
 #: Counts that are tried beside the one where the line has the share, which a pipeline that is not full yet may miss.
@@ -39,14 +40,16 @@ class Ceiling:
     Attributes:
         others: the values of the other options, by their paths.
         samples_per_s: the throughput that no count passes.
-        near_count: the least count with NEAR of it, of those that the schedule can lay out.
-        near_samples_per_s: its throughput; None where it is beyond the simulated counts, by the line carried on.
+        enough_count, near_count: the least counts with ENOUGH and with NEAR of it that the schedule can lay out.
+        near_samples_per_s: the throughput of the latter; None where it is beyond the simulated counts, by the line
+            carried on.
         balance: arithmetic of all IPUs over that of the busiest on each of them: what the stages' balance allows.
         rest: what copies, syncs, the host and the order of the passes leave of that.
     """
 
     others: Mapping[str, Any]
     samples_per_s: float
+    enough_count: int
     near_count: int
     near_samples_per_s: float | None
     balance: float
@@ -61,9 +64,9 @@ class Ceiling:
         """Return the lesson as a sentence; ``under`` are the values of the other options in words."""
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
-            f"{f'{under}: ' if under else ''}{float(NEAR):.0%} of the ceiling of {self.samples_per_s:,.0f} samples/s "
-            f"from count {self.near_count} on{beyond}; the ceiling itself, which no count passes, is "
-            f"{self.of_ideal:.1%} of ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, "
+            f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of {self.samples_per_s:,.0f} "
+            f"samples/s from count {self.enough_count} on, {float(NEAR):.0%} from count {self.near_count}{beyond}; "
+            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, "
             f"host and the order of the passes leave {self.rest:.1%} of that."
         )
 
@@ -113,9 +116,10 @@ def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], ag
     if slope <= 0 or busiest <= 0:
         return None
     limit = per_count * high.clock_hz / slope
-    count = _near(limit, (_period(high) - slope * last) / slope, step, most, at)
+    offset = (_period(high) - slope * last) / slope
+    enough, count = (_least(share, limit, offset, step, most, at) for share in (ENOUGH, NEAR))
     there = at(count).samples_per_s if count <= most else None
-    return Ceiling(others, float(limit), count, there, float(mean / busiest), float(busiest / slope))
+    return Ceiling(others, float(limit), enough, count, there, float(mean / busiest), float(busiest / slope))
 
 
 def _period(outcome: Outcome) -> Fraction:
@@ -137,17 +141,19 @@ def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome])
     return None
 
 
-def _near(limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[[int], Outcome]) -> int:
-    """Return the least count with the share of ``limit``; one above ``most`` is not simulated.
+def _least(
+    share: Fraction, limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[[int], Outcome]
+) -> int:
+    """Return the least count with that share of ``limit``; one above ``most`` is not simulated.
 
     ``offset`` is what a full pipeline takes beside its micro-batches, in micro-batches. Of G the throughput is
     G / (G + offset) of the limit.
     """
 
     def is_near(count: int) -> bool:
-        return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= NEAR * limit * _period(at(count))
+        return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= share * limit * _period(at(count))
 
-    count = max(step, math.ceil(NEAR / (1 - NEAR) * offset / step) * step)
+    count = max(step, math.ceil(share / (1 - share) * offset / step) * step)
     if count > most:
         return count
     for _ in range(_MOST_TRIED):

@@ -206,11 +206,20 @@ def _under(limit: Ceiling, found: Sweep) -> str:
 
 def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
     """Return a row for each ceiling."""
-    header = ("with", "ceiling, samples/s", "95% from count", "of ideal", "balance", "copies, syncs, order")
+    header = (
+        "with",
+        "ceiling, samples/s",
+        "90% from count",
+        "95% from count",
+        "of ideal",
+        "balance",
+        "copies, syncs, order",
+    )
     rows = [
         (
             _under(each, found),
             f"{each.samples_per_s:,.0f}",
+            str(each.enough_count),
             str(each.near_count),
             f"{each.of_ideal:.1%}",
             f"{each.balance:.1%}",
