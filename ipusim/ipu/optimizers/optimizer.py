@@ -151,9 +151,15 @@ class Optimizer:
         """
         _check_step(global_step)
         names_of(var_list)
-        more = gate_gradients, aggregation_method, colocate_gradients_with_ops
         if callable(loss):
-            pairs = self.compute_gradients(loss, var_list, *more, grad_loss)
+            pairs = self.compute_gradients(
+                loss,
+                var_list=var_list,
+                gate_gradients=gate_gradients,
+                aggregation_method=aggregation_method,
+                colocate_gradients_with_ops=colocate_gradients_with_ops,
+                grad_loss=grad_loss,
+            )
             return self.apply_gradients(pairs, global_step, name)
         if not is_tensor(loss):
             checks.wrong_type("loss", "a tensor, or a function", loss)

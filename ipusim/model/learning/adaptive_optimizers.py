@@ -101,7 +101,7 @@ class Adam(_Moments):
         rate = self.learning_rate * math.sqrt(second) / first
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
-            update = np.sqrt(v)
+            update = np.sqrt(v, out=np.empty_like(v))  # an array of a scalar too
             update += self.epsilon
             np.divide(m, update, out=update)
             update *= rate
@@ -145,7 +145,7 @@ class LAMB(_Moments):
         first, second = self._corrections(state)
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
-            update = np.sqrt(v / second)
+            update = np.asarray(np.sqrt(v / second))
             update += self.epsilon
             np.divide(m / first, update, out=update)
             if self._decays(name):
@@ -216,7 +216,7 @@ class RMSProp:
             gradient, square, step = gradients[name], state[f"{name}/rms"], state[f"{name}/momentum"]
             square *= self.decay
             square += (1 - self.decay) * np.square(gradient)
-            root = square + self.epsilon
+            root = np.asarray(square + self.epsilon)
             if self.centered:
                 mean = state[f"{name}/mg"]
                 mean *= self.decay

@@ -137,6 +137,13 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
     assert optimizer.state_bytes(1000, 2) == slots * 2000
 
 
+@pytest.mark.parametrize("optimizer", [Adam(RATE), LAMB(RATE, weight_decay=0.1), RMSProp(RATE, centered=True)])
+def test_a_scalar_learns_as_an_element_does(optimizer):
+    one, _ = trained(optimizer, {"w": np.array(2.0)}, [{"w": np.array(3.0)}] * 2)
+    other, _ = trained(optimizer, {"w": np.array([2.0])}, [{"w": np.array([3.0])}] * 2)
+    assert one["w"] == other["w"][0] != 2
+
+
 def test_update_work_by_hand():
     assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280, compute_sets=4)
     assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
