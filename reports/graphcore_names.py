@@ -64,7 +64,7 @@ class Name:
         pairs = [*zip(reversed(found.args), reversed(found.defaults), strict=False)][::-1]
         texts = {each.arg: ast.unparse(default) for each, default in pairs}
         texts |= {
-            each.arg: ast.unparse(text) for each, text in zip(found.kwonlyargs, found.kw_defaults, strict=False) if text
+            each.arg: ast.unparse(text) for each, text in zip(found.kwonlyargs, found.kw_defaults, strict=True) if text
         }
         order = [each.arg for each in found.args]
         order += [f"*{found.vararg.arg}"] if found.vararg else []

@@ -153,3 +153,11 @@ def losses_and_gradients(losses_of, weights, micro_batches):
     copies = {name: np.repeat(array[None], micro_batches, axis=0) for name, array in weights.items()}
     backward, losses = autograd.make_vjp(losses_of)(copies)
     return losses, backward(np.ones(micro_batches))
+
+
+def rms_step(gradient, slots, rate, decay, momentum, epsilon, centered):
+    """Return a step of RMSProp; ``slots`` are the last step, the mean square less one, and the mean gradient."""
+    slots[1] = decay * slots[1] + (1 - decay) * (gradient**2 - 1)
+    slots[2] = decay * slots[2] + (1 - decay) * gradient
+    slots[0] = momentum * slots[0] + rate * gradient / np.sqrt(1 + slots[1] - centered * slots[2] ** 2 + epsilon)
+    return slots[0]

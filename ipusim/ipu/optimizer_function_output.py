@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import Optimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer, is_tensor
 
 _NAME = "OptimizerFunctionOutput"
 
@@ -20,7 +18,7 @@ class OptimizerFunctionOutput:
     Arguments:
         opt: an optimizer of :mod:`ipusim.ipu.optimizers`.
         loss: an array, or what a stage computes with in its place; one of several elements counts as their sum.
-        compute_gradients_args, compute_gradients_kwargs: must be empty: nothing in a simulation takes them.
+        compute_gradients_args, compute_gradients_kwargs: handed to the optimizer's compute_gradients, behind the loss.
         apply_gradients_args, apply_gradients_kwargs: handed to the optimizer's apply_gradients.
         variables, tape, gradient_capture_context, captured_gradient_outfeed: for Keras' optimizers
             and captured gradients, which are refused.
@@ -43,7 +41,7 @@ class OptimizerFunctionOutput:
     ) -> None:
         """Check the arguments."""
         _check(opt, Optimizer, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.")
-        if not _is_tensor(loss):
+        if not is_tensor(loss):
             raise ProgramTypeError(f"{_NAME}.loss must be a TensorFlow Tensor object.")
         for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
             _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
@@ -70,11 +68,15 @@ class OptimizerFunctionOutput:
                 "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
                 "also used."
             )
-        for which, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
-            if given:
-                raise UnsupportedProgramError(f"{_NAME}.compute_gradients_{which}: expected none, got {given!r}")
+        if opt.accumulation is not None:
+            raise ProgramError(
+                f"{_NAME}.opt: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {opt.name}"
+            )
         self.opt = opt
         self.loss = loss
+        self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()
+        self.compute_gradients_kwargs: Mapping[str, Any] = compute_gradients_kwargs or {}
         self.apply_gradients_args: tuple[Any, ...] = apply_gradients_args or ()
         self.apply_gradients_kwargs: Mapping[str, Any] = apply_gradients_kwargs or {}
 
@@ -82,9 +84,3 @@ class OptimizerFunctionOutput:
 def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
     if not isinstance(value, kind):
         raise ProgramTypeError(f"{_NAME}.{text}")
-
-
-def _is_tensor(value: object) -> bool:
-    from autograd.tracer import isbox  # noqa: PLC0415 - autograd takes a while to import
-
-    return isbox(value) or (isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf")

@@ -147,10 +147,12 @@ class _Finish:
         return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
 
     def _note(self, found: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
-        update, given = self.weight_update, (found.apply_gradients_args, found.apply_gradients_kwargs)
+        update = self.weight_update
+        given = found.apply_gradients_args, found.apply_gradients_kwargs
+        computed = found.compute_gradients_args, found.compute_gradients_kwargs
         if update is None:
             self._check(outputs)
-            self.weight_update = WeightUpdate(found.opt, *given)
+            self.weight_update = WeightUpdate(found.opt, *given, *computed)
             return
         before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__
         if before != now:
@@ -158,6 +160,7 @@ class _Finish:
                 f"optimizer_function: expected one kind of optimizer in all micro-batches, got {now} after {before}"
             )
         update.optimizer, (update.args, update.kwargs) = found.opt, given
+        update.compute_args, update.compute_kwargs = computed
 
     def _check(self, outputs: tuple[Any, ...]) -> None:
         mask = self._arguments.outfeed_mask

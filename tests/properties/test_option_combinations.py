@@ -282,10 +282,11 @@ def synchronise(draw, pipeline):
 @st.composite
 def optimizers(draw):
     """Return an optimizer, and what it does to each micro-batch's gradients."""
-    kind = draw(st.sampled_from(["sgd", "momentum", "adam", "lamb"]))
+    kind = draw(st.sampled_from(["sgd", "momentum", "adam", "lamb", "rmsprop"]))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
-    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "adam": adaptive, "lamb": adaptive}[kind]
+    squares = {"decay": 0.75, "momentum": MOMENTUM, "epsilon": 0.01, "centered": True}
+    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "rmsprop": squares}.get(kind, adaptive)
     clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
     return {"type": kind, "learning_rate": 0.05, "map_gradient": clip, **more}
 
@@ -407,6 +408,9 @@ def mapped(optimizer, gradient, weight):
 def stepped(optimizer, weight, gradient, slots):
     """Return the weight after one update; ``slots`` are the optimizer's, and its count of updates."""
     rate = optimizer["learning_rate"]
+    if optimizer["type"] == "rmsprop":
+        keys = {key: optimizer[key] for key in ("decay", "momentum", "epsilon", "centered")}
+        return weight - formulas.rms_step(gradient, slots, rate, **keys)
     if optimizer["type"] not in ("adam", "lamb"):
         slots[0] = optimizer.get("momentum", 0) * slots[0] + gradient
         return weight - rate * slots[0]

@@ -38,7 +38,7 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from tests import formulas
 from tests.sharded import SHARDS, check_shard, drawn
 
@@ -54,6 +54,7 @@ RULES = {
     "momentum": lambda: MomentumOptimizer(RATE, 0.75),
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     "adam": lambda: Optimizer(Adam(RATE, epsilon=0.01, weight_decay=0.1)),
+    "rmsprop": lambda: Optimizer(RMSProp(RATE, 0.75, 0.5, 0.01, True)),
     "lamb": lambda: Optimizer(LAMB(RATE, epsilon=0.01, weight_decay=0.1)),
 }
 
@@ -238,6 +239,8 @@ def stepped(rule, weight, gradient, slots):
     if rule in ("sgd", "momentum"):
         slots[0] = (0.75 if rule == "momentum" else 0) * slots[0] + gradient
         return weight - RATE * slots[0]
+    if rule == "rmsprop":
+        return weight - formulas.rms_step(gradient, slots, RATE, 0.75, 0.5, 0.01, True)
     slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
     slots[2] += 1
     first, second = 1 - 0.9 ** slots[2], 1 - 0.999 ** slots[2]

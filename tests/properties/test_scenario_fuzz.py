@@ -360,7 +360,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "micro_batch_size": 2,
         },
         "rates": "r.yaml",
-        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "optimizer": {
+            "type": "rmsprop",
+            "learning_rate": 0.1,
+            "decay": 0.8,
+            "momentum": 0.5,
+            "epsilon": 1e-6,
+            "centered": True,
+        },
     },
     "digits": {
         "system": {"name": "bow2000"},

@@ -1,4 +1,4 @@
-"""Optimizers with a step size of its own for each element, from moments of its gradients: Adam and LAMB."""
+"""Optimizers with a step size of its own for each element, from moments of its gradients: Adam, LAMB and RMSProp."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
 _STEP: Final = "step"
+#: Compute sets of an update by RMSProp: the mean square, the momentum, and its difference from the weight (assumed).
+_RMSPROP_SETS: Final = 3
 #: Compute sets of an update by moments: either moment, the update, and its sum with the weight (PopART's Adam).
 _MOMENT_SETS: Final = 4
 
@@ -99,7 +101,7 @@ class Adam(_Moments):
         rate = self.learning_rate * math.sqrt(second) / first
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
-            update = np.sqrt(v)
+            update = np.sqrt(v, out=np.empty_like(v))  # an array of a scalar too
             update += self.epsilon
             np.divide(m, update, out=update)
             update *= rate
@@ -143,7 +145,7 @@ class LAMB(_Moments):
         first, second = self._corrections(state)
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
-            update = np.sqrt(v / second)
+            update = np.asarray(np.sqrt(v / second))
             update += self.epsilon
             np.divide(m / first, update, out=update)
             if self._decays(name):
@@ -165,3 +167,80 @@ class LAMB(_Moments):
             itemsize=itemsize,
             compute_sets=_MOMENT_SETS + 2,
         )
+
+
+@dataclass(frozen=True)
+class RMSProp:
+    """RMSProp: steps along the gradient over the root of the mean of its squares.
+
+    Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning, in the form of TensorFlow 1's, whose
+    mean begins at one: ms = decay * ms + (1 - decay) * grad^2;
+    mom = momentum * mom + learning_rate * grad / sqrt(ms + epsilon); var -= mom.
+    Centered it takes the square of the mean gradient, mg = decay * mg + (1 - decay) * grad, off ms under the root.
+    """
+
+    kind: ClassVar[str] = "rmsprop"
+    graphcore: ClassVar[str] = "RMSPropOptimizer"
+
+    learning_rate: LearningRate
+    decay: Annotated[float, Ge(0), Lt(1), Doc("decay of the mean of squares")] = 0.9
+    momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the steps that are summed up")] = 0.0
+    epsilon: Annotated[float, Gt(0), Le(1), Doc("added under the root")] = 1e-10
+    centered: Annotated[bool, Doc("whether squares are those of differences from the mean gradient")] = False
+    gradient_map: GradientMapping = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
+        check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
+        if not 0 <= self.decay < 1:
+            raise ModelError(f"expected a decay from 0 and below 1, got {self.decay}")
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the arrays beside each parameter, as TensorFlow's."""
+        return ("rms", *(("mg",) if self.centered else ()), "momentum")
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return ones for the mean square of each parameter, and zeros for the others."""
+        return {
+            f"{name}/{slot}": np.ones_like(array) if slot == "rms" else np.zeros_like(array)
+            for name, array in parameters.items()
+            for slot in self.slots
+        }
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Bring the means up to date, then step along the gradient."""
+        for name, variable in parameters.items():
+            gradient, square, step = gradients[name], state[f"{name}/rms"], state[f"{name}/momentum"]
+            square *= self.decay
+            square += (1 - self.decay) * np.square(gradient)
+            root = np.asarray(square + self.epsilon)
+            if self.centered:
+                mean = state[f"{name}/mg"]
+                mean *= self.decay
+                mean += (1 - self.decay) * gradient
+                root -= np.square(mean)
+            np.sqrt(root, out=root)
+            step *= self.momentum
+            step += self.learning_rate * gradient / root
+            np.subtract(variable, step, out=variable)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work: for each element four operations for the mean square, the sum with epsilon, root, quotient,
+
+        two products and a sum for the step, and the difference; centered three for the mean gradient, its square
+        and a difference. Reads gradient, slots and weight, writes slots and weight.
+        """
+        each = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
+        return Work(
+            vector=each * parameter_count,
+            sram_bytes=(3 + 2 * len(self.slots)) * parameter_count * itemsize,
+            itemsize=itemsize,
+            compute_sets=_RMSPROP_SETS + self.centered,
+        )
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of its slots."""
+        return len(self.slots) * parameter_count * itemsize

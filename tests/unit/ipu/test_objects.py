@@ -117,11 +117,6 @@ def test_arguments_of_the_optimizer_are_handed_on(run):
     assert seen == [(5, "n")]
 
 
-def test_compute_gradients_takes_nothing_here():
-    with pytest.raises(UnsupportedProgramError, match="compute_gradients_args: expected none"):
-        OptimizerFunctionOutput(GradientDescentOptimizer(0.1), ONES, compute_gradients_args=(1,))
-
-
 def test_inference_says_what_has_no_effect(run):
     assert run(offload_weight_update_variables=True).notes == (
         "offload_weight_update_variables will have no effect since this pipeline is in inference.",

@@ -1,4 +1,4 @@
-"""Adam, LAMB and gradient maps: values worked out element by element, state, cost, refusals."""
+"""Adam, LAMB, RMSProp and gradient maps: values worked out element by element, state, cost, refusals."""
 
 import math
 
@@ -9,7 +9,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
@@ -74,6 +74,23 @@ def test_lamb_steps_as_far_as_the_weights_are_long(decay):
         np.testing.assert_allclose(parameters[name], right, rtol=1e-12)
 
 
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_rmsprop_steps_over_the_root_of_the_mean_square(momentum, centered):
+    """As sums over the steps: the mean square begins at one, and the steps before count momentum to some power."""
+    start, gradients = case()
+    parameters, _ = trained(RMSProp(RATE, 0.8, momentum, 1e-3, centered), start, gradients)
+    for name in start:
+        every, steps = [step[name] for step in gradients], []
+        for t in range(4):
+            weights = [0.2 * 0.8 ** (t - s) for s in range(t + 1)]
+            square = 0.8 ** (t + 1) + sum(w * g**2 for w, g in zip(weights, every, strict=False))
+            mean = sum(w * g for w, g in zip(weights, every, strict=False))
+            steps.append(RATE * every[t] / np.sqrt(square - centered * mean**2 + 1e-3))
+        right = start[name] - sum(step * sum(momentum**k for k in range(4 - t)) for t, step in enumerate(steps))
+        np.testing.assert_allclose(parameters[name], right, rtol=1e-12)
+
+
 def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
     zero, step = {"a/b": np.zeros(2)}, [{"a/b": np.array([3.0, -4.0])}]
     parameters, _ = trained(LAMB(RATE, B1, B2), zero, step)
@@ -94,7 +111,9 @@ def test_parameters_are_excluded_from_weight_decay_by_name(kind):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("optimizer", [SGD(RATE), Momentum(RATE, 0.9), Adam(RATE), LAMB(RATE)])
+@pytest.mark.parametrize(
+    "optimizer", [SGD(RATE), Momentum(RATE, 0.9), Adam(RATE), LAMB(RATE), RMSProp(RATE, centered=True)]
+)
 def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
     parameters = {"a/W": np.ones(3, dtype)}
     kept = parameters["a/W"]
@@ -107,7 +126,10 @@ def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
     assert all(state[name] is slot for name, slot in slots.items())
 
 
-@pytest.mark.parametrize(("optimizer", "slots"), [(SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2)])
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [(SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2), (RMSProp(1), 2), (RMSProp(1, centered=True), 3)],
+)
 def test_state_bytes_are_those_of_the_state(optimizer, slots):
     start, _ = case()
     state = optimizer.initial_state(start)
@@ -115,9 +137,19 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
     assert optimizer.state_bytes(1000, 2) == slots * 2000
 
 
+@pytest.mark.parametrize("optimizer", [Adam(RATE), LAMB(RATE, weight_decay=0.1), RMSProp(RATE, centered=True)])
+def test_a_scalar_learns_as_an_element_does(optimizer):
+    one, _ = trained(optimizer, {"w": np.array(2.0)}, [{"w": np.array(3.0)}] * 2)
+    other, _ = trained(optimizer, {"w": np.array([2.0])}, [{"w": np.array([3.0])}] * 2)
+    assert one["w"] == other["w"][0] != 2
+
+
 def test_update_work_by_hand():
     assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280, compute_sets=4)
     assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
+    assert RMSProp(1).work(10, 4) == Work(vector=VectorWork(90, 0, 10, 10), sram_bytes=280, compute_sets=3)
+    centered = RMSProp(1, centered=True).work(10, 2)
+    assert centered == Work(vector=VectorWork(140, 0, 10, 10), sram_bytes=180, itemsize=2, compute_sets=4)
     assert LAMB(1).work(10, 2) == Work(vector=VectorWork(130, 20, 10, 10), sram_bytes=180, itemsize=2, compute_sets=6)
 
 
@@ -128,6 +160,10 @@ def test_update_work_by_hand():
         (lambda: Adam(1, beta_1=1), "beta_1 from 0 and below 1, got 1"),
         (lambda: LAMB(1, beta_2=math.nan), "beta_2 from 0 and below 1, got nan"),
         (lambda: LAMB(1, epsilon=0), "epsilon above 0, got 0"),
+        (lambda: RMSProp(-1), "learning rate of 0 or more, got -1"),
+        (lambda: RMSProp(1, decay=1), "a decay from 0 and below 1, got 1"),
+        (lambda: RMSProp(1, momentum=-1), "momentum of 0 or more, got -1"),
+        (lambda: RMSProp(1, epsilon=math.nan), "epsilon above 0, got nan"),
         (lambda: Adam(1, weight_decay=-1), "weight decay of 0 or more, got -1"),
         (lambda: GradientMap(decay=-1), "decay of 0 or more, got -1"),
         (lambda: GradientMap(clip_by_norm=0), "clip by a norm above 0, got 0"),

@@ -1,0 +1,159 @@
+"""Optimizers that update weights once for several mini-batches, in programs that are no pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.optimizers.accumulation import Accumulation
+from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
+from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.variable import GradientsAndVariables
+from ipusim.model.learning import optimizers as core
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+    "GradientAccumulationReductionMethod",
+]
+
+
+class GradientAccumulationOptimizerV2(IpuOptimizer):
+    """Accumulates the gradients of several mini-batches before the wrapped optimizer applies them; that may be any."""
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool | None = False,
+        dtype: Any = None,
+        name: str = "GradientAccumulationOptimizerV2",
+        *,
+        reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
+    ) -> None:
+        """Wrap ``opt``.
+
+        Arguments:
+            opt: the optimizer.
+            num_mini_batches: mini-batches of a weight update.
+            offload_weight_update_variables, replicated_optimizer_state_sharding: as those of a pipeline.
+            dtype: of the accumulators, or a function from a variable to it; by default the variable's own.
+            name: the optimizer's.
+            reduction_method: how gradients are accumulated.
+
+        Raises ProgramTypeError for arguments of other types, ProgramError for a number below 1 and a method that
+        there is not.
+        """
+        super().__init__(opt, name)
+        offload = checks.three_state("offload_weight_update_variables", offload_weight_update_variables)
+        sharding = checks.three_state("replicated_optimizer_state_sharding", replicated_optimizer_state_sharding)
+        self._accumulation = Accumulation(
+            _mini_batches(num_mini_batches),
+            offload,
+            offload if sharding is None else sharding,
+            dtype
+            if dtype is None or (callable(dtype) and not isinstance(dtype, type))
+            else checks.dtype("dtype", dtype),
+            GradientAccumulationReductionMethod.parse(reduction_method),
+        )
+
+    @property
+    def accumulation(self) -> Accumulation:
+        """As asked for."""
+        return self._accumulation
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> Any:
+        """Let the wrapped optimizer apply the gradients, which the program has accumulated."""
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+
+class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
+    """Accumulates the gradients of several mini-batches, and averages them over replicas before they are applied."""
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool | None = False,
+        dtype: Any = None,
+        name: str = "CrossReplicaGradientAccumulationOptimizerV2",
+        *,
+        reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
+    ) -> None:
+        """Wrap ``opt``; takes and raises what GradientAccumulationOptimizerV2 does."""
+        inner = GradientAccumulationOptimizerV2(
+            CrossReplicaOptimizer(opt),
+            num_mini_batches,
+            offload_weight_update_variables,
+            replicated_optimizer_state_sharding,
+            dtype,
+            reduction_method=reduction_method,
+        )
+        super().__init__(inner, name)
+
+
+class GradientAccumulationOptimizer(IpuOptimizer):
+    """Accumulates the gradients of several mini-batches for a GradientDescentOptimizer or a MomentumOptimizer."""
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "GradientAccumulationOptimizer",
+    ) -> None:
+        """Wrap ``opt``.
+
+        Raises ProgramTypeError for arguments of other types, ProgramError for a number below 1, and for another
+        optimizer while ``verify_usage`` is True.
+        """
+        super().__init__(opt, name)
+        self._accumulation = Accumulation(_mini_batches(num_mini_batches))
+        if checks.truth("verify_usage", verify_usage) and not isinstance(self.rule, core.SGD | core.Momentum):
+            raise ProgramError(
+                "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
+                f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"
+            )
+
+    @property
+    def accumulation(self) -> Accumulation:
+        """As asked for."""
+        return self._accumulation
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> Any:
+        """Let the wrapped optimizer apply the gradients, which the program has accumulated."""
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+
+class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
+    """Accumulates as GradientAccumulationOptimizer does, and averages over replicas."""
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "CrossReplicaGradientAccumulationOptimizer",
+    ) -> None:
+        """Wrap ``opt``; raises what GradientAccumulationOptimizer does."""
+        super().__init__(
+            CrossReplicaOptimizer(GradientAccumulationOptimizer(opt, num_mini_batches, verify_usage)), name
+        )
+
+
+def _mini_batches(count: object) -> int:
+    found = checks.integer("num_mini_batches", count)
+    if found < 1:
+        raise ProgramError("num_mini_batches must be a positive number.")
+    return checks.whole("num_mini_batches", found)

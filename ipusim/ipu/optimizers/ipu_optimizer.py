@@ -1,0 +1,67 @@
+"""An optimizer around another: what it does not define is the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipusim.ipu import checks
+from ipusim.ipu.optimizers.accumulation import Accumulation
+from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
+
+
+class IpuOptimizer(Optimizer, maps_gradients=False):
+    """Leaves everything to another optimizer; one of your own may inherit from it and change what it needs to."""
+
+    #: What the argument with the wrapped optimizer is called.
+    _argument = "opt"
+
+    def __init__(self, opt: Optimizer, name: str | None = None) -> None:
+        """Wrap ``opt``, whose name is also this one's by default; raises ProgramTypeError for what is no optimizer."""
+        given: object = opt
+        if not isinstance(given, Optimizer):
+            checks.wrong_type(self._argument, "an Optimizer", given)
+        super().__init__(opt.rule, opt.get_name() if name is None else name)
+        self._opt = opt
+
+    @property
+    def gradient_maps(self) -> int:
+        """The wrapped optimizer's, and this one's."""
+        return super().gradient_maps + self._opt.gradient_maps
+
+    @property
+    def cross_replica(self) -> bool:
+        """Whether the wrapped optimizer averages gradients over replicas."""
+        return self._opt.cross_replica
+
+    @property
+    def accumulation(self) -> Accumulation | None:
+        """How the wrapped optimizer accumulates."""
+        return self._opt.accumulation
+
+    def get_name(self) -> str:
+        """Return the name of the wrapped optimizer."""
+        return self._opt.get_name()
+
+    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> list[Pair]:  # type: ignore[override]
+        """Return what the wrapped optimizer computes."""
+        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> Any:
+        """Let the wrapped optimizer update the variables."""
+        return self._opt.apply_gradients(grads_and_vars, global_step, name)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Variable | None:
+        """Return a slot of the wrapped optimizer."""
+        return self._opt.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Return the names of the wrapped optimizer's slots."""
+        return self._opt.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> list[Variable]:
+        """Return the wrapped optimizer's slots."""
+        return self._opt.variables()

@@ -1,0 +1,30 @@
+"""An optimizer of a sharded program: each variable is updated on the IPU that it is on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair
+
+
+class ShardedOptimizer(IpuOptimizer, maps_gradients=False):
+    """Leaves everything to another optimizer: backward passes and updates are where the forward passes are anyway."""
+
+    _argument = "optimizer"
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        """Wrap an optimizer; raises ProgramTypeError for what is none."""
+        super().__init__(optimizer, "ShardedOptimizer")
+
+    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> list[Pair]:  # type: ignore[override]
+        """Return what the wrapped optimizer computes on the IPUs of the forward passes."""
+        return super().compute_gradients(loss, var_list, **kwargs | {"colocate_gradients_with_ops": True})
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> Any:
+        """Let the wrapped optimizer update the variables, each on its IPU."""
+        return super().apply_gradients(grads_and_vars, global_step, name)

@@ -1,0 +1,155 @@
+"""TensorFlow's own optimizers (``tf.train``) and LAMB: the core's rules under their names and arguments.
+
+A number may be a tensor of one, such as a learning rate on its way from ``inputs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.model.learning import optimizers as core
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
+
+#: A number, or a tensor of one.
+Scalar = Any
+
+
+def _number(name: str, value: Scalar) -> float:
+    """Return the number that the argument ``name`` is, or the value of a tensor of one.
+
+    Raises ProgramTypeError for what is no number, ProgramError for several.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
+
+    found = getval(value)
+    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
+        checks.wrong_type(name, "a number, or a tensor of one number", found)
+    if found.ndim:
+        checks.wrong_value(name, f"a number, or a tensor of one number and not of shape {found.shape}", found)
+    return float(found)
+
+
+class GradientDescentOptimizer(Optimizer):
+    """TensorFlow's gradient descent: variable -= learning_rate * gradient."""
+
+    def __init__(self, learning_rate: Scalar, use_locking: bool = False, name: str = "GradientDescent") -> None:
+        """Take the step size, a number or a tensor of one.
+
+        Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        super().__init__(core.SGD(_number("learning_rate", learning_rate)), name)
+
+
+class MomentumOptimizer(Optimizer):
+    """TensorFlow 1's momentum, without Nesterov: a = momentum * a + gradient; variable -= learning_rate * a."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        momentum: Scalar,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+    ) -> None:
+        """Take the step size and the decay of a; raises as gradient descent does.
+
+        Raises UnsupportedProgramError for Nesterov's.
+        """
+        checks.truth("use_locking", use_locking)
+        if checks.truth("use_nesterov", use_nesterov):
+            raise UnsupportedProgramError("use_nesterov: expected False, as Nesterov's momentum is not simulated")
+        super().__init__(core.Momentum(_number("learning_rate", learning_rate), _number("momentum", momentum)), name)
+
+
+class AdamOptimizer(Optimizer):
+    """TensorFlow's Adam."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar = 0.001,
+        beta1: Scalar = 0.9,
+        beta2: Scalar = 0.999,
+        epsilon: Scalar = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
+        """Take the step size, the decays of both moments, and what is added to the root.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Adam(
+            _number("learning_rate", learning_rate),
+            _number("beta1", beta1),
+            _number("beta2", beta2),
+            _number("epsilon", epsilon),
+        )
+        super().__init__(rule, name)
+
+
+class RMSPropOptimizer(Optimizer):
+    """TensorFlow 1's RMSProp."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        decay: Scalar = 0.9,
+        momentum: Scalar = 0.0,
+        epsilon: Scalar = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+    ) -> None:
+        """Take the step size, the decays of the mean square and of the steps, and what is added under the root.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = RMSProp(
+            _number("learning_rate", learning_rate),
+            _number("decay", decay),
+            _number("momentum", momentum),
+            _number("epsilon", epsilon),
+            checks.truth("centered", centered),
+        )
+        super().__init__(rule, name)
+
+
+class LAMBOptimizer(Optimizer):
+    """LAMB, with the arguments of Graphcore's addons."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        weight_decay_rate: Scalar = 0.0,
+        beta_1: Scalar = 0.9,
+        beta_2: Scalar = 0.999,
+        epsilon: Scalar = 1e-6,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        name: str = "LAMBOptimizer",
+    ) -> None:
+        """Take the step size, the decays of weights and of both moments, and parts of the names that do not decay.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is of another type.
+        """
+        parts = () if exclude_from_weight_decay is None else exclude_from_weight_decay
+        if not isinstance(parts, list | tuple) or not all(isinstance(each, str) and each for each in parts):
+            checks.wrong_type("exclude_from_weight_decay", "a list of parts of names", parts)
+        rule = LAMB(
+            _number("learning_rate", learning_rate),
+            _number("beta_1", beta_1),
+            _number("beta_2", beta_2),
+            _number("epsilon", epsilon),
+            _number("weight_decay_rate", weight_decay_rate),
+            tuple(parts),
+        )
+        super().__init__(rule, name)
