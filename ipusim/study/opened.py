@@ -11,10 +11,11 @@ from ipusim.errors import FileError
 from ipusim.machine.simulate import simulate
 from ipusim.runs.job import Job
 from ipusim.scenario.load import load_job
+from ipusim.study.stored import read_run
 from ipusim.timeline.timeline import Timeline
 
-#: What a run folder holds of its run.
-_TIMELINE, _SCENARIO = "timeline.npz", "scenario.yaml"
+#: What a run folder holds of what was asked for.
+_SCENARIO: Final = "scenario.yaml"
 #: Time is simulated as it is with arithmetic.
 _TIME_ALONE: Final = "numerics=off"
 
@@ -44,11 +45,9 @@ def opened(path: Path, overrides: Sequence[str] = ()) -> Opened:
         job = load_job(path, (*overrides, _TIME_ALONE))
         timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=job.executions)
         return Opened(Path("reports") / job.name, timeline, job)
-    if not (path / _TIMELINE).exists():
-        raise FileError(f"{path}: expected a run folder, with {_TIMELINE}, or a scenario, got a folder without")
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    return Opened(path, Timeline.load(path / _TIMELINE), job_behind(path))
+    return Opened(path, read_run(path).timeline, job_behind(path))
 
 
 def job_behind(folder: Path) -> Job | None:
