@@ -65,7 +65,8 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(tmp_path)
         (["missing.yaml"], "missing.yaml"),
         (
             ["folder"],
-            "folder: expected a run folder, with summary.json and timeline.npz, got none with summary.json or timeline.npz",
+            "folder: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
+            "timeline.npz",
         ),
         (["run", "--set", "steps=2"], "run: expected a scenario to change 'steps=2' in, got the folder of a run"),
         (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
