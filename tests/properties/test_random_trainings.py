@@ -24,9 +24,12 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import (
     CrossReplicaOptimizer,
     GradientDescentOptimizer,
+    IpuOptimizer,
+    LAMBOptimizer,
     MapGradientOptimizer,
     MomentumOptimizer,
     Optimizer,
+    RMSPropOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.model.layers.attention import MultiHeadAttention
@@ -38,7 +41,7 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
+from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
 from tests.sharded import SHARDS, check_shard, drawn
 
@@ -54,8 +57,8 @@ RULES = {
     "momentum": lambda: MomentumOptimizer(RATE, 0.75),
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     "adam": lambda: Optimizer(Adam(RATE, epsilon=0.01, weight_decay=0.1)),
-    "rmsprop": lambda: Optimizer(RMSProp(RATE, 0.75, 0.5, 0.01, True)),
-    "lamb": lambda: Optimizer(LAMB(RATE, epsilon=0.01, weight_decay=0.1)),
+    "rmsprop": lambda: RMSPropOptimizer(RATE, 0.75, 0.5, 0.01, centered=True),
+    "lamb": lambda: LAMBOptimizer(RATE, 0.1, epsilon=0.01),
 }
 
 
@@ -271,6 +274,17 @@ def plain_loop(training, weights, elements):
     return losses, weights
 
 
+def mapping(opt, function):
+    """Do as MapGradientOptimizer does, in compute_gradients of a class of one's own."""
+
+    class Mapping(IpuOptimizer):
+        def compute_gradients(self, loss, var_list=None, **kwargs):
+            pairs = super().compute_gradients(loss, var_list, **kwargs)
+            return [(function(gradient, variable.array), variable) for gradient, variable in pairs]
+
+    return Mapping(opt)
+
+
 def in_pipeline(training, elements):
     """The losses, the initial and the last weights of the simulated machine."""
     initial = {}
@@ -288,7 +302,8 @@ def in_pipeline(training, elements):
         inner.apply_gradients = noting
         chain = [CrossReplicaOptimizer] if training.replicas > 1 else []
         if training.mapped:
-            chain.append(lambda opt: MapGradientOptimizer(opt, lambda g, v: mapped(training, g, v)))
+            way = mapping if training.outside else MapGradientOptimizer
+            chain.append(lambda opt: way(opt, lambda g, v: mapped(training, g, v)))
         for wrap in chain if training.outside else reversed(chain):
             inner = wrap(inner)
         return OptimizerFunctionOutput(inner, loss)

@@ -115,14 +115,14 @@ class Optimizer:
         Raises ProgramError and ProgramTypeError for arguments out of range or of other types, UnsupportedProgramError
         for a loss that is a tensor, outside of a pipeline.
         """
-        if gate_gradients not in _GATES or isinstance(gate_gradients, bool):
+        if not isinstance(gate_gradients, int) or isinstance(gate_gradients, bool) or gate_gradients not in _GATES:
             raise ProgramError(
                 "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH.  Not "
                 f"{gate_gradients}"
             )
         checks.truth("colocate_gradients_with_ops", colocate_gradients_with_ops)
         if grad_loss is not None:
-            raise UnsupportedProgramError("grad_loss: expected None, as the gradient of a loss by itself is one")
+            checks.wrong_type("grad_loss", "None, as the gradient of a loss by itself is one", grad_loss)
         wanted, pairs = names_of(var_list), known()
         if pairs is None:
             if not callable(loss):

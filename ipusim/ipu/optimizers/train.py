@@ -66,7 +66,9 @@ class MomentumOptimizer(Optimizer):
         """
         checks.truth("use_locking", use_locking)
         if checks.truth("use_nesterov", use_nesterov):
-            raise UnsupportedProgramError("use_nesterov: expected False, as Nesterov's momentum is not simulated")
+            raise UnsupportedProgramError(
+                "use_nesterov: expected False, as Nesterov's momentum is not simulated, got True"
+            )
         super().__init__(core.Momentum(_number("learning_rate", learning_rate), _number("momentum", momentum)), name)
 
 

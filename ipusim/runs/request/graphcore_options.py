@@ -124,6 +124,8 @@ OTHER_ATTRIBUTES: Final = (
 #: Optimizers that are none in a scenario.
 OTHER_OPTIMIZERS: Final = (
     GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
+    GraphcoreOption("GradientAccumulationOptimizerV2", "a scenario's count is `pipeline.gradient_accumulation_count`"),
+    GraphcoreOption("ShardedOptimizer", "variables are updated on the IPUs that they are on without being asked to"),
 )
 
 
