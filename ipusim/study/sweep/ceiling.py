@@ -66,8 +66,9 @@ class Ceiling:
         return (
             f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of {self.samples_per_s:,.0f} "
             f"samples/s from count {self.enough_count} on, {float(NEAR):.0%} from count {self.near_count}{beyond}; "
-            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, "
-            f"host and the order of the passes leave {self.rest:.1%} of that."
+            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
+            f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "
+            f"{self.rest:.1%} of that."
         )
 
 
