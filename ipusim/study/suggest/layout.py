@@ -83,10 +83,6 @@ class Layouts:
         if isinstance(drawn, str):
             return drawn
         system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
-        if choice.order not in ("AUTO", drawn.system.selection_order) and system.ipus == drawn.system.ipus:
-            return f"{choice.order} lays this device out as {drawn.system.selection_order} does"
-        if choice.order == drawn.system.selection_order:
-            return f"{choice.order} is what AUTO takes here"
         request = changed(
             self._given.request, {**choice.changes(self._given, units, range(choice.stages)), **TIME_ALONE}
         )

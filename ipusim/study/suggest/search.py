@@ -272,7 +272,8 @@ class Search:
         for order in orders_of(self._given, self._limits, choice):
             layout = self._layouts.of(replace(choice, order=order), units)
             if not isinstance(layout, str):
-                layouts[order] = layout
+                if all(layout.system.ipus != other.system.ipus for other in layouts.values()):
+                    layouts[order] = layout
             elif not layouts:
                 self.found.refused[layout] += 1
                 return
