@@ -12,12 +12,24 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, comparisons, sweeps, explanations, pages, exports, plans, fidelity  # isort: skip
+from ipusim.cli import runs, comparisons, sweeps, suggestions, explanations, pages, exports, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError
 from ipusim.streams import prepare_streams
 
-__all__ = ["app", "comparisons", "explanations", "exports", "fidelity", "main", "pages", "plans", "runs", "sweeps"]
+__all__ = [
+    "app",
+    "comparisons",
+    "explanations",
+    "exports",
+    "fidelity",
+    "main",
+    "pages",
+    "plans",
+    "runs",
+    "suggestions",
+    "sweeps",
+]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
@@ -17,6 +18,8 @@ from ruamel.yaml.representer import SafeRepresenter
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
 
+#: Characters of a line that is written: no line of a scenario is broken.
+_WIDTH: Final = 4096
 #: Deepest nesting; the schema needs five levels.
 _MAX_DEPTH: Final = 16
 #: Characters of a line that is written, about.
@@ -171,3 +174,55 @@ def _syntax(error: MarkedYAMLError) -> str:
         return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
     context = f" ({error.context})" if error.context else ""
     return f"this is not YAML: {problem}{context}"
+
+
+def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
+    """Return ``text`` with other values for keys, each with a comment behind it; all other comments are kept.
+
+    A value of None takes its key out. Mappings missing on the way are made.
+    """
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    yaml.width = _WIDTH
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    data = yaml.load(text)
+    for path, (value, comment) in changes.items():
+        here, made = data, None
+        for key in path[:-1]:
+            if isinstance(here, CommentedMap) and key not in here:
+                if value is None:
+                    break
+                here[key] = CommentedMap()
+            here = here[key]
+        else:
+            made = here
+        if made is None:
+            continue
+        if value is None:
+            made.pop(path[-1], None)
+            continue
+        made[path[-1]] = _in_one_line(value) if isinstance(value, list) else value
+        if comment:
+            _comment(made, path[-1], comment)
+    out = io.StringIO()
+    yaml.dump(data, out)
+    return out.getvalue()
+
+
+def _in_one_line(items: list[Any]) -> CommentedSeq:
+    listed = CommentedSeq(items)
+    listed.fa.set_flow_style()
+    return listed
+
+
+def _comment(mapping: Any, key: Any, comment: str) -> None:
+    """Put ``comment`` behind the value of ``key``, before what stands there; a mapping in one line is broken up."""
+    mapping.fa.set_block_style()
+    old = mapping.ca.items.get(key)
+    behind = old[2].value if old and len(old) > 2 and old[2] is not None else ""
+    first, _, rest = behind.partition("\n")
+    said = first.strip().lstrip("#").strip()
+    mapping.ca.items.pop(key, None)
+    mapping.yaml_add_eol_comment(f"{comment}; {said}" if said else comment, key)
+    if rest:
+        mapping.ca.items[key][2].value += "\n" + rest

@@ -9,7 +9,7 @@ PyTorch take any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -131,13 +131,45 @@ def _prepared(row: ThroughputRow) -> Prepared:
         once = replace(job, steps=1, program=replace(job.program, repeat_count=1))
         return once, _cycles(once, job.system.rates)
 
+    found = once_full(lambda count: at(count)[1], multiple)
+    jobs, cycles = zip(*(at(found.count + turn * found.apart) for turn in range(3)), strict=True)
+    return Prepared(row, jobs, cycles, found.count, found.apart, fits=not jobs[-1].memory.too_large)
+
+
+@dataclass(frozen=True)
+class Full:
+    """How long a pipeline takes once it is full.
+
+    Attributes:
+        count: micro-batches at which it is.
+        apart: it does the same again every so many.
+        cycles: at ``count`` micro-batches.
+        slope: cycles of each further micro-batch.
+    """
+
+    count: int
+    apart: int
+    cycles: int
+    slope: Fraction
+
+    @property
+    def fixed(self) -> Fraction:
+        """Cycles that do not depend on the count: ramps, weight update, all-reduce."""
+        return self.cycles - self.count * self.slope
+
+
+def once_full(cycles_at: Callable[[int], int], multiple: int) -> Full:
+    """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
+
+    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``.
+    """
     for doubling in range(_MOST_DOUBLINGS):
         count = _FIRST * multiple * 2**doubling
         for period in _PERIODS:
             apart = period * multiple
-            jobs, cycles = zip(*(at(count + turn * apart) for turn in range(3)), strict=True)
+            cycles = [cycles_at(count + turn * apart) for turn in range(3)]
             if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Prepared(row, jobs, cycles, count, apart, fits=not jobs[-1].memory.too_large)
+                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0], 2 * apart))
     raise NeverFullError(
         "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
         f"does not up to a gradient_accumulation_count of {count + 2 * apart}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -85,13 +85,15 @@ class Request:
         found: dict[str, Any] = plain(given(self.options, named))
         return found
 
-    def replace(self, changes: Mapping[str, Any]) -> Request:
+    def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
-        An item of a list goes by its number or its own name. Raises RequestError for names and values that are not
-        options.
+        Those in ``without`` are as if they had not been given. An item of a list goes by its number or its own name.
+        Raises RequestError for names and values that are not options.
         """
         data = self.given()
+        for name in without:
+            _take_out(data, name.split("."))
         for name, value in changes.items():
             _put(data, name, plain(value))
         return replace(self, options=validate(data))
@@ -146,6 +148,15 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     if isinstance(value, NameOfFile):
         return named(value)
     return value.text if isinstance(value, CyclesOfTime) else value
+
+
+def _take_out(data: Any, names: Sequence[str]) -> None:
+    """Take out the value of a mapping where dotted names lead to, if there is one."""
+    *before, last = names
+    for name in before:
+        data = data.get(name) if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        data.pop(last, None)
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:

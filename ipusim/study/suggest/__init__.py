@@ -1,0 +1,1 @@
+"""The best legal plan for a model on a system, found by branch and bound and proven by simulation."""

@@ -1,0 +1,218 @@
+"""Lower bounds on the time of cuts, whole or begun: what branch and bound goes by.
+
+A begun cut says where its first stages are. Of the others it is known that each takes at least as long as the best
+cut of the rest makes the longest of them, and all of them together as long as the shortest cut of the rest: two
+dynamic programmes over the units, from the last stage back, exact for what they bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.study.suggest.layout import Layout
+from ipusim.study.suggest.programmes import least_longest, least_sum
+from ipusim.study.suggest.terms import UPDATE, Copies, Numbers, Term
+from ipusim.study.suggest.units import KINDS, Table, Units, sums
+
+#: Cycles by which a sum of fractions may be off.
+_SLACK: Final = 1e-6
+#: Share of the whole from which on a kind of time-step is worth a closer look.
+_MATTERS: Final = 0.05
+#: Cycles that stand for what cannot be.
+_NEVER: Final = float(1 << 62)
+
+
+class Bounds:
+    """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
+
+    def __init__(self, units: Units, layout: Layout, at_once: int) -> None:
+        """Take what a choice was laid out as; ``at_once`` are cycles that every cut takes beside the terms."""
+        self._units, self._layout, self._terms, self._at_once = units, layout, layout.terms, at_once
+        self._stages = layout.plan.shape.stages
+        self._given = np.array([0, *(each.output_bytes for each in units.profiles)], dtype=np.float64)
+        self._back = np.array([*(each.gradient_bytes for each in units.profiles), 0], dtype=np.float64)
+        self._least = self._given[1:-1].min(initial=np.inf), self._back[1:-1].min(initial=np.inf)
+        system, feeds, shape = layout.system, units.feeds, layout.plan.shape
+        self._host = system.infeed_cycles(feeds.infeed_bytes), system.outfeed_cycles(feeds.outfeed_bytes)
+        filled = max(shape.micro_batches - feeds.prefetch_depth, 0)
+        self._filling = filled * system.host_fill_cycles(feeds.infeed_bytes)
+        self._possible = self._apart(shape.mapping)
+        self._streams = self._stream_cycles()
+        self._passes = units.passes.astype(np.float64)
+        self._updates = units.updates + self._streams[0]
+        if not shape.overlapped_io:  # nothing begins before the host has put down the first element
+            self._at_once += system.host_fill_cycles(feeds.infeed_bytes)
+        self._to_come: dict[bytes, Numbers] = {}
+        terms = self._terms.terms
+        self._rests = [self._known(term.loads.sum(axis=0)) for term in terms]
+        shares = [term.times / max(term.loads.any(axis=1).sum(), 1) * term.loads.sum(axis=0) for term in terms]
+        self._share = np.sum(shares, axis=0)
+        self._shared = self._programmes(self._share)[1]
+
+    @property
+    def least(self) -> int:
+        """The least cycles of any cut."""
+        return self.least_of(np.zeros((1, 1), dtype=np.int64))
+
+    def least_of(self, cuts: Table) -> int:
+        """Return the bound of the first of ``cuts``."""
+        return int(self.of(cuts)[0])
+
+    def later_by(self, cycles: int) -> Bounds:
+        """Return the same bounds with ``cycles`` more, whatever the cut."""
+        later = copy(self)
+        later._at_once += cycles
+        return later
+
+    def _stream_cycles(self) -> tuple[Numbers, float]:
+        """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
+        system, offload = self._layout.system, self._layout.offload
+        stored = [offload.stored_state_bytes(each) + offload.stored_weight_bytes(each) for each in self._units.profiles]
+        if system.streaming is None or not self._layout.plan.shape.training or system.free:
+            return np.zeros(1), 0.0
+        # A sum of parts may be a byte longer for each than the part of a sum.
+        moved = np.maximum(2 * sums(stored) - 2 * sums([1] * len(stored)), 0)
+        machines = {system.streaming_memory_of(ipu) for ipu in range(system.count)}
+        together = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
+        each = float(system.clock_hz / system.streaming.share(1))
+        return np.floor(moved * each), float(moved[0, -1]) * together
+
+    def _apart(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Return which stages may be between which units: what shares weights with the first unit is on its IPU."""
+        size = len(self._units) + 1
+        possible = np.broadcast_to(np.triu(np.ones((size, size)), 1) > 0, (len(mapping), size, size)).copy()
+        for first, second in self._units.shared:
+            if first == 0:
+                elsewhere = [stage for stage, ipu in enumerate(mapping) if ipu != mapping[0]]
+                possible[elsewhere, : second + 1, second + 1 :] = False
+        return possible
+
+    def _known(self, loads: Numbers) -> tuple[Numbers, Numbers]:
+        """Return :meth:`_programmes`, solved once for each Plan where no weight update counts."""
+        columns = self._terms.columns
+        if loads[columns.at(UPDATE, 0) : -2].any():
+            return self._programmes(loads)
+        rests, key = self._terms.rests, loads.tobytes()
+        if key not in rests:
+            rests[key] = self._programmes(loads)
+        return rests[key]
+
+    def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
+        """Return, for each stage and unit, the least longest stage from there on, and the least sum of all of them.
+
+        ``loads`` are how often each column counts.
+        """
+        takes = self._takes(loads)
+        return least_longest(takes), least_sum(takes)
+
+    def _takes(self, loads: Numbers) -> Numbers:
+        """Return what each stage takes between any two units, where each column counts as often as ``loads`` say."""
+        columns = self._terms.columns
+        takes = []
+        for stage in range(self._stages):
+            weights = np.array([loads[columns.at(kind, stage)] for kind in range(len(KINDS))])
+            update = loads[columns.at(UPDATE, stage)]
+            takes.append(np.tensordot(weights, self._passes, 1) + update * self._updates)
+        return np.where(self._possible, np.array(takes), np.inf)
+
+    def within(self, below: int) -> Bounds:
+        """Return bounds of the cuts below ``below`` alone, which are higher: none of their stages takes too long.
+
+        Where all else takes the least it can, what is left is a stage's most in each kind of time-step.
+        """
+        root = np.zeros((1, 1), dtype=np.int64)
+        least = [float(each[0]) for each in self._maxima(root)]
+        total = sum(term.times * each for term, each in zip(self._terms.terms, least, strict=True)) + self._at_once
+        total += min(float(self._copies(root, device)[0]) for device in self._terms.copies)
+        narrowed = copy(self)
+        rests = list(self._rests)
+        for place, (term, takes_least) in enumerate(zip(self._terms.terms, least, strict=True)):
+            if term.times * takes_least < _MATTERS * total:
+                continue
+            most = takes_least + max(below + 1 - total, 0) / term.times
+            takes = self._takes(term.loads.sum(axis=0))
+            takes[takes > most] = np.inf
+            rests[place] = least_longest(takes), least_sum(takes)
+        narrowed._rests = rests
+        return narrowed
+
+    def values(self, cuts: Table) -> Numbers:
+        """Return the numbers by columns of ``cuts``, shape (cuts, stages so far + 1); 0 for stages that are to come."""
+        columns = self._terms.columns
+        found = np.zeros((len(cuts), columns.count))
+        for stage in range(cuts.shape[1] - 1):
+            start, end = cuts[:, stage], cuts[:, stage + 1]
+            for kind in range(len(KINDS)):
+                found[:, columns.at(kind, stage)] = self._passes[kind, start, end]
+            found[:, columns.at(UPDATE, stage)] = self._updates[start, end]
+        found[:, -2:] = self._host
+        for send in self._terms.sends:
+            size = self._moved(cuts, send.cut, send.back)
+            found[:, send.column] = send.fixed + np.floor(size * send.per_byte)
+        return found
+
+    def _moved(self, cuts: Table, cut: int, back: bool) -> Numbers:
+        """Return the bytes that cross a cut, at least."""
+        if cut + 1 < cuts.shape[1]:
+            place = cuts[:, cut + 1]
+            return np.asarray(self._back[place] if back else self._given[place])
+        return np.full(len(cuts), self._least[back])
+
+    def _maxima(self, cuts: Table) -> Iterator[Numbers]:
+        """Yield what each term is at least, once, for each of ``cuts``."""
+        done = cuts.shape[1] - 1
+        values, at = self.values(cuts), cuts[:, -1]
+        for term, (longest, whole) in zip(self._terms.terms, self._rests, strict=True):
+            found = (values @ term.rows.T).max(axis=1)
+            if done < self._stages:
+                found = np.maximum(found, (values @ term.loads.T + self._still(term, done)).max(axis=1))
+                busy = max(term.loads.any(axis=1).sum(), 1)
+                together = (values @ term.loads.sum(axis=0) + whole[done, at]) / busy
+                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
+            if term is self._terms.terms[-1] and self._layout.plan.sync.meets:  # of the weight updates
+                found = np.maximum(found, np.floor(self._streams[1]))
+            yield found
+
+    def _still(self, term: Term, done: int) -> Numbers:
+        """Return what the stages that are to come put on each IPU at least."""
+        key = term.loads.tobytes() + bytes([done])
+        if key not in self._to_come:
+            takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
+            ipus = self._layout.plan.ipus
+            found = np.zeros(len(term.loads))
+            for stage in range(done, self._stages):
+                found[ipus.index(self._layout.plan.shape.mapping[stage])] += takes[stage]
+            self._to_come[key] = found
+        return self._to_come[key]
+
+    def of(self, cuts: Table) -> npt.NDArray[np.int64]:
+        """Return the least cycles of every way to end each of ``cuts``; a whole cut has stages + 1 numbers."""
+        done, at = cuts.shape[1] - 1, cuts[:, -1]
+        total = np.zeros(len(cuts))
+        for term, found in zip(self._terms.terms, self._maxima(cuts), strict=True):
+            total += term.times * found
+        if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
+            total = np.maximum(
+                total, np.floor(self.values(cuts) @ self._share + self._shared[done, at] - 1e-12 * total)
+            )
+        total += self._at_once
+        copies = [self._copies(cuts, device) for device in self._terms.copies]
+        total += np.minimum.reduce(copies)
+        total = np.minimum(total, _NEVER)
+        return np.maximum(np.floor(total + _SLACK).astype(np.int64), self._filling)
+
+    def _copies(self, cuts: Table, copies: tuple[Copies, ...]) -> Numbers:
+        """Return the cycles of all merged copies of one device."""
+        total = np.zeros(len(cuts))
+        for each in copies:
+            total += each.times * each.fixed
+            if each.links.any():
+                moved = [self._moved(cuts, cut, back) for back in (False, True) for cut in range(self._stages - 1)]
+                busiest = (np.array(moved).T @ each.links.T).max(axis=1)
+                total += each.times * np.ceil(busiest - _SLACK)
+        return total

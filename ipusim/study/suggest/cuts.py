@@ -1,0 +1,125 @@
+"""All cuts of a model whose bound is low enough, found stage by stage: what cannot be is dropped as it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from ipusim.study.suggest.bounds import Bounds
+from ipusim.study.suggest.room import Room
+from ipusim.study.suggest.units import Table, Units
+
+#: Begun cuts that are looked at together.
+_TOGETHER: Final = 4096
+#: How close the least time of a choice is found, as a power of two of its share, and how far away it is sought.
+_CLOSE: Final = 9
+_DOUBLINGS: Final = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Cuts with a bound from ``above`` to below ``below``.
+
+    Attributes:
+        cuts: the first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
+        bounds: cycles of each.
+        left: the least bound of those that were dropped as there were too many; None where none was.
+        looked_at: begun and whole cuts that were bounded.
+    """
+
+    cuts: Table
+    bounds: Table
+    left: int | None
+    looked_at: int
+
+
+class Cutter:
+    """Cuts ``units`` for one choice."""
+
+    def __init__(self, units: Units, bounds: Bounds, room: Room) -> None:
+        """Take what says which cuts are worth a look."""
+        self._units, self._bounds, self._room = units, bounds, room
+        self._mapping = room.mapping
+
+    @property
+    def rough(self) -> int:
+        """The same, found at once, and not as close."""
+        return self._bounds.least
+
+    @cached_property
+    def least(self) -> int:
+        """The least that any cut can take: whatever is below it, no cut can be."""
+        low = self._bounds.least
+        high = 2 * low
+        while self._bounds.within(high).least >= high and high < low << _DOUBLINGS:
+            low, high = high, 2 * high
+        while high - low > low >> _CLOSE:
+            middle = (low + high) // 2
+            if self._bounds.within(middle).least >= middle:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def later_by(self, cycles: int) -> Cutter:
+        """Return one whose cuts all take so many cycles more."""
+        return Cutter(self._units, self._bounds.later_by(cycles), self._room)
+
+    def below(self, below: int, most: int) -> Found:
+        """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
+        stages, size = len(self._mapping), len(self._units)
+        begun, within = np.zeros((1, 1), dtype=np.int64), self._bounds.within(below)
+        bounds = np.zeros(1, dtype=np.int64)
+        left: int | None = None
+        looked_at = 0
+        for stage in range(stages):
+            if self._units.movable:
+                ends = (size,) if stage == stages - 1 else range(stage + 1, size - (stages - 1 - stage) + 1)
+            else:
+                ends = (stage + 1,)
+            parts = [self._longer(part, np.array(ends), below, within) for part in _parts(begun)]
+            looked_at += sum(looked for _, _, looked in parts)
+            begun = np.concatenate([cuts for cuts, _, _ in parts])
+            bounds = np.concatenate([each for _, each, _ in parts])
+            if len(begun) > most:
+                best = np.argsort(bounds, kind="stable")
+                dropped = int(bounds[best[most]])
+                left = dropped if left is None else min(left, dropped)
+                begun, bounds = begun[best[:most]], bounds[best[:most]]
+        order = np.lexsort((*begun.T[::-1], bounds))
+        return Found(begun[order], bounds[order], left, looked_at)
+
+    def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
+        """Return ``begun`` cuts with one more stage each, of any end, as far as they are worth a look."""
+        row, end = np.nonzero(begun[:, -1:] < ends[None, :])
+        cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
+        looked_at = len(cuts)
+        cuts = cuts[self._together(cuts)]
+        cuts = cuts[self._room.fits(cuts)]
+        bounds = within.of(cuts)
+        low = bounds < below
+        return cuts[low], bounds[low], looked_at
+
+    def _together(self, cuts: Table) -> Table:
+        """Return which cuts can still have units that share weights on one IPU."""
+        done = cuts.shape[1] - 1
+        mapping = np.array(self._mapping)
+        good = np.ones(len(cuts), dtype=bool)
+        for first, second in self._units.shared:
+            stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
+            known = stage[0] < done
+            home = mapping[np.minimum(stage[0], len(mapping) - 1)]
+            later = np.array([np.isin(each, mapping[done:]) for each in range(mapping.max() + 1)])[home]
+            there = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
+            good &= ~known | np.where(stage[1] < done, there, later)
+        return good
+
+
+def _parts(begun: Table) -> Iterator[Table]:
+    """Yield begun cuts, as many at once as memory should hold; one empty part where there are none."""
+    for start in range(0, max(len(begun), 1), _TOGETHER):
+        yield begun[start : start + _TOGETHER]

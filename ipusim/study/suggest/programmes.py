@@ -1,0 +1,39 @@
+"""Two exact dynamic programmes over cuts, from the last stage back: the least longest stage, and the least sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+
+
+def least_longest(takes: Numbers) -> Numbers:
+    """Return, for each stage and unit, what the longest stage from there on takes at least under any cut.
+
+    ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
+    result has shape (stages + 1, units + 1), infinite where no cut is left.
+    """
+    found = _ended(takes)
+    for stage in range(len(takes) - 1, -1, -1):
+        found[stage] = np.maximum(_proper(takes[stage]), found[stage + 1][None, :]).min(axis=1)
+    return found
+
+
+def least_sum(takes: Numbers) -> Numbers:
+    """Return the same of the sum of the stages."""
+    found = _ended(takes)
+    for stage in range(len(takes) - 1, -1, -1):
+        found[stage] = (_proper(takes[stage]) + found[stage + 1][None, :]).min(axis=1)
+    return found
+
+
+def _ended(takes: Numbers) -> Numbers:
+    found = np.full((len(takes) + 1, takes.shape[1]), np.inf)
+    found[-1, -1] = 0
+    return found
+
+
+def _proper(takes: Numbers) -> Numbers:
+    """Return a table without the stages that have no unit."""
+    return np.where(np.triu(np.ones_like(takes), 1) > 0, takes, np.inf)

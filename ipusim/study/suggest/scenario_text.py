@@ -1,0 +1,83 @@
+"""The scenario of a suggested plan: the given file with the plan's keys, and behind each why it changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.yaml_text import edited
+from ipusim.scenario.source import Source
+from ipusim.study.suggest.suggestion import Suggestion
+
+
+def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
+    """Return the text of the suggested scenario.
+
+    ``text`` is the given file's, ``source`` what it says with the overrides of the command line, which are written
+    as well.
+    """
+    changes: dict[KeyPath, tuple[Any, str]] = {}
+    for path, place in source.values.items():
+        if path and str(place).startswith("--set ") and not any(path[: len(each)] == each for each in changes):
+            changes[path] = (_at(source.data, path), "as --set had it")
+    for name, value in suggestion.changes.items():
+        path = tuple(name.split("."))
+        before = _at(source.data, path)
+        if value != before and not (value is None and before is None) and not _default(value, before):
+            changes[path] = (value, "" if value is None else why(suggestion, name, before))
+    return edited(text, changes)
+
+
+def _default(value: Any, before: Any) -> bool:
+    """Whether a value says nothing that its absence does not."""
+    return before is None and value is False
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    """Return the value at ``path``; None where there is none."""
+    for key in path:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def why(suggestion: Suggestion, name: str, before: Any) -> str:
+    """Return why an option of the suggested plan is as it is, after what it was."""
+    job = suggestion.job
+    shape, system = job.program.shape, job.system
+    was = "" if before is None else f"was {_shown(before)}: "
+    ipus, stages = len(set(shape.mapping)), shape.positions
+    reasons = {
+        "system.auto_select_ipus": f"{system.replicas} replicas of {system.shards} IPUs"
+        if system.replicas > 1
+        else f"one replica on {ipus} of {system.count} IPUs",
+        "system.selection_order": "the fastest copies between these IPUs",
+        "system.enable_remote_buffers": "the optimizer's state lies in Streaming Memory",
+        "pipeline.schedule": f"the fastest that fits of those searched, with {stages} stages"
+        if stages > 1
+        else "one stage needs no pipeline",
+        "pipeline.sync": "the mode that was searched",
+        "pipeline.splits": "the most even stages that fit, copies counted",
+        "pipeline.device_mapping": f"{stages} stages on {ipus} IPUs" if ipus > 1 else "all on one IPU",
+        "pipeline.micro_batch_size": "the fastest of the sizes searched",
+        "pipeline.gradient_accumulation_count": (
+            f"x {system.replicas} replicas x {job.program.micro_batch_size} samples is the global batch"
+        ),
+        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan",
+        "pipeline.recomputation_mode": "the faster way to compute them again",
+        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
+        if suggestion.changes.get(name)
+        else "the state fits its IPUs, and comes and goes no more",
+        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone",
+        "pipeline.offload_activations": "activations would take the memory that faster stages need",
+    }
+    return was + reasons.get(name, "part of the suggested plan")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        text = ", ".join(map(str, value))
+        return f"[{text}]" if len(text) < 60 else f"{len(value)} of them"
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,68 @@
+"""One plan tried: assembled by the one road, held against the memory, and simulated for one execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipusim.analysis.executions import executions
+from ipusim.analysis.fit import remote_verdict
+from ipusim.errors import IpusimError
+from ipusim.machine.simulate import simulate
+from ipusim.reuse import Reuse
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.study.suggest.given import changed, reported
+
+#: Passes up to which a plan is simulated whole; larger ones are carried on from small counts first.
+WHOLE: Final = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What came of one plan.
+
+    Attributes:
+        job: it laid out; None where it is refused.
+        refusal: why, in the words of the rule; empty otherwise.
+        fits: whether all memory holds what it needs.
+        cycles: of an execution with its weight update; None where it was not simulated.
+    """
+
+    job: Job | None
+    refusal: str = ""
+    fits: bool = False
+    cycles: int | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples behind a weight update."""
+        assert self.job is not None
+        program = self.job.program
+        return program.micro_batch_size * program.shape.micro_batches * self.job.system.replicas
+
+
+def laid_out(request: Request, again: Reuse | None = None) -> Trial:
+    """Return a plan assembled, and whether it fits; not simulated. What was there ``again`` is not made anew."""
+    try:
+        job = assemble(changed(request, reported(request.options)), again)
+    except RequestError as error:
+        return Trial(None, str(error))
+    except IpusimError as error:  # of a schedule of one's own
+        return Trial(None, str(error))
+    limited = bool(reported(request.options))
+    return Trial(job, fits=not (job.memory.too_large or (limited and remote_verdict(job.memory.footprint, job.system))))
+
+
+def simulated(trial: Trial) -> Trial:
+    """Return ``trial`` with its cycles: of one execution, the same that a run of the scenario begins with."""
+    assert trial.job is not None
+    return replace(trial, cycles=cycles_of(trial.job))
+
+
+def cycles_of(job: Job) -> int:
+    """Return the cycles of the first execution with its weight update."""
+    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=1)
+    return executions(timeline)[0].execution_cycles

@@ -1,0 +1,220 @@
+"""The suggested plan is the best there is: by brute force on small models, and against the scenarios' own plans."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+
+from ipusim.errors import OptionError, ProgramError
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.scenario.load import load_job, load_request
+from ipusim.study.suggest.choices import Limits
+from ipusim.study.suggest.given import changed
+from ipusim.study.suggest.suggestion import NothingFitsError, suggest
+from ipusim.study.suggest.writing import write_suggested
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+SRAM = 1472 * 624 * 1024
+
+
+def small_model(seed: int) -> tuple[Request, Limits]:
+    """Return a random model of a few layers on two IPUs, and what its search is limited to."""
+    draw = random.Random(seed)
+    layers = [{"name": "flat", "type": "flatten"}] if draw.random() < 0.3 else []
+    for number in range(draw.randint(1, 2)):
+        activation = draw.choice([{}, {"activation": "relu"}])
+        layers.append(
+            {"name": f"dense{number}", "type": "dense", "units": draw.choice([8, 64, 512, 2048]), **activation}
+        )
+    training = draw.random() < 0.8
+    layers += [{"name": "logits", "type": "dense", "units": 4}] + [
+        {"name": "loss", "type": "softmax_cross_entropy"}
+    ] * training
+    optimizer = draw.choice([{"type": "sgd", "learning_rate": 0.1}, {"type": "adam", "learning_rate": 0.1}])
+    shape = [draw.choice([8, 300, 1024])]
+    data = {
+        "system": {"name": "m2000", "auto_select_ipus": 2},
+        "data": {"type": "synthetic", "shape": shape, "classes": 4, "samples": 64},
+        "model": {"layers": layers},
+        "pipeline": {
+            "schedule": "grouped",
+            "splits": ["logits"],
+            "micro_batch_size": draw.choice([1, 4, 32]),
+            "gradient_accumulation_count": 4,
+        },
+        "numerics": "off",
+        "code_bytes": draw.choice([0, 0, SRAM - draw.choice([100_000, 1_000_000, 8_000_000])]),
+        **({"optimizer": optimizer} if training else {}),
+    }
+    schedules = tuple(draw.sample(["grouped", "interleaved", "sequential", "sharded", "single", "1f1b", "gpipe"], 2))
+    sync = draw.choice([None, ("lock_step",), ("point_to_point",)])
+    recompute = draw.choice([None, ("no",), ("yes",)]) if training else ("no",)
+    return Request.from_dict(data), Limits(schedules=schedules, syncs=sync, recompute=recompute, offload=("no",))
+
+
+def brute_force(request: Request, limits: Limits) -> int | None:
+    """Return the least cycles of every plan within ``limits`` that assembles and fits; None where none does."""
+    options = request.options
+    names = [layer.name for layer in options.model.layers]
+    batch = options.pipeline.micro_batch_size * options.pipeline.gradient_accumulation_count
+    mappings = [(0,), (0, 0), (0, 1), (0, 1, 0), (0, 1, 0, 1), (0, 1, 1, 0)]
+    best = None
+    modes = {"no": [{}], "yes": [{"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode} for mode in (
+        "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved")]}  # fmt: skip
+    again = [each for word in limits.recompute or ("no", "yes") for each in modes[word]]
+    for ipus, mapping in product((1, 2), mappings):
+        replicas = ipus // (max(mapping) + 1)
+        count, rest = divmod(batch, options.pipeline.micro_batch_size * max(replicas, 1))
+        if not replicas or rest or len(mapping) > len(names):
+            continue
+        for cuts in combinations(names[1:], len(mapping) - 1):
+            for schedule, sync, mode in product(limits.schedules, limits.syncs or (None,), again):
+                plan = {
+                    "system.auto_select_ipus": ipus,
+                    "pipeline.schedule": schedule,
+                    **({"pipeline.sync": sync} if sync else {}),
+                    "pipeline.splits": list(cuts),
+                    "pipeline.device_mapping": list(mapping),
+                    "pipeline.gradient_accumulation_count": count,
+                    **mode,
+                }
+                try:
+                    job = assemble(request.replace(plan))
+                except RequestError:
+                    continue
+                cycles = execute(job).summary.execution_cycles
+                best = cycles if best is None else min(best, cycles)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_brute_force_finds_nothing_faster(seed: int) -> None:
+    request, limits = small_model(seed)
+    best = brute_force(request, limits)
+    if best is None:
+        with pytest.raises((RequestError, OptionError, NothingFitsError)):
+            suggest(request, limits)
+        return
+    found = suggest(request, limits, runners_up=0)
+    assert found.trial.cycles == best
+    assert found.searched.left is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits_training",
+        "inference",
+        "small_cnn",
+        "tutorial_step1_single_ipu",
+        "tutorial_step2_sharding",
+        "tutorial_step3_pipelining",
+        "tutorial_step4_configurable_stages",
+    ],
+)
+def test_no_scenario_beats_its_suggestion_which_runs_as_said(name: str, tmp_path: Path) -> None:
+    scenario = SCENARIOS / f"{name}.yaml"
+    found = suggest(load_request(scenario))
+    own = execute(load_job(scenario, ["numerics=off", "steps=1"] if name == "digits_training" else ["numerics=off"]))
+    assert found.trial.cycles is not None
+    assert found.trial.cycles / found.trial.samples <= own.summary.execution_cycles / found.own.samples
+    if found.plan is not None:
+        out = tmp_path / "suggested.yaml"
+        write_suggested(found, scenario, [], out)
+        again = execute(load_job(out, ["numerics=off"]))
+        assert again.summary.execution_cycles == found.trial.cycles
+        assert again.summary.throughput.effective_batch_size == found.trial.samples
+
+
+def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
+    """The Conformer, with fewer micro-batches and laid out as its scenario has it: all of it takes a minute."""
+    request = load_request(SCENARIOS / "conformer.yaml", ["pipeline.gradient_accumulation_count=16"])
+    limits = Limits(
+        ipus=(4,), replicas=(1,), stages=(4,), placements=("straight",), recompute=("yes",), orders=("SNAKE",)
+    )
+    found = suggest(request, limits, runners_up=0)
+    assert found.own.cycles is not None
+    assert found.trial.cycles is not None
+    assert found.trial.cycles <= found.own.cycles
+    assert found.searched.left is None
+
+
+def digits(*changes: str) -> Request:
+    return load_request(SCENARIOS / "digits_training.yaml", changes)
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"orders": ("SNAK",)}, "orders: expected ZIGZAG, SNAKE or HOOF, got 'SNAK'; did you mean SNAKE?"),
+        ({"recompute": ("maybe",)}, "recompute: expected yes or no, got 'maybe'"),
+        ({"placements": ("strait",)},
+         "placements: expected straight, returning, around or there_and_back, got 'strait'; did you mean straight?"),
+        ({"ipus": (3,)}, "ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
+        ({"stages": (0,)}, "stages: expected a whole number from 1 up, got 0"),
+        ({"stages": ()}, "stages: expected something to search, got nothing"),
+        ({"global_batch": 100},
+         "global_batch: expected a number of samples that some plan divides, got 100; the nearest are 96 and 112"),
+    ],
+)  # fmt: skip
+def test_limits_that_leave_nothing_say_what_would_be_right(limits: dict[str, object], text: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        suggest(digits(), Limits(**limits))  # type: ignore[arg-type]
+    assert str(raised.value) == text
+
+
+def test_a_schedule_that_there_is_not_is_named_with_its_nearest() -> None:
+    with pytest.raises(ProgramError, match="got 'gruped'; did you mean 'grouped'"):
+        suggest(digits(), Limits(schedules=("gruped",)))
+
+
+def test_a_model_that_fits_nowhere_says_the_least_that_it_needs() -> None:
+    with pytest.raises(NothingFitsError) as raised:
+        suggest(digits(f"code_bytes={SRAM - 1000}"))
+    said = str(raised.value)
+    assert said.startswith("No plan fits m2000: the fullest IPU of any holds at least ")
+    assert "each IPU has 897 MiB" in said
+
+
+def test_the_written_scenario_keeps_comments_and_says_why(tmp_path: Path) -> None:
+    scenario = SCENARIOS / "digits_training.yaml"
+    write_suggested(suggest(digits(), runners_up=0), scenario, [], tmp_path / "out.yaml")
+    text = (tmp_path / "out.yaml").read_text()
+    assert text.startswith("# Real data: a classifier")
+    assert "gradient_accumulation_count: 2" in text
+    assert "# was 8: x 4 replicas x 16 samples is the global batch" in text
+    assert "# 11 x 8 x 16 samples: nearly one epoch a step" in text
+
+
+def test_overrides_are_written_as_well(tmp_path: Path) -> None:
+    scenario, changes = SCENARIOS / "digits_training.yaml", ["pipeline.micro_batch_size=8"]
+    found = suggest(digits(*changes), runners_up=0)
+    write_suggested(found, scenario, changes, tmp_path / "out.yaml")
+    job = load_job(tmp_path / "out.yaml", ["numerics=off"])
+    assert job.program.micro_batch_size == 8
+    assert execute(job).summary.execution_cycles == found.trial.cycles
+
+
+def test_the_ceiling_is_what_large_counts_come_near_to() -> None:
+    found = suggest(
+        load_request(SCENARIOS / "tutorial_step4_configurable_stages.yaml"), Limits(ipus=(4,), replicas=(1,))
+    )
+    assert found.ceiling is not None
+    slope, fixed = found.ceiling.full.slope, found.ceiling.full.fixed
+    count = found.ceiling.count_for(Fraction(9, 10))
+    cycles = execute(assemble(changed(found.request, {"numerics": "off", "steps": None, "pipeline.repeat_count": None,
+        "pipeline.gradient_accumulation_count": count}))).summary.execution_cycles  # fmt: skip
+    assert cycles == fixed + count * slope
+    assert (
+        slope * count / cycles
+        >= 0.9
+        > slope * (count - found.ceiling.multiple) / (cycles - found.ceiling.multiple * slope)
+    )
+    assert sum(found.ceiling.parts.values()) == pytest.approx(1)
