@@ -4,7 +4,8 @@ What ``import ipusim`` offers needs no other module of the package: a
 :class:`Request` of options by a scenario's own keys (:func:`request`), a
 :class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
 (:func:`compare`), a :class:`Sweep` of other values for its options
-(:func:`sweep`), a :class:`RunFolder` of what a run has written (:func:`load`), and a
+(:func:`sweep`), a :class:`Suggestion` of the best plan for it
+(:func:`suggest`), a :class:`RunFolder` of what a run has written (:func:`load`), and a
 page of such folders (:func:`report`).
 Each is imported when it is first asked for.
 """
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ipusim.notebook.folder import RunFolder, load
     from ipusim.notebook.pages import report
     from ipusim.notebook.run import Run, run
+    from ipusim.notebook.suggestion import Suggestion, suggest
     from ipusim.notebook.sweep import Sweep, sweep
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
@@ -32,6 +34,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunFolder",
+    "Suggestion",
     "Sweep",
     "__version__",
     "compare",
@@ -39,6 +42,7 @@ __all__ = [
     "report",
     "request",
     "run",
+    "suggest",
     "sweep",
 ]
 
@@ -50,12 +54,14 @@ _HOMES: Final = {
     "RequestError": "ipusim.runs.problems",
     "Run": "ipusim.notebook.run",
     "RunFolder": "ipusim.notebook.folder",
+    "Suggestion": "ipusim.notebook.suggestion",
     "Sweep": "ipusim.notebook.sweep",
     "compare": "ipusim.notebook.comparison",
     "load": "ipusim.notebook.folder",
     "report": "ipusim.notebook.pages",
     "request": "ipusim.notebook.asked",
     "run": "ipusim.notebook.run",
+    "suggest": "ipusim.notebook.suggestion",
     "sweep": "ipusim.notebook.sweep",
 }
 

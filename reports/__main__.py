@@ -28,6 +28,7 @@ from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
 from reports.scenario_page import scenario_page
+from reports.suggested_page import PICTURE, suggested_page, suggested_picture
 from reports.sweep_page import sweep_page, sweep_pictures
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +74,7 @@ def main(folder: Path) -> None:
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),
         "accumulation_sweep.md": sweep_page(),
+        "suggested_plan.md": suggested_page(),
         "fidelity.md": fidelity_page(world),
         "products.md": products_page(world),
         "micro_benchmarks.md": micro_benchmarks_page(world),
@@ -80,6 +82,7 @@ def main(folder: Path) -> None:
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures()}
+    pictures[PICTURE] = suggested_picture()
     write_folder(
         folder, {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
     )

@@ -77,6 +77,7 @@ def test_what_is_public():
         "RequestError",
         "Run",
         "RunFolder",
+        "Suggestion",
         "Sweep",
         "__version__",
         "compare",
@@ -84,6 +85,7 @@ def test_what_is_public():
         "report",
         "request",
         "run",
+        "suggest",
         "sweep",
     ]
     for name in ipusim.__all__:

@@ -55,7 +55,7 @@ def small_model(seed: int) -> tuple[Request, Limits]:
     }
     schedules = tuple(draw.sample(["grouped", "interleaved", "sequential", "sharded", "single", "1f1b", "gpipe"], 2))
     sync = draw.choice([None, ("lock_step",), ("point_to_point",)])
-    recompute = draw.choice([None, ("no",), ("yes",)]) if training else ("no",)
+    recompute = draw.choice([("no",), ("no", "yes"), ("yes",)]) if training else ("no",)
     return Request.from_dict(data), Limits(schedules=schedules, syncs=sync, recompute=recompute, offload=("no",))
 
 

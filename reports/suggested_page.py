@@ -1,0 +1,57 @@
+"""The page of one suggested plan: what is suggested, why, and its trace beside that of the given plan."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from ipusim.render.comparison import Compared, comparison
+from ipusim.render.figures import to_png
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_request
+from ipusim.study.suggest import words
+from ipusim.study.suggest.choices import Limits
+from ipusim.study.suggest.suggestion import Suggestion, suggest
+from reports.gallery import SCENARIOS
+from reports.markdown import markdown
+
+#: The scenario, and what its search is limited to: a pipeline over all its IPUs.
+_SCENARIO: Final = "transformer_eight_ipus"
+_LIMITS: Final = Limits(ipus=(8,), replicas=(1,), offload=("no",))
+_COMMAND: Final = f"ipusim suggest scenarios/{_SCENARIO}.yaml --ipus 8 --replicas 1 --offload no"
+PICTURE: Final = "suggested_plan.png"
+
+
+@cache
+def _suggested() -> Suggestion:
+    return suggest(load_request(SCENARIOS / f"{_SCENARIO}.yaml"), _LIMITS)
+
+
+def suggested_picture() -> bytes:
+    """Draw the given plan above the suggested one, on one time axis."""
+    found = _suggested()
+    assert found.own.job is not None
+    runs = [
+        Compared(execute(job).timeline, name)
+        for name, job in (("given plan", found.own.job), ("suggested plan", found.job))
+    ]
+    return to_png(comparison(runs, title=_SCENARIO))
+
+
+def suggested_page() -> str:
+    """Say what is suggested for a model in a pipeline, and why."""
+    found = _suggested()
+    lines = [*words.verdict(found), *words.split_lines(found)]
+    return (
+        "# A suggested plan\n\n"
+        "The small transformer of the scenario, as a pipeline over its eight IPUs: where to cut it, and under which "
+        "schedule. The search bounds every plan from below and simulates what may be fastest, until nothing that is "
+        "left can be faster.\n\n"
+        f"```console\n$ {_COMMAND}\n```\n\n"
+        + "\n".join(f"- {line.strip()}" for line in lines)
+        + f"\n\n{markdown(words.plan_table(found))}\n"
+        + "\n\n".join(words.searched_lines(found))
+        + f"\n\n![The given plan above the suggested one]({PICTURE})\n\n"
+        "Activations fit, so that computing them again costs time for nothing; and cuts within the blocks make the "
+        "stages more even than cuts between them.\n"
+    )
