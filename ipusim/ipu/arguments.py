@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Final
 
-from ipusim.errors import CountError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
@@ -144,7 +145,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         inputs=_inputs(given["inputs"]),
         infeed=given["infeed_queue"],
         outfeed=given["outfeed_queue"],
-        optimizer_function=given["optimizer_function"],
+        optimizer_function=_of_a_pipeline(given["optimizer_function"]),
         mapping=tuple(_flat(mapping)),
         schedule=schedule,
         recomputation_mode=mode,
@@ -173,6 +174,24 @@ def _check_objects(given: Mapping[str, Any]) -> None:
         checks.wrong_type("optimizer_function", "a function of the last stage's outputs", function)
     if config is not None and not isinstance(config, IPUConfig):
         checks.wrong_type("config", "an IPUConfig", config)
+
+
+def _of_a_pipeline(function: Any) -> Any:
+    """Return an optimizer function that refuses an optimizer which accumulates gradients itself."""
+    if function is None:
+        return None
+
+    @wraps(function)
+    def learn(*outputs: Any) -> Any:
+        found = function(*outputs)
+        if isinstance(found, OptimizerFunctionOutput) and found.opt.accumulation is not None:
+            raise ProgramError(
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {found.opt.name}"
+            )
+        return found
+
+    return learn
 
 
 def _check_captured(value: Any) -> None:

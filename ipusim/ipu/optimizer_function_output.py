@@ -68,11 +68,6 @@ class OptimizerFunctionOutput:
                 "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
                 "also used."
             )
-        if opt.accumulation is not None:
-            raise ProgramError(
-                f"{_NAME}.opt: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {opt.name}"
-            )
         self.opt = opt
         self.loss = loss
         self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()

@@ -276,13 +276,13 @@ def test_what_accumulation_optimizers_ask_for():
         CrossReplicaGradientAccumulationOptimizerV2,
     ],
 )
-def test_a_pipeline_takes_no_accumulation_optimizer(kind, refused):
+def test_a_pipeline_takes_no_accumulation_optimizer(kind, run, refused):
     optimizer = kind(GradientDescentOptimizer(0.1), 4)
     text = (
-        "OptimizerFunctionOutput.opt: expected no gradient accumulation optimizer in combination with pipelining, as a "
-        f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {kind.__name__}"
+        "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a pipeline "
+        f"always accumulates gradients: give it gradient_accumulation_count, got {kind.__name__}"
     )
-    refused(ValueError, text, lambda: OptimizerFunctionOutput(optimizer, np.float32(1)))
+    refused(ValueError, text, lambda: training(run, optimizer))
     optimizer.apply_gradients([(np.array(1.0), variable := Variable("w", np.array(2.0), {}))])
     assert float(variable.array) == pytest.approx(1.9)
 
