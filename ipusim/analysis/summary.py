@@ -59,11 +59,13 @@ class LearningSummary:
         mean_loss_by_step: of each step whose losses reached the host.
         constant_predictor_loss: of the best predictor that ignores its input; None where that is not known.
         evaluations: on held-out data, in order.
+        diverged_at: the first step with a loss that is not finite; None when all are, or none ever was.
     """
 
     mean_loss_by_step: tuple[float | None, ...]
     constant_predictor_loss: float | None
     evaluations: tuple[EvaluationSummary, ...]
+    diverged_at: int | None
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def _learning(learning: Learning) -> LearningSummary:
             EvaluationSummary(steps, _finite(found.loss), found.accuracy, found.samples)
             for steps, found in learning.evaluations
         ),
+        diverged_at=learning.diverged_at,
     )
 
 

@@ -93,9 +93,10 @@ def _learned(learning: LearningSummary | None) -> Iterator[tuple[str, str]]:
     known = learning.constant_predictor_loss
     constant = "" if known is None else f"; {known:.4f} of the best constant predictor"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
-    if len(losses) != len(learning.mean_loss_by_step):
-        first = learning.mean_loss_by_step.index(None)
-        yield "mean loss", f"not finite from step {first} on: lower the learning rate"
+    if learning.diverged_at is not None:
+        yield "mean loss", f"not finite from step {learning.diverged_at} on: lower the learning rate"
+    elif len(losses) != len(learning.mean_loss_by_step):
+        yield "mean loss", "never finite"
     elif len(losses) > 1:
         yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}{constant}"
     elif losses:

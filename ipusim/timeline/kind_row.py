@@ -100,6 +100,8 @@ class Row:
         numbered: whether a slice's name has the micro-batch behind it.
         of_pass: the pass of a stage over a micro-batch that it is; a slice's name begins with the pass's letter.
         fills_slot: whether it fills a slot of its time-step.
+
+    Raises ValueError for a use that does not say why an IPU that does not compute is idle.
     """
 
     doc: str
@@ -113,6 +115,12 @@ class Row:
     numbered: bool = False
     of_pass: Pass | None = None
     fills_slot: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a use that neither computes nor waits and does not say why the IPU is idle meanwhile."""
+        known = self.use is None or self.use.computes or self.use.idle is not None or self.part is Part.WAIT
+        if not known:
+            raise ValueError(f"{self.name}: expected a use that computes, or why an IPU is idle in it")
 
     @property
     def is_pass(self) -> bool:

@@ -26,7 +26,7 @@ KIND = f"""    DRAIN = (
             category="drain",
             colour="rail_idle",
             look=Look("drained", "{FACE}", "#000000"),
-            use=Use("drain", "draining"),
+            use=Use("drain", "draining", idle=Idle.HOST),
         ),
     )
 """
@@ -39,7 +39,7 @@ from ipusim.cli import app
 sets = "outfeed.element_bytes=20MB", "pipeline.gradient_accumulation_count=8"
 for trace in ("perfetto", "chrome"):
     words = [word for each in sets for word in ("--set", each)]
-    app(["run", sys.argv[1], *words, "--trace-format", trace, "--out", trace], standalone_mode=False)
+    app(["run", sys.argv[1], *words, "--verbose", "--trace-format", trace, "--out", trace], standalone_mode=False)
 """
 
 
@@ -93,6 +93,7 @@ def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
     out, printed = changed
     assert "draining" in printed
     summary = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))
+    assert sum(summary["verdict"]["bounds"].values()) + summary["verdict"]["efficiency"] == pytest.approx(1)
     drained = [use["drain_cycles"] for use in summary["pipeline_use"]]
     assert drained[-1] > 0
     assert drained[:-1] == [0] * (len(drained) - 1)

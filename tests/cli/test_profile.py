@@ -110,8 +110,9 @@ def test_it_prints_the_verdict_and_the_source_then_the_table(own):
     path = own("stage,forward [us],backward,source\nstage0,2,3 us,PopVision of 3 May\nlast,1,,\n")
     done = ipusim("check", TUTORIAL, "--profile", path, columns="")
     assert (done.returncode, done.stderr) == (0, "")
-    first, second, *rest = done.stdout.splitlines()
+    first, memory, second, *rest = done.stdout.splitlines()
     assert first.startswith(f"{TUTORIAL}: stages 2, ")
+    assert memory == "Memory: every IPU fits; the fullest is IPU 0 with 8.958 MiB of 897 MiB."
     assert re.fullmatch(
         r"Simulated passes are \d+\.\d% off .* at worst: (for|back)ward of stage.+\. Source: PopVision of 3 May\.",
         second,

@@ -24,7 +24,7 @@ from ipusim.runs.assemble.rates import resolve_rates
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
-from ipusim.runs.assemble.unvaried import unvaried
+from ipusim.runs.assemble.unvaried import unvaried, varied
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
@@ -52,7 +52,7 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     requested = findings.kept(again, requested_stages, fixed) if functions is None else function_stages(functions)
     fixed = findings.kept(again, with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training
-    findings.kept(again, check_sections, fixed, requested, training, functions is None)
+    check_sections(varied(fixed, options), requested, training, functions is None, findings)
     layers = findings.kept(again, layered, fixed, requested, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops

@@ -27,3 +27,10 @@ def unvaried(options: Options, again: Reuse) -> Options:
     fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1})
     found, _ = again.first((fixed, given(fixed)))
     return found
+
+
+def varied(fixed: Options, options: Options) -> Options:
+    """Return ``fixed`` with orders and counts as ``options`` have them, for rules, which may look at any of them."""
+    asked = {name: getattr(options.pipeline, name) for name in _ORDER}
+    pipeline = fixed.pipeline.model_copy(update=asked)
+    return fixed.model_copy(update={"pipeline": pipeline, "steps": options.steps})
