@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array
@@ -71,9 +71,11 @@ class IPUInfeedQueue:
     Arguments:
         dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
             names of the first stage's arguments. All elements have the shapes of the first.
-        device_ordinal: number of the device; a simulation has one.
+        device_ordinal: number of the device; a simulation has one. A name there is feed_name.
         prefetch_depth: elements that the host keeps ready; 3 by default, as in Graphcore's software.
         optimise_latency: accepted, and without effect on what is simulated.
+        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
+        data_to_prefetch: of those releases too: prefetch_depth by another name.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range, and for a
     dataset whose elements are nested. The elements are read when they are needed; the first is
@@ -83,13 +85,19 @@ class IPUInfeedQueue:
     def __init__(
         self,
         dataset: Iterable[Any],
-        device_ordinal: int | None = None,
+        device_ordinal: int | str | None = None,
         prefetch_depth: int | None = None,
         optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+        data_to_prefetch: int | None = None,
     ) -> None:
         """Check the arguments and read the first element."""
         check_device_ordinal(device_ordinal)
-        asked = _PREFETCH_DEPTH if prefetch_depth is None else prefetch_depth
+        check_deprecated(feed_name, replication_factor)
+        given = data_to_prefetch if prefetch_depth is None else prefetch_depth
+        asked = _PREFETCH_DEPTH if given is None else given
         self.prefetch_depth = checks.integer("prefetch_depth", asked)
         check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -31,38 +31,44 @@ class IPUOutfeedQueue:
     """Takes the results of one pipeline to the host.
 
     Arguments:
-        outfeed_mode: which elements are kept; ALL by default.
+        outfeed_mode: which elements are kept; ALL by default. A name there is feed_name.
         device_ordinal: number of the device; a simulation has one.
         buffer_depth: elements that the host's buffer holds.
         optimise_latency: accepted, and without effect on what is simulated.
+        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range.
     """
 
     def __init__(
         self,
-        outfeed_mode: IPUOutfeedMode | None = None,
-        device_ordinal: int | None = None,
+        outfeed_mode: IPUOutfeedMode | str | None = None,
+        device_ordinal: int | IPUOutfeedMode | None = None,
         buffer_depth: int = _BUFFER_DEPTH,
         optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
     ) -> None:
         """Check the arguments; nothing is connected yet."""
-        given: object = outfeed_mode
-        mode = IPUOutfeedMode.ALL if given is None else given
+        if _is_name(outfeed_mode):  # the first two arguments up to 2.1 are feed_name and outfeed_mode
+            outfeed_mode, device_ordinal = (
+                (device_ordinal, None) if isinstance(device_ordinal, IPUOutfeedMode) else (None, device_ordinal)
+            )
+        mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
-            named = isinstance(mode, str) and mode.upper() not in IPUOutfeedMode.__members__
             raise ProgramError(
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
-                + (f" It is {mode!r}: the names of queues (feed_name) are generated, leave them out." if named else "")
             )
         check_device_ordinal(device_ordinal)
+        check_deprecated(feed_name, replication_factor)
         check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
-        self._singular = False
+        self._packing: Callable[[list[Array]], Any] = list
         self._elements: list[tuple[Array, ...]] = []
         self._executed = False
 
@@ -76,14 +82,16 @@ class IPUOutfeedQueue:
         """Whether a pipeline sends its results here."""
         return self._forms is not None
 
-    def connect(self, forms: Sequence[tuple[tuple[int, ...], Any]], singular: bool) -> None:
-        """Note shape and dtype of each array of an element, and whether it is one array by itself.
+    def connect(
+        self, forms: Sequence[tuple[tuple[int, ...], Any]], packing: Callable[[list[Array]], Any] = list
+    ) -> None:
+        """Note shape and dtype of each array of an element, and what makes an element of them.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
         if self.enqueued:
             raise ProgramError("An outfeed can only be enqueued once.")
-        self._forms, self._singular = tuple(forms), singular
+        self._forms, self._packing = tuple(forms), packing
 
     def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
         """Take the elements that a run of the pipeline has sent."""
@@ -96,11 +104,11 @@ class IPUOutfeedQueue:
         """Return what has come since the last call, one array for each result: [elements, (replicas), ...].
 
         Without the axis of elements in the mode LAST, which returns the last element again and
-        again. The axis of replicas is there when there are several. The arrays are in a list, unless
-        the pipeline sends its loss alone, or is an inference whose last stage returns one array by itself and
-        that is not accumulated: then it is that array. ``wait_for_completion`` has no effect: a simulated
-        pipeline is complete. Raises ProgramError before a pipeline uses the queue, and in the mode
-        LAST ProgramStateError when it has sent nothing.
+        again. The axis of replicas is there when there are several. The arrays are in a list, or by their names in
+        a dictionary where the last stage returns one, unless the pipeline sends its loss alone, or is an inference
+        whose last stage returns one array by itself and that is not accumulated: then it is that array.
+        ``wait_for_completion`` has no effect: a simulated pipeline is complete. Raises ProgramError before a
+        pipeline uses the queue, and in the mode LAST ProgramStateError when it has sent nothing.
         """
         checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
@@ -111,7 +119,7 @@ class IPUOutfeedQueue:
                     "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
                     "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
                 )
-            return self._packed(list(self._elements[-1]))
+            return self._packing(list(self._elements[-1]))
         arrays = [
             np.stack([element[position] for element in self._elements])
             if self._elements
@@ -119,7 +127,7 @@ class IPUOutfeedQueue:
             for position, (shape, dtype) in enumerate(self._forms)
         ]
         self._elements.clear()
-        return self._packed(arrays)
+        return self._packing(arrays)
 
     def __len__(self) -> int:
         """The elements that wait to be dequeued."""
@@ -136,7 +144,9 @@ class IPUOutfeedQueue:
                 "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
             )
         elements, self._elements = self._elements, []
-        return iter([self._packed(list(element)) for element in elements])
+        return iter([self._packing(list(element)) for element in elements])
 
-    def _packed(self, arrays: list[Array]) -> Any:
-        return arrays[0] if self._singular else arrays
+
+def _is_name(outfeed_mode: object) -> bool:
+    """Tell whether a text is the name of a queue, and not that of a mode."""
+    return isinstance(outfeed_mode, str) and outfeed_mode.upper() not in IPUOutfeedMode.__members__

@@ -13,6 +13,7 @@ from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.releases import in_any_release
 from ipusim.ipu.request import job_of
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
     gradient_accumulation_count: int | None = None,
@@ -64,7 +66,8 @@ def pipeline(
     """Run a pipeline of computational stages, each a Python function, and return what happened.
 
     The results are in ``outfeed_queue``. All arguments but ``config`` are Graphcore's, with
-    Graphcore's defaults.
+    Graphcore's defaults. By position they may stand in the order of SDK 2.1 too, which has no
+    gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten executions.
 
     Arguments:
         computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
@@ -105,7 +108,7 @@ def pipeline(
     arguments = check_arguments(dict(locals()))
     refuse_what_is_not_simulated(arguments)
     traced = trace(arguments)
-    feed = Feed(arguments)
+    feed = Feed(arguments, traced.inputs)
     found = Pipeline(arguments, traced, feed, job_of(arguments, traced, feed, config))
     found.run()
     return found

@@ -40,7 +40,7 @@ class Pipeline:
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            self._outfeed.connect(forms, traced.sends_alone)
+            self._outfeed.connect(forms, traced.packing(outfeed.kept))
         self._session = Session(job)
         self._timeline: Timeline | None = None
 
