@@ -55,6 +55,8 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     ``inputs`` are the places of the pipeline's inputs by the identity of what the stage was given for them: what is
     returned as it came is one of them still. Raises ModelError for names that are no texts.
     """
+    from ipusim.ipu.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+
     arrays: list[Any] = []
 
     def slot(value: Any) -> Any:
@@ -68,7 +70,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     def leaf(value: Any) -> Any:
         if id(value) in inputs:
             return Input(inputs[id(value)])
-        arrays.append(value)
+        arrays.append(concrete(value))
         return len(arrays) - 1
 
     slots = tuple(slot(value) for value in as_results(returned))

@@ -12,6 +12,7 @@ import numpy as np
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.host import Operation
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array
@@ -115,11 +116,22 @@ class IPUInfeedQueue:
         self._forms = [(array.shape, array.dtype) for array in self._first]
 
     @property
-    def initializer(self) -> None:
-        """Graphcore's operation that starts the queue: nothing here. Raises ProgramError the second time."""
+    def initializer(self) -> Operation:
+        """The operation that starts the queue, which is ready as it is. Raises ProgramError the second time."""
         if self._initialized:
             raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
         self._initialized = True
+        return Operation("infeed/initialize")
+
+    @property
+    def deleter(self) -> Operation:
+        """The operation that deletes the queue's resources: it has none that a new queue would miss."""
+        return Operation("infeed/delete")
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """The arrays of an element."""
+        return len(self._forms)
 
     @property
     def consumed(self) -> int:

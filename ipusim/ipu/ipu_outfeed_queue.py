@@ -11,6 +11,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.host import Fetch, Operation, Running
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -25,6 +26,20 @@ class IPUOutfeedMode(Enum):
 
     ALL = "ALL"
     LAST = "LAST"
+
+
+class Dequeue(Fetch):
+    """What dequeues an outfeed in each run of a session, after the programs in it."""
+
+    late = True
+
+    def __init__(self, taken: Callable[[], Any]) -> None:
+        """Take what dequeues."""
+        self._taken = taken
+
+    def evaluate(self, running: Running) -> Any:
+        """Dequeue."""
+        return self._taken()
 
 
 class IPUOutfeedQueue:
@@ -70,7 +85,7 @@ class IPUOutfeedQueue:
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._packing: Callable[[list[Array]], Any] = list
         self._elements: list[tuple[Array, ...]] = []
-        self._executed = False
+        self._executed = self._in_session = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -83,15 +98,21 @@ class IPUOutfeedQueue:
         return self._forms is not None
 
     def connect(
-        self, forms: Sequence[tuple[tuple[int, ...], Any]], packing: Callable[[list[Array]], Any] = list
+        self,
+        forms: Sequence[tuple[tuple[int, ...], Any]],
+        packing: Callable[[list[Array]], Any] = list,
+        *,
+        in_session: bool = False,
     ) -> None:
-        """Note shape and dtype of each array of an element, and what makes an element of them.
+        """Note shape and dtype of each array of an element, what makes an element of them, and who dequeues.
+
+        Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
         if self.enqueued:
             raise ProgramError("An outfeed can only be enqueued once.")
-        self._forms, self._packing = tuple(forms), packing
+        self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
 
     def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
         """Take the elements that a run of the pipeline has sent."""
@@ -113,6 +134,10 @@ class IPUOutfeedQueue:
         checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
+        return Dequeue(self._taken) if self._in_session else self._taken()
+
+    def _taken(self) -> Any:
+        assert self._forms is not None
         if self.outfeed_mode is IPUOutfeedMode.LAST:
             if not self._executed:
                 raise ProgramStateError(
@@ -128,6 +153,11 @@ class IPUOutfeedQueue:
         ]
         self._elements.clear()
         return self._packing(arrays)
+
+    @property
+    def deleter(self) -> Operation:
+        """The operation that deletes the queue's resources: it has none that a new queue would miss."""
+        return Operation("outfeed/delete")
 
     def __len__(self) -> int:
         """The elements that wait to be dequeued."""

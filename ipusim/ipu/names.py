@@ -34,15 +34,17 @@ class Counts:
         uses: how often each name was asked for, by name.
         layers: the layers so far, which seed their initial parameters.
         variables: names of the variables so far.
+        owners: the layer of each name.
     """
 
     uses: dict[str, int] = field(default_factory=dict)
     layers: int = 0
     variables: set[str] = field(default_factory=set)
+    owners: dict[str, object] = field(default_factory=dict)
 
     def copy(self) -> Counts:
         """Return counts that go on from these by themselves."""
-        return replace(self, uses=dict(self.uses), variables=set(self.variables))
+        return replace(self, uses=dict(self.uses), variables=set(self.variables), owners=dict(self.owners))
 
 
 _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")

@@ -44,7 +44,7 @@ def test_infeed_elements_of_another_shape(refused):
 
 def test_infeed_initializer_and_get_next(refused):
     queue = IPUInfeedQueue([ONES])
-    assert queue.initializer is None
+    assert repr(queue.initializer) == "<Operation 'infeed/initialize'>"
     refused(
         ValueError,
         "The IPUInfeedQueue `initializer` function can only be accessed once.",
