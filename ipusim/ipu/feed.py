@@ -30,6 +30,7 @@ class Feed:
 
     def element(self, index: int) -> tuple[tuple[Array, ...], None]:
         """Return the first stage's inputs of micro-batch ``index`` of this run."""
+        self._inputs.running = True
         if self._queue is None:
             return self._inputs.values, None
         return (*self._inputs.values, *self._queue.take(self.start + index)), None

@@ -12,6 +12,7 @@ from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.host import Fetch, Operation, Running
+from ipusim.ipu.loop_body import enqueue
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -120,6 +121,13 @@ class IPUOutfeedQueue:
         if self.outfeed_mode is IPUOutfeedMode.LAST:
             del self._elements[:-1]
         self._executed = True
+
+    def enqueue(self, tensors: Any) -> Operation:
+        """Send tensors from the body of a loop: one, a tuple or list, or a dictionary of them.
+
+        Raises ProgramError outside of a loop's body, and the second time in one.
+        """
+        return enqueue(self, tensors)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """Return what has come since the last call, one array for each result: [elements, (replicas), ...].

@@ -13,6 +13,7 @@ from ipusim.ipu.feed import Feed
 from ipusim.ipu.host import Tensor, compiling, example
 from ipusim.ipu.request import job_of
 from ipusim.ipu.run import Pipeline
+from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.traced import trace
 from ipusim.model.stages.function_stage import as_results
 
@@ -34,14 +35,16 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     return None, inputs
 
 
-def lay_out(arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None) -> Pipeline:
+def lay_out(arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None, inputs: Inputs | None = None) -> Pipeline:
     """Return the program: run once, or where a computation is being compiled, to be run by a session.
 
-    Without a ``config`` it is the one that has been configured, if any.
+    Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
+    are, by default as the arguments say.
     """
-    traced = trace(arguments)
+    traced = trace(arguments, inputs)
     feed = Feed(arguments, traced.inputs)
     job = job_of(arguments, traced, feed, configured() if config is None else config)
+    traced.inputs.replicas = job.system.replicas
     found = Pipeline(arguments, traced, feed, job, symbols)
     programs = compiling()
     if programs is None:

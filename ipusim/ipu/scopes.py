@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.loop_body import asking
 
 #: The shard of the innermost scope; None outside of any.
 _SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
@@ -39,6 +40,8 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     if isinstance(given, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {given}")
     token = _SHARD.set(checks.whole("index", given))
+    if (asked := asking()) is not None:
+        asked.shards.add(given)
     try:
         yield
     finally:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipusim.errors import ModelError
+import numpy as np
+
+from ipusim.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.form import Form, Input, taken_apart
 from ipusim.ipu.names import ProgramNames
 from ipusim.model.layers.layer import Array
@@ -14,9 +16,24 @@ from ipusim.model.layers.layer import Array
 
 @dataclass(eq=False)
 class Inputs:
-    """The values of a pipeline's ``inputs`` as they are now; a run may begin with others."""
+    """The values of a program's ``inputs`` as they are now; a run may begin with others.
+
+    Attributes:
+        values: as they are.
+        running: whether a program runs, and stages are not only tried.
+        replicas: that run with them.
+    """
 
     values: tuple[Array, ...]
+    running: bool = False
+    replicas: int = 1
+
+    def carry(self, values: tuple[Array, ...]) -> None:
+        """Go on with others in the next iteration of a loop; raises UnsupportedProgramError for several replicas."""
+        same = all(np.array_equal(new, old) for new, old in zip(values, self.values, strict=True))
+        if self.replicas > 1 and not same:
+            raise UnsupportedProgramError("body: loop-carried tensors that change are not simulated in replicas")
+        self.values = values
 
 
 @dataclass(eq=False)

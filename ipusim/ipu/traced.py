@@ -89,13 +89,13 @@ def as_tensor(value: Any) -> Array:
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
-def trace(arguments: Arguments) -> Traced:
-    """Run every stage once, in order.
+def trace(arguments: Arguments, inputs: Inputs | None = None) -> Traced:
+    """Run every stage once, in order; ``inputs`` hold the program's own, by default those of ``arguments``.
 
     Raises ProgramError in Graphcore's words where results, queue and optimizer do not fit together, and for
     a variable that stages on different IPUs use; ModelError for a stage that fails.
     """
-    tracer = _Tracer(arguments)
+    tracer = _Tracer(arguments, inputs or Inputs(tuple(map(as_tensor, arguments.inputs))))
     for position in range(len(arguments.stages)):
         tracer.trace(position)
     return tracer.traced()
@@ -104,9 +104,8 @@ def trace(arguments: Arguments) -> Traced:
 class _Tracer:
     """Runs stages in order, each on what the one before has given."""
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._arguments = arguments
-        self._inputs = Inputs(tuple(map(as_tensor, arguments.inputs)))
+    def __init__(self, arguments: Arguments, inputs: Inputs) -> None:
+        self._arguments, self._inputs = arguments, inputs
         infeed = arguments.infeed
         self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
         self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
@@ -156,14 +155,14 @@ class _Tracer:
 
     def traced(self) -> Traced:
         """Return all stages, when the last has run."""
-        arguments, stages = self._arguments, tuple(self._found)
+        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_alone
         if self._finish is None:
             _check_has_queue(arguments, self._arrays)
-            return Traced(stages, None, self._inputs, self._form, self._alone and not arguments.accumulate_outfeed)
+            return Traced(stages, None, self._inputs, self._form, self._alone and not arguments.accumulate_outfeed if own is None else own)
         if not self._users:
             raise ProgramError("No variables to optimize.")
         return Traced(
-            stages, self._finish.weight_update, self._inputs, self._form.without_first(), arguments.outfeed_loss
+            stages, self._finish.weight_update, self._inputs, self._form.without_first(), arguments.outfeed_loss if own is None else own
         )
 
 

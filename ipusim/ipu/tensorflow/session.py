@@ -14,6 +14,7 @@ from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
 from ipusim.ipu.ipu_compiler import compiled, forget
+from ipusim.ipu.loop_body import asking
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.tensorflow.seeds import set_random_seed
@@ -152,6 +153,8 @@ def no_op(name: str | None = None) -> Operation:
 
 def group(*inputs: Any, name: str | None = None) -> Operation:
     """Return an operation that does all of ``inputs``, in a session; in a stage they are done as they come."""
+    if (asked := asking()) is not None:
+        asked.depend(inputs)
     fetches = [each for each in inputs if isinstance(each, Fetch)]
     return Operation(name or "group", partial(_run_all, fetches))
 
@@ -164,7 +167,9 @@ def _run_all(fetches: Sequence[Fetch]) -> None:
 
 @contextmanager
 def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]:
-    """Do nothing: a stage's function runs in the order in which it is written."""
+    """Note what trains among operations in a loop's body; else a function runs in the order in which it is written."""
+    if (asked := asking()) is not None:
+        asked.depend(control_inputs or ())
     yield
 
 
