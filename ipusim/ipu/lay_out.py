@@ -35,7 +35,9 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     return None, inputs
 
 
-def lay_out(arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None, inputs: Inputs | None = None) -> Pipeline:
+def lay_out(
+    arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None, inputs: Inputs | None = None
+) -> Pipeline:
     """Return the program: run once, or where a computation is being compiled, to be run by a session.
 
     Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they

@@ -112,4 +112,3 @@ def check_body(name: str, function: object) -> None:
     """Refuse what is no function; raises ProgramTypeError."""
     if not callable(function):
         checks.wrong_type(name, "a function of the loop-carried tensors and of an element of the infeed", function)
-

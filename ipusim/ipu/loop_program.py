@@ -125,7 +125,9 @@ class LoopProgram:
         carried = len(self.inputs.values)
         self._asked = asked = run_body(body, as_numbers(given), carried)
         if self.inputs.running:
-            after = tuple(_as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True))
+            after = tuple(
+                _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
+            )
             self.inputs.carry(after)
         return asked.enqueued
 

@@ -22,7 +22,11 @@ _LIMIT: Final = 100_000
 
 
 def repeat(
-    n: int, body: Callable[..., Any], inputs: Any = None, infeed_queue: IPUInfeedQueue | None = None, use_while_v1: bool = True
+    n: int,
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
 ) -> list[Any]:
     """Run ``body`` ``n`` times on the device and return the final values of its loop-carried tensors.
 

@@ -24,6 +24,7 @@ __all__ = [
     "PipelineStageOptions",
     "RecomputationMode",
     "pipeline",
+    "recomputation_checkpoint",
 ]
 
 
@@ -108,3 +109,12 @@ def pipeline(
     arguments = check_arguments(given)
     refuse_what_is_not_simulated(arguments)
     return lay_out(arguments, config, symbols)
+
+
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Return ``tensors``, one or a structure of them, as they are: a function's stage is recomputed as a whole.
+
+    In Graphcore's a value that is checkpointed is kept under RecomputeAndBackpropagateInterleaved, and has no effect
+    in the other mode. A stage that is a function keeps its inputs alone.
+    """
+    return tensors

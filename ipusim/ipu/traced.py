@@ -158,11 +158,21 @@ class _Tracer:
         arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_alone
         if self._finish is None:
             _check_has_queue(arguments, self._arrays)
-            return Traced(stages, None, self._inputs, self._form, self._alone and not arguments.accumulate_outfeed if own is None else own)
+            return Traced(
+                stages,
+                None,
+                self._inputs,
+                self._form,
+                self._alone and not arguments.accumulate_outfeed if own is None else own,
+            )
         if not self._users:
             raise ProgramError("No variables to optimize.")
         return Traced(
-            stages, self._finish.weight_update, self._inputs, self._form.without_first(), arguments.outfeed_loss if own is None else own
+            stages,
+            self._finish.weight_update,
+            self._inputs,
+            self._form.without_first(),
+            arguments.outfeed_loss if own is None else own,
         )
 
 

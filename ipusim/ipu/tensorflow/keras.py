@@ -1,4 +1,4 @@
-"""``tf.keras``: its layers."""
+"""``tf.keras``: its layers, and images that stand in for its datasets."""
 
 from __future__ import annotations
 
@@ -6,5 +6,9 @@ from ipusim.ipu.tensorflow.offered import offering
 
 __getattr__, __dir__ = offering(
     "tf.keras",
-    {"layers": "ipusim.ipu.tensorflow.keras_layers", "initializers": "ipusim.ipu.tensorflow.initializers"},
+    {
+        "datasets": "ipusim.ipu.tensorflow.keras_datasets",
+        "layers": "ipusim.ipu.tensorflow.keras_layers",
+        "initializers": "ipusim.ipu.tensorflow.initializers",
+    },
 )
