@@ -323,7 +323,7 @@ def reset_ipu_configuration() -> None:
     configure(None)
 
 
-def get_ipu_config(session: object = None) -> list[IPUConfig]:  # noqa: ARG001 - Graphcore's argument
+def get_ipu_config(session: object = None) -> list[IPUConfig]:
     """Return the configurations in effect; raises ProgramStateError where none is."""
     found = configured()
     if found is None:

@@ -55,7 +55,7 @@ class Dataset:
     def from_generator(
         generator: Callable[..., Iterable[Any]],
         output_types: Any = None,
-        output_shapes: Any = None,  # noqa: ARG004 - TensorFlow's argument
+        output_shapes: Any = None,
         args: Any = (),
     ) -> Dataset:
         """Return a dataset of what ``generator(*args)`` yields, in the types given; shapes are those that come."""

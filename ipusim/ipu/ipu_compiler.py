@@ -14,7 +14,7 @@ from ipusim.ipu.host import After, Fetch, Operation, collect
 _COMPILED: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("compiled")
 
 
-def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:  # noqa: A001 - Graphcore's name
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Build ``computation``, which holds a pipeline or a loop, and return what runs it in a session.
 
     Stages are tried, and the program is laid out and checked, at once. As in Graphcore's, a computation without

@@ -72,7 +72,7 @@ class LoopProgram:
         count = 1 if accumulation is None else accumulation.num_mini_batches
         if n % count:
             raise ProgramError(
-                f"n: expected a multiple of num_mini_batches, {count}, as gradients left over are not simulated, got {n}"
+                f"n: expected a multiple of num_mini_batches, {count}, as a rest of gradients is not simulated, got {n}"
             )
         options: dict[str, Any] = {"repeat_count": n // count, "outfeed_loss": False, "accumulate_outfeed": False}
         if accumulation is not None:

@@ -11,9 +11,9 @@ from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.releases import in_any_release
-from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
 
@@ -64,9 +64,10 @@ def pipeline(
 ) -> Pipeline:
     """Run a pipeline of computational stages, each a Python function, and return what happened.
 
-    The results are in ``outfeed_queue``. Inside ``ipu_compiler.compile`` it runs when a session runs it. All arguments but ``config`` are Graphcore's, with
-    Graphcore's defaults. By position they may stand in the order of SDK 2.1 too, which has no
-    gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten executions.
+    The results are in ``outfeed_queue``. Inside ``ipu_compiler.compile`` it runs when a session runs it. All
+    arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
+    SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
+    executions.
 
     Arguments:
         computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.

@@ -35,7 +35,8 @@ class Pipeline(Fetch):
     ) -> None:
         """Place the variables on their IPUs and connect the queues.
 
-        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
+        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when
+        the outfeed has a pipeline already, or the infeed other replicas.
         """
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes = job.memory, job.notes

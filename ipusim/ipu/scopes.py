@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
@@ -49,7 +49,7 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
 
 
 @contextmanager
-def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:  # noqa: ARG001 - Graphcore's name
+def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
     """Compile what is in the block together: all of a program is."""
     yield
 
@@ -83,8 +83,6 @@ def partials_type(override_type: Any) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+def outside_compilation_scope(name: str = "outside") -> NoReturn:
     """Refuse: nothing inside a program runs on the host. Raises ProgramError."""
     raise ProgramError("outside_compilation_scope: expected computations on the IPU alone in a simulated program")
-    yield

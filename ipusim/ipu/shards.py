@@ -165,7 +165,7 @@ def _nodes(value: Any) -> list[RecordedNode]:
 
 
 def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Sequence[RecordedNode]) -> list[_Stage]:
-    """Return the stages: calls in a row on one shard; each takes from the one before it what it or a later one needs."""
+    """Return the stages: calls in a row on one shard; each takes from the one before what it or a later one needs."""
     runs = [(index, list(found)) for index, found in groupby(calls, key=lambda call: call.shard)]
     needed: list[set[RecordedNode]] = [{node for node in ends if node.variable is None}]
     for _, found in reversed(runs):

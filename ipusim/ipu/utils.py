@@ -37,7 +37,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
         count = count[0] if count else 0
     if not count:
         raise ProgramStateError("get_num_of_ipus_in_device: expected a device by auto_select_ipus, got select_ipus")
-    return count
+    return int(count)
 
 
 def move_variable_initialization_to_cpu(graph: object = None) -> None:

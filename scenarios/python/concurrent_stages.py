@@ -1,6 +1,7 @@
 """Two stages beside each other on IPUs of their own, which take the same and whose outputs the next stage gets."""
 
 import numpy as np
+
 from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow.keras import datasets, layers

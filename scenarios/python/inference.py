@@ -1,6 +1,7 @@
 """A network for 28 x 28 images over two IPUs of four: probabilities and classes of 500 mini-batches."""
 
 import numpy as np
+
 from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ops import pipelining_ops

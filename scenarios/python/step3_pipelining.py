@@ -4,6 +4,7 @@ import argparse
 import time
 
 import numpy as np
+
 from ipusim import ipu
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow.keras import datasets, layers

@@ -10,13 +10,13 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.extend import defvjp, primitive
 from autograd.core import vspace
+from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
 
 from ipusim.ipu import checks
-from ipusim.ipu.host import Tensor, compute
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.host import Tensor, compute
 
 
 def tensor(value: Any) -> Any:
@@ -58,7 +58,7 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     return compute(lambda value: value if value.dtype == kind else value.astype(kind), tensor(x))
 
 
-def identity(input: Any, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def identity(input: Any, name: str | None = None) -> Any:
     """Return the tensor as it is."""
     return input
 
@@ -71,7 +71,7 @@ def _stopped(x: Any) -> Any:
 defvjp(_stopped, lambda ans, x: lambda g: vspace(x).zeros())
 
 
-def stop_gradient(input: Any, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def stop_gradient(input: Any, name: str | None = None) -> Any:
     """Return the tensor, through which no gradient goes back."""
     return _stopped(tensor(input))
 
@@ -95,7 +95,7 @@ def _two(function: Callable[..., Any], of: str) -> Callable[..., Any]:
     return call
 
 
-abs = _one(anp.abs, "absolute value")  # noqa: A001 - TensorFlow's name
+abs = _one(anp.abs, "absolute value")
 cos = _one(anp.cos, "cosine")
 exp = _one(anp.exp, "exponential")
 log = _one(anp.log, "logarithm")
@@ -107,7 +107,7 @@ sin = _one(anp.sin, "sine")
 sqrt = _one(anp.sqrt, "square root")
 square = _one(anp.square, "square")
 tanh = _one(anp.tanh, "hyperbolic tangent")
-round = _one(anp.rint, "nearest whole number")  # noqa: A001 - TensorFlow's name
+round = _one(anp.rint, "nearest whole number")
 logical_not = _one(anp.logical_not, "opposite")
 add = _two(anp.add, "sum")
 divide = _two(anp.true_divide, "quotient")
@@ -122,7 +122,7 @@ maximum = _two(anp.maximum, "larger")
 minimum = _two(anp.minimum, "smaller")
 multiply = _two(anp.multiply, "product")
 not_equal = _two(anp.not_equal, "difference")
-pow = _two(anp.power, "power")  # noqa: A001 - TensorFlow's name
+pow = _two(anp.power, "power")
 subtract = _two(anp.subtract, "difference")
 
 
@@ -170,12 +170,12 @@ def _reduced(function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) ->
     return function(tensor(x), axis=axes, keepdims=keepdims)
 
 
-def argmax(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:  # noqa: A002 - TensorFlow's name
+def argmax(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
     """Return the place of the largest element along an axis."""
     return cast(anp.argmax(tensor(input), axis=axis), output_type)
 
 
-def argmin(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:  # noqa: A002 - TensorFlow's name
+def argmin(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
     """Return the place of the smallest element along an axis."""
     return cast(anp.argmin(tensor(input), axis=axis), output_type)
 
@@ -208,12 +208,12 @@ def transpose(a: Any, perm: Any = None, name: str | None = None) -> Any:
     return anp.transpose(tensor(a), perm)
 
 
-def expand_dims(input: Any, axis: int, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def expand_dims(input: Any, axis: int, name: str | None = None) -> Any:
     """Return the tensor with one axis more."""
     return anp.expand_dims(tensor(input), axis)
 
 
-def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
     """Return the tensor without axes of one element."""
     return anp.squeeze(tensor(input), tuple(axis) if isinstance(axis, list) else axis)
 
@@ -240,12 +240,12 @@ def split(value: Any, num_or_size_splits: Any, axis: int = 0, num: int | None = 
     return list(anp.split(tensor(value), list(np.cumsum(num_or_size_splits)[:-1]), axis))
 
 
-def tile(input: Any, multiples: Any, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def tile(input: Any, multiples: Any, name: str | None = None) -> Any:
     """Return the tensor several times along each axis."""
     return anp.tile(tensor(input), tuple(multiples))
 
 
-def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:
     """Return the tensor spread to a shape."""
     return anp.broadcast_to(tensor(input), tuple(shape))
 
@@ -328,17 +328,17 @@ def eye(num_rows: int, num_columns: int | None = None, dtype: Any = np.float32, 
     return np.eye(num_rows, num_columns, dtype=dtype)
 
 
-def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
     """Return zeros in the tensor's shape."""
     return np.zeros(tensor(input).shape, dtype or tensor(input).dtype)
 
 
-def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
     """Return ones in the tensor's shape."""
     return np.ones(tensor(input).shape, dtype or tensor(input).dtype)
 
 
-def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:  # noqa: A001 - TensorFlow's name
+def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
     """Return numbers one after the other."""
     found = np.arange(start) if limit is None else np.arange(start, limit, delta)
     return found.astype(dtype) if dtype is not None else tensor(found.tolist())
@@ -349,17 +349,17 @@ def linspace(start: float, stop: float, num: int, name: str | None = None) -> An
     return np.linspace(start, stop, num, dtype=np.float32)
 
 
-def shape(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def shape(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
     """Return the tensor's shape."""
     return np.asarray(tensor(input).shape, out_type)
 
 
-def size(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def size(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
     """Return the tensor's number of elements."""
     return np.asarray(np.prod(tensor(input).shape), out_type)
 
 
-def rank(input: Any, name: str | None = None) -> Any:  # noqa: A002 - TensorFlow's name
+def rank(input: Any, name: str | None = None) -> Any:
     """Return the tensor's number of axes."""
     return np.asarray(tensor(input).ndim, np.int32)
 

@@ -67,7 +67,7 @@ class RandomNormal(Initializer):
 
     mean: float = 0.0
     stddev: float = 1.0
-    seed: int | None = None  # type: ignore[assignment]
+    seed: int | None = None
 
     def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""
@@ -89,7 +89,7 @@ class RandomUniform(Initializer):
 
     minval: float = -0.05
     maxval: float = 0.05
-    seed: int | None = None  # type: ignore[assignment]
+    seed: int | None = None
 
     def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""
@@ -106,7 +106,7 @@ class VarianceScaling(Initializer):
     scale: float = 1.0
     mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
     distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "truncated_normal"
-    seed: int | None = None  # type: ignore[assignment]
+    seed: int | None = None
 
     def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""

@@ -80,6 +80,7 @@ class CoreLayer:
         if "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
         self._layer: Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
+        self._key: Any = self._layer
         self._scope: str | None = None
         self._name = ""
         self._place = 0
@@ -129,8 +130,8 @@ class CoreLayer:
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
         seed = seed_of(None), self._place
         names = self._names()
-        found = {}
-        for own, initial in _initial(self._layer, tuple(x.shape[1:]), dtype, seed).items():
+        found: dict[str, Any] = {}
+        for own, initial in _initial(self._key, tuple(x.shape[1:]), dtype, seed).items():
             chosen = self._initializers.get(names[own])
             value = initial
             if isinstance(chosen, Initializer):
@@ -214,7 +215,7 @@ class AveragePooling2D(CoreLayer):
 
 
 class BatchNormalization(CoreLayer):
-    """Keras ``BatchNormalization`` of the last axis, by the statistics of each micro-batch: there are no moving ones."""
+    """Keras ``BatchNormalization`` of the last axis, by statistics of each micro-batch: there are no moving ones."""
 
     core, kind = normalisation.BatchNorm, "batch_normalization"
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.each_loss import EachLoss
 from ipusim.ipu.layers import run, run_loss
 from ipusim.ipu.names import scope, unique
 from ipusim.ipu.tensorflow.array_functions import one_hot, tensor
-from ipusim.ipu.each_loss import EachLoss
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout
@@ -145,8 +145,8 @@ def moments(x: Any, axes: Any, shift: None = None, name: str | None = None, keep
 
 
 def conv2d(
-    input: Any,  # noqa: A002 - TensorFlow's name
-    filter: Any = None,  # noqa: A002 - TensorFlow's name
+    input: Any,
+    filter: Any = None,
     strides: Any = None,
     padding: str = "VALID",
     use_cudnn_on_gpu: bool = True,
@@ -175,7 +175,7 @@ def max_pool(
     padding: str = "VALID",
     data_format: str | None = "NHWC",
     name: str | None = None,
-    input: Any = None,  # noqa: A002 - TensorFlow's name
+    input: Any = None,
 ) -> Any:
     """Return the largest element of each window of images (batch, height, width, channels)."""
     _channels_last(data_format)
@@ -190,7 +190,7 @@ def avg_pool(
     padding: str = "VALID",
     data_format: str | None = "NHWC",
     name: str | None = None,
-    input: Any = None,  # noqa: A002 - TensorFlow's name
+    input: Any = None,
 ) -> Any:
     """Return the mean of each window of images (batch, height, width, channels)."""
     _channels_last(data_format)

@@ -33,7 +33,7 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Place
     return Placeholder(name or "Placeholder", np.zeros(_axes(shape), kind))
 
 
-def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Placeholder:  # noqa: A002 - TensorFlow's name
+def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Placeholder:
     """Return a tensor that is ``input`` where a run of a session feeds no other; raises ProgramError for a shape."""
     value = checks.numbers("input", input)
     value = value.astype({"f": np.float32, "i": np.int32}[value.dtype.kind]) if np.isscalar(input) else value
@@ -140,10 +140,15 @@ def _values(fetches: Any, running: Running) -> Any:
 def global_variables_initializer() -> Operation:
     """Return the operation that sets the variables of all programs compiled so far to their initial values."""
     programs = [each for each in compiled() if isinstance(each, Pipeline)]
-    return Operation("init", lambda: [each.initialize() for each in programs])
+    return Operation("init", partial(_initialize, programs))
 
 
 initialize_all_variables = global_variables_initializer
+
+
+def _initialize(programs: Sequence[Pipeline]) -> None:
+    for each in programs:
+        each.initialize()
 
 
 def no_op(name: str | None = None) -> Operation:
@@ -173,7 +178,7 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
     yield
 
 
-def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:  # noqa: A002 - TensorFlow's name
+def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
     """Return the tensors as they are."""
     return list(input)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import autograd.numpy as anp
 
-from ipusim.ipu.layers import depends_on_a_variable, run_loss
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.layers import depends_on_a_variable, run_loss
 from ipusim.model.layers.losses import MeanSquaredError
 
 

@@ -50,11 +50,11 @@ class Call:
         """
         first = int(self.is_loss)
         own, layer = dict(zip(self.names, rest[first:], strict=True)), self.layer
+        beside: Any = draw_key(self.draws_as)
         if self.is_loss:
-            layer.check_labels(self.shape, rest[0])  # type: ignore[union-attr]
-            y, self.saved = layer.forward(own, x, rest[0])
-        else:
-            y, self.saved = layer.forward(own, x, draw_key(self.draws_as))  # type: ignore[arg-type]
+            beside = rest[0]
+            layer.check_labels(self.shape, beside)  # type: ignore[union-attr]
+        y, self.saved = layer.forward(own, x, beside)
         return np.asarray(y)
 
     def backward(self, grad: Array, parameters: Sequence[Array], need_input_gradient: bool) -> tuple[Any, ...]:
