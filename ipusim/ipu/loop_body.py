@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Operation
 from ipusim.model.stages.function_stage import as_results
-
-if TYPE_CHECKING:
-    from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 
 
 @dataclass
@@ -30,7 +27,7 @@ class Asked:
         carried: the values of the next iteration's loop-carried tensors.
     """
 
-    queue: IPUOutfeedQueue | None = None
+    queue: Any = None
     enqueued: Any = None
     train: Any = None
     shards: set[int] = field(default_factory=set)
@@ -64,7 +61,7 @@ def _noting() -> Iterator[Asked]:
         _ASKED.reset(token)
 
 
-def enqueue(queue: IPUOutfeedQueue, tensors: Any) -> Operation:
+def enqueue(queue: Any, tensors: Any) -> Operation:
     """Note that an element is sent to ``queue``; raises ProgramError outside of a loop's body, and the second time."""
     asked = _ASKED.get()
     if asked is None:
