@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
+import numpy as np
 
 
 class EachLoss:
@@ -31,9 +32,13 @@ class EachLoss:
         """Their dtype."""
         return self.array().dtype
 
-    def mean(self) -> Any:
+    def mean_of_all(self) -> Any:
         """Return the mean over all of them."""
         return self._mean()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return all of them to plain NumPy, which a trace refuses."""
+        return np.asarray(self.array(), dtype)
 
     def array(self) -> Any:
         """Return all of them."""

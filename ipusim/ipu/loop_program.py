@@ -35,7 +35,7 @@ class LoopProgram:
     def __init__(self, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> None:
         """Try the body once, on the first values of its tensors and the shapes of the infeed's elements.
 
-        Raises ProgramError for a body that returns another number of tensors than it takes.
+        Raises ProgramError and UnsupportedProgramError for a body that does not return tensors as it takes them.
         """
         values = as_results(inputs)
         for place, value in enumerate(values):
@@ -44,6 +44,8 @@ class LoopProgram:
         self.inputs = Inputs(tuple(map(as_tensor, values)))
         self._element: tuple[Array, ...] = () if infeed is None else infeed.example()
         self._first = self._tried(self.inputs.values)
+        for new, old in zip(self._first.carried, self.inputs.values, strict=True):
+            _as_before(new, old)
         self._asked = self._first
         self._shards: Shards | None = None
         if len(self._first.shards) > 1:

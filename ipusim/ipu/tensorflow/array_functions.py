@@ -141,7 +141,7 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
 def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
     if isinstance(input_tensor, EachLoss) and not keepdims and axis in (None, *([0] if input_tensor.ndim == 1 else [])):
-        return input_tensor.mean()
+        return input_tensor.mean_of_all()
     return _reduced(anp.mean, input_tensor, axis, keepdims)
 
 
@@ -247,7 +247,8 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Any:
 
 def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:
     """Return the tensor spread to a shape."""
-    return anp.broadcast_to(tensor(input), tuple(shape))
+    x, axes = tensor(input), tuple(shape)
+    return anp.broadcast_to(anp.reshape(x, (1,) * (len(axes) - x.ndim) + x.shape), axes)
 
 
 @primitive  # type: ignore[untyped-decorator]

@@ -149,7 +149,7 @@ def get_variable(
 
 
 def _initial(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
-    if initializer is not None and not callable(initializer):
+    if initializer is not None and not callable(initializer) and not isinstance(initializer, str):
         value = checks.numbers("initializer", initializer)
         if shape is not None:
             raise ProgramError("If initializer is a constant, do not specify shape.")
