@@ -430,9 +430,7 @@ def test_datasets_are_tensorflows():
     ]
     drawn = tf.data.Dataset.from_generator(lambda n: ((i, i / 2) for i in range(n)), (tf.int32, tf.float32), args=(2,))
     assert [(int(i), float(x), x.dtype) for i, x in drawn] == [(0, 0.0, np.float32), (1, 0.5, np.float32)]
-    assert [tuple(x.tolist() for x in each) for each in tf.data.Dataset.from_tensors([[1.0], [2.0]])] == [
-        ([1.0], [2.0])
-    ]
+    assert [tuple(x.tolist() for x in each) for each in tf.data.Dataset.from_tensors([[1.0], [2]])] == [([1.0], [2.0])]
     for wrong, text in [
         (lambda: tf.data.Dataset.from_tensor_slices((np.ones(2), np.ones(3))), "equally long"),
         (lambda: numbers.batch(0), "batch_size: expected a whole number from 1"),
