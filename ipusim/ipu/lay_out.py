@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.config import IPUConfig
@@ -43,9 +45,11 @@ def lay_out(
     Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
     are, by default as the arguments say.
     """
-    traced = trace(arguments, inputs)
-    feed = Feed(arguments, traced.inputs)
-    job = job_of(arguments, traced, feed, configured() if config is None else config)
+    # One BLAS thread, as when the program runs: several spin longer over matrices this small than they compute.
+    with threadpool_limits(limits=1, user_api="blas"):
+        traced = trace(arguments, inputs)
+        feed = Feed(arguments, traced.inputs)
+        job = job_of(arguments, traced, feed, configured() if config is None else config)
     traced.inputs.replicas = job.system.replicas
     found = Pipeline(arguments, traced, feed, job, symbols)
     programs = compiling()
