@@ -33,10 +33,6 @@ EXCEPTIONS: Final = {
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
         Status.REFUSED, "Continuous weight updates are currently not supported."
     ),
-    "ipu.config.IPUConfig.configure_ipu_system": Said(
-        Status.REFUSED,
-        "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline",
-    ),
     "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": Said(
         Status.REFUSED,
         "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each replica "

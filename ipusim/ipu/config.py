@@ -9,7 +9,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -25,6 +25,9 @@ class OptimizerFunctionOutput:
 
     Raises ProgramTypeError and ProgramError in Graphcore's words, in Graphcore's order.
     """
+
+    #: Whether it is for a pipeline, which accumulates gradients by itself.
+    in_pipeline: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class OptimizerFunctionOutput:
                 "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
                 "also used."
             )
-        if opt.accumulation is not None:
+        if self.in_pipeline and opt.accumulation is not None:
             raise ProgramError(
                 f"{_NAME}.opt: expected no gradient accumulation optimizer in combination with pipelining, as a "
                 f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {opt.name}"

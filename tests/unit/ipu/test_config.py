@@ -7,7 +7,7 @@ import operator
 
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
+from ipusim.errors import DeviceError, ProgramError
 from ipusim.ipu.config import (
     AttributeMetadata,
     DeviceConnectionType,
