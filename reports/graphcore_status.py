@@ -46,6 +46,16 @@ EXCEPTIONS: Final = {
     "ipu.scopes.outside_compilation_scope": Said(
         Status.REFUSED, "outside_compilation_scope: expected computations on the IPU alone in a simulated program"
     ),
+    **{
+        f"ipu.normalization_ops.{name}_norm({argument})": Said(Status.NO_EFFECT, why)
+        for name in ("group", "instance", "layer")
+        for argument, why in (
+            ("reuse", "the scope says it"),
+            ("variables_collections", _NO_GRAPH),
+            ("training", "the statistics are always those of the sample"),
+        )
+    },
+    "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     "ipu.sharding.propagate_sharding": Said(Status.NO_EFFECT, _NO_GRAPH),
     **{
         f"ipu.sharding.{name}": Said(

@@ -11,7 +11,7 @@ import pytest
 from autograd import grad
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import ipu_compiler, scopes
+from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
@@ -102,6 +102,11 @@ DIFFERENTIABLE = {
         X,
     ),
     "nn.swish": (tf.nn.swish, X),
+    "nn_ops.gelu": (nn_ops.gelu, X),
+    "nn_ops.gelu exactly": (lambda x: nn_ops.gelu(x, approximate=False), X),
+    "nn_ops.hard_sigmoid": (nn_ops.hard_sigmoid, X),
+    "nn_ops.swish": (nn_ops.swish, X),
+    "embedding_ops.embedding_lookup": (lambda x: embedding_ops.embedding_lookup(x, LABELS), X),
     "nn.tanh": (tf.nn.tanh, X),
     "nn.xw_plus_b": (lambda x: tf.nn.xw_plus_b(x, x.T, np.ones(4)), X),
     "mean of cross entropy": (
@@ -294,6 +299,13 @@ LAYERS = {
     "lstm": (tf.keras.layers.LSTM(4), X[:, :, None]),
     "gru": (tf.keras.layers.GRU(4, return_sequences=True), X[:, :, None]),
     "embedding": (tf.keras.layers.Embedding(5, 4), LABELS[:, None]),
+    "normalization_ops": (
+        lambda x: normalization_ops.layer_norm(
+            normalization_ops.instance_norm(normalization_ops.group_norm(x, 3)), scope="n"
+        ),
+        IMAGES,
+    ),
+    "rand_ops": (lambda x: rand_ops.dropout(nn_ops.hard_sigmoid(x), 0.1), X),
     "dropout": (lambda x: tf.keras.layers.Dropout(0.5)(tf.keras.layers.Reshape((1, 3))(x)), X),
 }
 
