@@ -27,16 +27,45 @@ class Said:
 
 
 _NO_OPERATIONS: Final = "there are no operations to name"
+_NO_GRAPH: Final = "there is no graph"
 #: What is there and has no effect, or is refused, as far as the thing itself does not say it. An argument stands in
 #: brackets behind its function or class; tests hold that what is refused is, with this text.
 EXCEPTIONS: Final = {
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
         Status.REFUSED, "Continuous weight updates are currently not supported."
     ),
-    "ipu.config.IPUConfig.configure_ipu_system": Said(
-        Status.REFUSED,
-        "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline",
+    "ipu.pipelining_ops.recomputation_checkpoint": Said(
+        Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
     ),
+    "ipu.functional_ops.outlined_function": Said(Status.NO_EFFECT, "outlining saves code, whose bytes are not counted"),
+    "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "all of a program is compiled together"),
+    "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "it changes no time, and NumPy rounds to nearest"),
+    "ipu.scopes.outside_compilation_scope": Said(
+        Status.REFUSED, "outside_compilation_scope: expected computations on the IPU alone in a simulated program"
+    ),
+    **{
+        f"ipu.normalization_ops.{name}_norm({argument})": Said(Status.NO_EFFECT, why)
+        for name in ("group", "instance", "layer")
+        for argument, why in (
+            ("reuse", "the scope says it"),
+            ("variables_collections", _NO_GRAPH),
+            ("training", "the statistics are always those of the sample"),
+        )
+    },
+    "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
+    "ipu.sharding.propagate_sharding": Said(Status.NO_EFFECT, _NO_GRAPH),
+    **{
+        f"ipu.sharding.{name}": Said(
+            Status.REFUSED,
+            f"sharding.{name}: expected no look at a graph, as a simulated program has none: a stage's function runs",
+        )
+        for name in ("dependencies", "get_shard_from_colocation", "has_attr")
+    },
+    "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
+    "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": Said(
         Status.REFUSED,
         "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each replica "

@@ -35,7 +35,51 @@ The pipeline has run when ``pipeline`` returns; its ``run`` goes on from there.
 
 from __future__ import annotations
 
-from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
-from ipusim.model.functions.variables import get_variable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
+    from ipusim.model.functions.variables import get_variable
 
 __all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops"]
+
+#: Modules, each imported when it is first asked for.
+_MODULES: Final = (
+    "config",
+    "dataset",
+    "embedding_ops",
+    "functional_ops",
+    "ipu_compiler",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "ipu_strategy",
+    "layers",
+    "loops",
+    "nn_ops",
+    "normalization_ops",
+    "ops",
+    "optimizers",
+    "pipelining_ops",
+    "rand_ops",
+    "scopes",
+    "sharding",
+    "tensorflow",
+    "utils",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a module of Graphcore's by its name, or ``get_variable``; raises AttributeError for another."""
+    if name == "get_variable":
+        from ipusim.model.functions import variables  # noqa: PLC0415 - on demand
+
+        return variables.get_variable
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    """Return the modules and functions."""
+    return sorted(["get_variable", *_MODULES])

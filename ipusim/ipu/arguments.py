@@ -10,7 +10,7 @@ from typing import Any, Final
 from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
+from ipusim.ipu.enums import LoopSchedule, PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -52,6 +52,7 @@ class Arguments:
         outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
         accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
+        enqueued_alone: whether an element of the outfeed is one value by itself; None for what a pipeline sends.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
@@ -63,7 +64,7 @@ class Arguments:
     outfeed: IPUOutfeedQueue | None
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None
     mapping: tuple[int, ...]
-    schedule: PipelineSchedule
+    schedule: PipelineSchedule | LoopSchedule
     recomputation_mode: RecomputationMode
     reduction_method: GradientAccumulationReductionMethod
     forward_options: tuple[PipelineStageOptions, ...]
@@ -72,6 +73,7 @@ class Arguments:
     outfeed_mask: tuple[bool, ...] | None
     accumulate_outfeed_dtype: Any
     name: str
+    enqueued_alone: bool | None = None
 
     @property
     def training(self) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import DeviceError, ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
+from ipusim.ipu import checks
 from ipusim.ipu.attributes import (
     AttributeMetadata,
     Category,
@@ -25,6 +27,7 @@ from ipusim.ipu.attributes import (
     text,
     whole,
 )
+from ipusim.ipu.configured import configure, configured
 from ipusim.ipu.stage_options import plan_options, poplar_options
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes
@@ -37,6 +40,9 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "reset_ipu_configuration",
 ]
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
@@ -196,10 +202,11 @@ class IPUConfig(Category):
         super().__init__("", _fields())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Refuse: a configuration is an argument of the pipeline. Raises UnsupportedProgramError."""
-        raise UnsupportedProgramError(
-            "configure_ipu_system: expected the configuration as the argument `config` of pipelining_ops.pipeline"
-        )
+        """Take this configuration, as it is now, for all programs that are built from now on and name none.
+
+        Raises ProgramError in Graphcore's words for attributes that do not go together.
+        """
+        configure_ipu_system(self, device)
 
     def options(self) -> dict[str, Any]:
         """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
@@ -294,3 +301,31 @@ def _single(value: int | Sequence[int], name: str) -> int | None:
     if len(value) > 1:
         raise ProgramError(f"{name}: expected one device, as one is simulated at a time, got {len(value)}")
     return value[0] if value else None
+
+
+def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
+    """Take ``config``, as it is now, for all programs that are built from now on and name none.
+
+    ``device`` is without effect. Raises ProgramTypeError for what is no configuration, ProgramError in Graphcore's
+    words for attributes that do not go together, and for a second one without ``reset_configuration``.
+    """
+    if not isinstance(config, IPUConfig):
+        raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")
+    checks.text("device", device)
+    if not checks.truth("reset_configuration", reset_configuration) and configured() is not None:
+        raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
+    config.check()
+    configure(deepcopy(config))
+
+
+def reset_ipu_configuration() -> None:
+    """Forget what has been configured."""
+    configure(None)
+
+
+def get_ipu_config(session: object = None) -> list[IPUConfig]:
+    """Return the configurations in effect; raises ProgramStateError where none is."""
+    found = configured()
+    if found is None:
+        raise ProgramStateError("No IPU devices configured.")
+    return [found]

@@ -1,20 +1,30 @@
-"""The device ordinal that both queues take."""
+"""What both queues take beside their own arguments: a device's number, and in releases up to 2.1 a name."""
 
 from __future__ import annotations
 
 from ipusim.errors import ProgramError
+from ipusim.ipu import checks
 
 
 def check_device_ordinal(device_ordinal: object) -> None:
-    """Refuse an ordinal that is no whole number from 0 up; None is the first device. Raises ProgramError."""
-    if device_ordinal is None:
+    """Refuse an ordinal that is no whole number from 0 up; None is the first device. Raises ProgramError.
+
+    A name in its place is that of the queue in releases up to 2.1, and without effect: later ones generate it.
+    """
+    if device_ordinal is None or (isinstance(device_ordinal, str) and not device_ordinal.isdecimal()):
         return
-    if isinstance(device_ordinal, str) and not device_ordinal.isdecimal():  # in the place of a release before
-        raise ProgramError(
-            f"Device ordinal must be an integer, got {device_ordinal!r}: the names of queues (feed_name) are "
-            "generated, leave them out"
-        )
     if not isinstance(device_ordinal, int) or isinstance(device_ordinal, bool):
         raise ProgramError("Device ordinal must be an integer")
     if device_ordinal < 0:
         raise ProgramError("Device ordinal must be >= 0")
+
+
+def check_deprecated(feed_name: object, replication_factor: object) -> None:
+    """Take what releases up to 2.1 call deprecated, a name and a number without effect.
+
+    Raises ProgramTypeError for others, ProgramError for a factor below 1.
+    """
+    if feed_name is not None:
+        checks.text("feed_name", feed_name)
+    if replication_factor is not None:
+        checks.whole("replication_factor", replication_factor, 1)

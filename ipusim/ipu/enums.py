@@ -15,6 +15,13 @@ class PipelineSchedule(Enum):
     Sequential = "sequential"
 
 
+class LoopSchedule(Enum):
+    """How a loop without a pipeline runs; the value is the name of the core's schedule."""
+
+    Single = "single"
+    Sharded = "sharded"
+
+
 class RecomputationMode(Enum):
     """When a stage's activations are computed again; the value is the core's name."""
 

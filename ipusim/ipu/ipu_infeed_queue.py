@@ -11,7 +11,8 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.host import Operation
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array
@@ -71,9 +72,11 @@ class IPUInfeedQueue:
     Arguments:
         dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
             names of the first stage's arguments. All elements have the shapes of the first.
-        device_ordinal: number of the device; a simulation has one.
+        device_ordinal: number of the device; a simulation has one. A name there is feed_name.
         prefetch_depth: elements that the host keeps ready; 3 by default, as in Graphcore's software.
         optimise_latency: accepted, and without effect on what is simulated.
+        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
+        data_to_prefetch: of those releases too: prefetch_depth by another name.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range, and for a
     dataset whose elements are nested. The elements are read when they are needed; the first is
@@ -83,13 +86,19 @@ class IPUInfeedQueue:
     def __init__(
         self,
         dataset: Iterable[Any],
-        device_ordinal: int | None = None,
+        device_ordinal: int | str | None = None,
         prefetch_depth: int | None = None,
         optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+        data_to_prefetch: int | None = None,
     ) -> None:
         """Check the arguments and read the first element."""
         check_device_ordinal(device_ordinal)
-        asked = _PREFETCH_DEPTH if prefetch_depth is None else prefetch_depth
+        check_deprecated(feed_name, replication_factor)
+        given = data_to_prefetch if prefetch_depth is None else prefetch_depth
+        asked = _PREFETCH_DEPTH if given is None else given
         self.prefetch_depth = checks.integer("prefetch_depth", asked)
         check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
@@ -107,11 +116,22 @@ class IPUInfeedQueue:
         self._forms = [(array.shape, array.dtype) for array in self._first]
 
     @property
-    def initializer(self) -> None:
-        """Graphcore's operation that starts the queue: nothing here. Raises ProgramError the second time."""
+    def initializer(self) -> Operation:
+        """The operation that starts the queue, which is ready as it is. Raises ProgramError the second time."""
         if self._initialized:
             raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
         self._initialized = True
+        return Operation("infeed/initialize")
+
+    @property
+    def deleter(self) -> Operation:
+        """The operation that deletes the queue's resources: it has none that a new queue would miss."""
+        return Operation("infeed/delete")
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """The arrays of an element."""
+        return len(self._forms)
 
     @property
     def consumed(self) -> int:

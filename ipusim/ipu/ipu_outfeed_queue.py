@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.host import Fetch, Operation, Running
+from ipusim.ipu.loop_body import enqueue
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -27,44 +29,64 @@ class IPUOutfeedMode(Enum):
     LAST = "LAST"
 
 
+class Dequeue(Fetch):
+    """What dequeues an outfeed in each run of a session, after the programs in it."""
+
+    late = True
+
+    def __init__(self, taken: Callable[[], Any]) -> None:
+        """Take what dequeues."""
+        self._taken = taken
+
+    def evaluate(self, running: Running) -> Any:
+        """Dequeue."""
+        return self._taken()
+
+
 class IPUOutfeedQueue:
     """Takes the results of one pipeline to the host.
 
     Arguments:
-        outfeed_mode: which elements are kept; ALL by default.
+        outfeed_mode: which elements are kept; ALL by default. A name there is feed_name.
         device_ordinal: number of the device; a simulation has one.
         buffer_depth: elements that the host's buffer holds.
         optimise_latency: accepted, and without effect on what is simulated.
+        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range.
     """
 
     def __init__(
         self,
-        outfeed_mode: IPUOutfeedMode | None = None,
-        device_ordinal: int | None = None,
+        outfeed_mode: IPUOutfeedMode | str | None = None,
+        device_ordinal: int | IPUOutfeedMode | None = None,
         buffer_depth: int = _BUFFER_DEPTH,
         optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
     ) -> None:
         """Check the arguments; nothing is connected yet."""
-        given: object = outfeed_mode
-        mode = IPUOutfeedMode.ALL if given is None else given
+        if _is_name(outfeed_mode):  # the first two arguments up to 2.1 are feed_name and outfeed_mode
+            outfeed_mode, device_ordinal = (
+                (device_ordinal, None) if isinstance(device_ordinal, IPUOutfeedMode) else (None, device_ordinal)
+            )
+        mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
-            named = isinstance(mode, str) and mode.upper() not in IPUOutfeedMode.__members__
             raise ProgramError(
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
-                + (f" It is {mode!r}: the names of queues (feed_name) are generated, leave them out." if named else "")
             )
         check_device_ordinal(device_ordinal)
+        check_deprecated(feed_name, replication_factor)
         check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
-        self._singular = False
+        self._packing: Callable[[list[Array]], Any] = list
         self._elements: list[tuple[Array, ...]] = []
-        self._executed = False
+        self._executed = self._in_session = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -76,14 +98,22 @@ class IPUOutfeedQueue:
         """Whether a pipeline sends its results here."""
         return self._forms is not None
 
-    def connect(self, forms: Sequence[tuple[tuple[int, ...], Any]], singular: bool) -> None:
-        """Note shape and dtype of each array of an element, and whether it is one array by itself.
+    def connect(
+        self,
+        forms: Sequence[tuple[tuple[int, ...], Any]],
+        packing: Callable[[list[Array]], Any] = list,
+        *,
+        in_session: bool = False,
+    ) -> None:
+        """Note shape and dtype of each array of an element, what makes an element of them, and who dequeues.
+
+        Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
         if self.enqueued:
             raise ProgramError("An outfeed can only be enqueued once.")
-        self._forms, self._singular = tuple(forms), singular
+        self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
 
     def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
         """Take the elements that a run of the pipeline has sent."""
@@ -92,26 +122,37 @@ class IPUOutfeedQueue:
             del self._elements[:-1]
         self._executed = True
 
+    def enqueue(self, tensors: Any) -> Operation:
+        """Send tensors from the body of a loop: one, a tuple or list, or a dictionary of them.
+
+        Raises ProgramError outside of a loop's body, and the second time in one.
+        """
+        return enqueue(self, tensors)
+
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """Return what has come since the last call, one array for each result: [elements, (replicas), ...].
 
         Without the axis of elements in the mode LAST, which returns the last element again and
-        again. The axis of replicas is there when there are several. The arrays are in a list, unless
-        the pipeline sends its loss alone, or is an inference whose last stage returns one array by itself and
-        that is not accumulated: then it is that array. ``wait_for_completion`` has no effect: a simulated
-        pipeline is complete. Raises ProgramError before a pipeline uses the queue, and in the mode
-        LAST ProgramStateError when it has sent nothing.
+        again. The axis of replicas is there when there are several. The arrays are in a list, or by their names in
+        a dictionary where the last stage returns one, unless the pipeline sends its loss alone, or is an inference
+        whose last stage returns one array by itself and that is not accumulated: then it is that array.
+        ``wait_for_completion`` has no effect: a simulated pipeline is complete. Raises ProgramError before a
+        pipeline uses the queue, and in the mode LAST ProgramStateError when it has sent nothing.
         """
         checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
+        return Dequeue(self._taken) if self._in_session else self._taken()
+
+    def _taken(self) -> Any:
+        assert self._forms is not None
         if self.outfeed_mode is IPUOutfeedMode.LAST:
             if not self._executed:
                 raise ProgramStateError(
                     "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
                     "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
                 )
-            return self._packed(list(self._elements[-1]))
+            return self._packing(list(self._elements[-1]))
         arrays = [
             np.stack([element[position] for element in self._elements])
             if self._elements
@@ -119,7 +160,12 @@ class IPUOutfeedQueue:
             for position, (shape, dtype) in enumerate(self._forms)
         ]
         self._elements.clear()
-        return self._packed(arrays)
+        return self._packing(arrays)
+
+    @property
+    def deleter(self) -> Operation:
+        """The operation that deletes the queue's resources: it has none that a new queue would miss."""
+        return Operation("outfeed/delete")
 
     def __len__(self) -> int:
         """The elements that wait to be dequeued."""
@@ -136,7 +182,9 @@ class IPUOutfeedQueue:
                 "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
             )
         elements, self._elements = self._elements, []
-        return iter([self._packed(list(element)) for element in elements])
+        return iter([self._packing(list(element)) for element in elements])
 
-    def _packed(self, arrays: list[Array]) -> Any:
-        return arrays[0] if self._singular else arrays
+
+def _is_name(outfeed_mode: object) -> bool:
+    """Tell whether a text is the name of a queue, and not that of a mode."""
+    return isinstance(outfeed_mode, str) and outfeed_mode.upper() not in IPUOutfeedMode.__members__

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
-from ipusim.model.functions.variables import draw_key, get_variable
+from ipusim.model.functions.variables import get_variable
 from ipusim.model.layers.layer import Array, Layer, Loss, Shape, SharesParameters
 
 
@@ -37,8 +37,6 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
     Raises ModelError for an input that the layer does not take, ProgramTypeError and ProgramError for arguments of
     other types. Dropout draws in training, by the name.
     """
-    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
-
     _check(name, of, "output_shape", x, seed)
     if isinstance(of, SharesParameters):
         table = "/".join(next(iter(of.shared.values())))
@@ -46,11 +44,8 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
             f"layer {name!r}: expected a layer with parameters of its own, got one that shares {table}: ask for that "
             "with get_variable"
         )
-    shape = tuple(x.shape[1:])
-    of.output_shape(shape)
-    parameters = _parameters(name, of, x, seed)
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), key=draw_key(name))
-    return run_layer(call, x, *parameters.values())
+    of.output_shape(tuple(x.shape[1:]))
+    return run(of, x, _parameters(name, of, x, seed), draws_as=name)
 
 
 def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
@@ -59,19 +54,38 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     Raises ModelError for labels that do not fit, or that depend on a variable, as no gradient goes back to them;
     ``name`` and ``seed`` are as for :func:`layer`.
     """
-    from autograd.core import VJPNode  # noqa: PLC0415 - as below
-    from autograd.tracer import getval, isbox  # noqa: PLC0415 - as below
+    _check(name, of, "check_labels", x, seed)
+    if depends_on_a_variable(labels):
+        raise ModelError(f"loss {name!r}: expected labels that depend on no variable, as no gradient goes back to them")
+    return run_loss(of, x, labels, _parameters(name, of, x, seed))
+
+
+def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str) -> Any:
+    """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names."""
+    from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
+
+    shape = tuple(x.shape[1:])
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), draws_as=draws_as)
+    return run_layer(call, x, *parameters.values())
+
+
+def run_loss(of: Loss, x: Any, labels: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return a loss's mean over the micro-batch; raises ModelError for labels that do not fit."""
+    from autograd.tracer import isbox  # noqa: PLC0415 - as below
 
     from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
-    _check(name, of, "check_labels", x, seed)
-    if isbox(labels) and isinstance(labels._node, VJPNode):
-        raise ModelError(f"loss {name!r}: expected labels that depend on no variable, as no gradient goes back to them")
-    shape, targets = tuple(x.shape[1:]), checks.numbers("labels", getval(labels))
-    of.check_labels(shape, targets)
-    parameters = _parameters(name, of, x, seed)
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), targets)
-    return run_layer(call, x, *parameters.values())
+    targets = labels if isbox(labels) else checks.numbers("labels", labels)
+    call = Call(of, tuple(parameters), tuple(x.shape[1:]), len(x), _itemsize(x, parameters), is_loss=True)
+    return run_layer(call, x, targets, *parameters.values())
+
+
+def depends_on_a_variable(x: Any) -> bool:
+    """Tell whether a gradient would go back to ``x``."""
+    from autograd.core import VJPNode  # noqa: PLC0415 - autograd takes a while to import
+    from autograd.tracer import isbox  # noqa: PLC0415 - as above
+
+    return isbox(x) and isinstance(x._node, VJPNode)
 
 
 def _check(name: object, of: object, method: str, x: Any, seed: object) -> None:

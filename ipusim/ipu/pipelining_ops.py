@@ -8,15 +8,14 @@ from typing import Any
 from ipusim.ipu.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
-from ipusim.ipu.feed import Feed
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.request import job_of
+from ipusim.ipu.releases import in_any_release
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
-from ipusim.ipu.traced import trace
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -25,9 +24,11 @@ __all__ = [
     "PipelineStageOptions",
     "RecomputationMode",
     "pipeline",
+    "recomputation_checkpoint",
 ]
 
 
+@in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
     gradient_accumulation_count: int | None = None,
@@ -63,8 +64,10 @@ def pipeline(
 ) -> Pipeline:
     """Run a pipeline of computational stages, each a Python function, and return what happened.
 
-    The results are in ``outfeed_queue``. All arguments but ``config`` are Graphcore's, with
-    Graphcore's defaults.
+    The results are in ``outfeed_queue``. Inside ``ipu_compiler.compile`` it runs when a session runs it. All
+    arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
+    SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
+    executions.
 
     Arguments:
         computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
@@ -102,10 +105,17 @@ def pipeline(
     for what is not simulated; ModelError for a stage that fails; DeviceError, RemoteMemoryError and
     OutOfMemoryError for what the device does not have.
     """
-    arguments = check_arguments(dict(locals()))
+    given = dict(locals())
+    symbols, given["inputs"] = examples(inputs)
+    arguments = check_arguments(given)
     refuse_what_is_not_simulated(arguments)
-    traced = trace(arguments)
-    feed = Feed(arguments)
-    found = Pipeline(arguments, traced, feed, job_of(arguments, traced, feed, config))
-    found.run()
-    return found
+    return lay_out(arguments, config, symbols)
+
+
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Return ``tensors``, one or a structure of them, as they are: a function's stage is recomputed as a whole.
+
+    In Graphcore's a value that is checkpointed is kept under RecomputeAndBackpropagateInterleaved, and has no effect
+    in the other mode. A stage that is a function keeps its inputs alone.
+    """
+    return tensors

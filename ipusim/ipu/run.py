@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ipusim.errors import ProgramStateError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
+from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.traced import Traced
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -19,17 +21,22 @@ from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Timeline
 
 
-class Pipeline:
-    """What ``pipelining_ops.pipeline`` returns.
+class Pipeline(Fetch):
+    """What ``pipelining_ops.pipeline`` returns; in a compiled computation it runs when a session runs it.
 
     Attributes:
         program, plan, system, memory, notes: what ran, in which order, where, what its IPUs hold, and warnings.
     """
 
-    def __init__(self, arguments: Arguments, traced: Traced, feed: Feed, job: Job) -> None:
+    is_operation: ClassVar[bool] = True
+
+    def __init__(
+        self, arguments: Arguments, traced: Traced, feed: Feed, job: Job, symbols: Sequence[Any] | None = None
+    ) -> None:
         """Place the variables on their IPUs and connect the queues.
 
-        Raises ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
+        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when
+        the outfeed has a pipeline already, or the infeed other replicas.
         """
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes = job.memory, job.notes
@@ -40,8 +47,8 @@ class Pipeline:
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            self._outfeed.connect(forms, traced.sends_alone)
-        self._session = Session(job)
+            self._outfeed.connect(forms, traced.packing(outfeed.kept), in_session=symbols is not None)
+        self._session, self._symbols = Session(job), symbols or ()
         self._timeline: Timeline | None = None
 
     @property
@@ -60,6 +67,15 @@ class Pipeline:
     def variables(self) -> dict[str, Array]:
         """Copies of all variables as they are now, by name."""
         return self._session.variables()
+
+    def evaluate(self, running: Running) -> None:
+        """Run with the inputs that this run of a session says."""
+        self.run([running.value(symbol) for symbol in self._symbols])
+
+    def initialize(self) -> None:
+        """Set all variables, and the optimizer's state, to what they were at first."""
+        if self._timeline is not None:
+            self._session = Session(self._session.job)
 
     def run(self, inputs: Any = None) -> Timeline:
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.

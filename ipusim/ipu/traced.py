@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.form import Form, packing
+from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
+from ipusim.ipu.stage_call import Inputs, StageCall
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, check_same, try_stage
 from ipusim.pipeline.rules import check_outfeed_mask
@@ -44,14 +47,22 @@ class Traced:
     Attributes:
         stages: in order.
         optimizer: None in inference.
-        sends_alone: whether an element of the outfeed is one array by itself: the loss, or in inference a result
+        inputs: the pipeline's own, which its stages see.
+        sends: what the last stage sends, as a structure.
+        sends_alone: whether an element of the outfeed is one value by itself: the loss, or in inference a result
             that the last stage does not return in a list. As in Graphcore's, the results of a training, and
             accumulated ones, are in a list however few they are.
     """
 
     stages: tuple[TracedStage, ...]
     optimizer: WeightUpdate | None
+    inputs: Inputs
+    sends: Form
     sends_alone: bool
+
+    def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
+        """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
+        return packing(self.sends, kept, self.sends_alone)
 
     @property
     def variables(self) -> dict[str, Array]:
@@ -63,10 +74,11 @@ class Traced:
         stages = tuple(each.stage for each in self.stages)
         if self.optimizer is None:
             return stages, None
-        finish = stages[-1].function
-        assert isinstance(finish, _Finish)
-        own = finish.again()
-        return (*stages[:-1], replace(stages[-1], function=own)), own.weight_update
+        call = stages[-1].function
+        assert isinstance(call, StageCall)
+        assert isinstance(call.function, _Finish)
+        own = call.function.again()
+        return (*stages[:-1], replace(stages[-1], function=replace(call, function=own))), own.weight_update
 
 
 def as_tensor(value: Any) -> Array:
@@ -77,45 +89,91 @@ def as_tensor(value: Any) -> Array:
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
-def trace(arguments: Arguments) -> Traced:
-    """Run every stage once, in order.
+def trace(arguments: Arguments, inputs: Inputs | None = None) -> Traced:
+    """Run every stage once, in order; ``inputs`` hold the program's own, by default those of ``arguments``.
 
     Raises ProgramError in Graphcore's words where results, queue and optimizer do not fit together, and for
     a variable that stages on different IPUs use; ModelError for a stage that fails.
     """
-    last = len(arguments.stages) - 1
-    arrays = tuple(map(as_tensor, arguments.inputs))
-    if arguments.infeed is not None:
-        arrays += arguments.infeed.example()
-    found: list[TracedStage] = []
-    users: dict[str, int] = {}
-    finish: _Finish | None = None
-    learned: tuple[bool, ...] = (False,) * len(arrays)
-    for position, functions in enumerate(arguments.stages):
-        inputs, arrays = arrays, ()
-        before, learned = learned, ()
+    tracer = _Tracer(arguments, inputs or Inputs(tuple(map(as_tensor, arguments.inputs))))
+    for position in range(len(arguments.stages)):
+        tracer.trace(position)
+    return tracer.traced()
+
+
+class _Tracer:
+    """Runs stages in order, each on what the one before has given."""
+
+    def __init__(self, arguments: Arguments, inputs: Inputs) -> None:
+        self._arguments, self._inputs = arguments, inputs
+        infeed = arguments.infeed
+        self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
+        self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
+        self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
+        self._names = ProgramNames()
+        self._found: list[TracedStage] = []
+        self._users: dict[str, int] = {}
+        self._finish: _Finish | None = None
+        self._alone = False
+
+    def trace(self, position: int) -> None:
+        """Run the stages of one position, which all take the same."""
+        functions = self._arguments.stages[position]
+        inputs, before, form = self._arrays, self._learned, self._form
+        self._arrays, self._learned, self._form = (), (), Form()
         for part, given in enumerate(functions):
-            name = f"{arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
-            keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
-            function = _with_keywords(given, keywords)
-            if position == last and arguments.optimizer_function is not None:
-                function = finish = _Finish(function, arguments)
-            tried = try_stage(name, function, inputs)
-            stage = FunctionStage(name, function, tried.variables, before, finish is not None)
-            outputs = tried.outputs[1:] if finish else tried.outputs
-            owned = _check_users(arguments, found, users, stage, position)
-            taught: tuple[bool, ...] = ()
-            if position < last and arguments.optimizer_function is not None:
-                taught = stage.teaches(inputs)
-            found.append(TracedStage(stage, position, inputs, outputs, owned, taught))
-            arrays += outputs
-            learned += taught
-    if finish is None:
-        _check_has_queue(arguments, arrays)
-        return Traced(tuple(found), None, tried.alone and not arguments.accumulate_outfeed)
-    if not users:
-        raise ProgramError("No variables to optimize.")
-    return Traced(tuple(found), finish.weight_update, arguments.outfeed_loss)
+            name = f"{self._arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
+            self._trace(name, given, position, inputs, before, form)
+
+    def _trace(
+        self,
+        name: str,
+        given: Callable[..., Any],
+        position: int,
+        inputs: Arrays,
+        before: tuple[bool, ...],
+        form: Form,
+    ) -> None:
+        arguments = self._arguments
+        training, is_last = arguments.optimizer_function is not None, position == len(arguments.stages) - 1
+        keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
+        function = _with_keywords(given, keywords)
+        if training and is_last:
+            function = self._finish = _Finish(function, arguments)
+        call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
+        tried = try_stage(name, call, inputs)
+        stage = FunctionStage(name, call, tried.variables, before, self._finish is not None)
+        outputs = tried.outputs[1:] if self._finish else tried.outputs
+        owned = _check_users(arguments, self._found, self._users, stage, position)
+        taught = stage.teaches(inputs) if training and not is_last else ()
+        self._found.append(TracedStage(stage, position, inputs, outputs, owned, taught))
+        self._arrays += outputs
+        self._learned += taught
+        assert call.gives is not None
+        self._form += call.gives
+        self._alone = call.alone
+
+    def traced(self) -> Traced:
+        """Return all stages, when the last has run."""
+        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_alone
+        if self._finish is None:
+            _check_has_queue(arguments, self._arrays)
+            return Traced(
+                stages,
+                None,
+                self._inputs,
+                self._form,
+                self._alone and not arguments.accumulate_outfeed if own is None else own,
+            )
+        if not self._users:
+            raise ProgramError("No variables to optimize.")
+        return Traced(
+            stages,
+            self._finish.weight_update,
+            self._inputs,
+            self._form.without_first(),
+            arguments.outfeed_loss if own is None else own,
+        )
 
 
 class _Finish:

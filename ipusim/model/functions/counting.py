@@ -173,8 +173,8 @@ class Tally:
             self.steps.append(call.cost(args[0]).backward)
             return
         self.steps.append(call.cost().forward)
-        x, *parameters = args
-        left = 0 if call.labels is not None else value.nbytes
+        x, parameters = args[0], args[1 + call.is_loss :]
+        left = 0 if call.is_loss else value.nbytes
         moves = not isinstance(call.layer, View)
         self.touched_bytes = max(self.touched_bytes, (x.nbytes + left) * moves)
         self.layer_weight_bytes = max(self.layer_weight_bytes, sum(array.nbytes for array in parameters))

@@ -15,15 +15,17 @@ import autograd.builtins  # noqa: F401 - lets an operation have several results 
 import numpy as np
 from autograd.extend import defvjp_argnums, primitive
 
-from ipusim.model.layers.layer import Array, Key, Layer, LayerCost, Loss, Saved, Shape
+from ipusim.model.functions.variables import draw_key
+from ipusim.model.layers.layer import Array, Layer, LayerCost, Loss, Saved, Shape
 
 
 @dataclass(eq=False)
 class Call:
-    """One evaluation of a layer (or, with ``labels``, of a loss) under the names of its parameters.
+    """One evaluation of a layer, or of a loss, under the names of its parameters.
 
     Attributes:
-        key: what seeds its random draws, in training.
+        is_loss: whether it is a loss, which takes labels after its input.
+        draws_as: name that its random draws are seeded by in training, together with the micro-batch.
         saved: what its forward pass kept, once it has run.
         shape, batch, itemsize: of the input: of one sample, their number, bytes of an element.
     """
@@ -33,33 +35,40 @@ class Call:
     shape: Shape
     batch: int
     itemsize: int
-    labels: Array | None = None
-    key: Key | None = None
+    is_loss: bool = False
+    draws_as: str = ""
     saved: Saved = field(default=None, init=False)
 
     def cost(self, need_input_gradient: bool = True) -> LayerCost:
         """Return the layer's own cost."""
         return self.layer.cost(self.shape, self.batch, self.itemsize, need_input_gradient)
 
-    def forward(self, x: Array, parameters: Sequence[Array]) -> Array:
-        """Run the forward pass and keep what the backward pass needs."""
-        own, layer = dict(zip(self.names, parameters, strict=True)), self.layer
-        args: tuple[Any, ...] = (self.key,) if self.labels is None else (self.labels,)
-        y, self.saved = layer.forward(own, x, *args)
+    def forward(self, x: Array, rest: Sequence[Array]) -> Array:
+        """Run the forward pass on an input, for a loss labels, and parameters; keep what the backward pass needs.
+
+        Raises ModelError for labels that the loss does not take.
+        """
+        first = int(self.is_loss)
+        own, layer = dict(zip(self.names, rest[first:], strict=True)), self.layer
+        beside: Any = draw_key(self.draws_as)
+        if self.is_loss:
+            beside = rest[0]
+            layer.check_labels(self.shape, beside)  # type: ignore[union-attr]
+        y, self.saved = layer.forward(own, x, beside)
         return np.asarray(y)
 
     def backward(self, grad: Array, parameters: Sequence[Array], need_input_gradient: bool) -> tuple[Any, ...]:
         """Return the gradients of the input, where it is needed, and of each parameter."""
         own = dict(zip(self.names, parameters, strict=True))
-        arriving: Any = grad if self.labels is None else float(grad)
+        arriving: Any = float(grad) if self.is_loss else grad
         grad_x, gradients = self.layer.backward(own, self.saved, arriving, need_input_gradient)
         return (*((grad_x,) if need_input_gradient else ()), *(gradients[name] for name in self.names))
 
 
 @primitive  # type: ignore[untyped-decorator]
-def run_layer(call: Call, x: Any, *parameters: Any) -> Any:
-    """Evaluate a layer on ``x`` (batch, ...)."""
-    return call.forward(x, parameters)
+def run_layer(call: Call, x: Any, *rest: Any) -> Any:
+    """Evaluate a layer on ``x`` (batch, ...) and its parameters, or a loss on ``x``, labels and its parameters."""
+    return call.forward(x, rest)
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -69,12 +78,13 @@ def run_layer_back(call: Call, need_input_gradient: bool, grad: Any, *parameters
 
 
 def _pull_back(argnums: Sequence[int], _: Any, args: Sequence[Any], __: Any) -> Callable[[Any], tuple[Any, ...]]:
-    call, parameters, need = args[0], args[2:], 1 in argnums
-    shift = 1 if need else 2  # where the gradients begin among the arguments
+    call, need = args[0], 1 in argnums
+    first = 2 + call.is_loss
+    parameters = args[first:]
 
     def pull(grad: Any) -> tuple[Any, ...]:
         found = run_layer_back(call, need, grad, *parameters)
-        return tuple(found[at - shift] for at in argnums)
+        return tuple(found[0 if at == 1 else at - first + need] for at in argnums)
 
     return pull
 

@@ -51,6 +51,12 @@ def draw_key(name: str) -> Key | None:
     return None if key is None else (*key, zlib.crc32(name.encode()))
 
 
+def check_inside(name: str) -> None:
+    """Refuse to ask for the variable called ``name`` outside of a stage; raises ModelError."""
+    if _LOOKUP.get() is None:
+        raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
+
+
 def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:
     """Return the variable called ``name`` of the pipeline whose stage is running.
 
@@ -64,9 +70,9 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     """
     if not isinstance(name, str) or not name:
         raise ModelError(f"get_variable: expected a name for the variable, got {name!r}")
+    check_inside(name)
     lookup = _LOOKUP.get()
-    if lookup is None:
-        raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
+    assert lookup is not None
     if dtype is None and not isinstance(initial, np.ndarray | np.generic):
         dtype = np.float32
     try:

@@ -204,12 +204,10 @@ class Tried(NamedTuple):
     Attributes:
         variables: initial values of the variables that it asked for, by name.
         outputs: what it returned.
-        alone: whether that is an array by itself, and not in a tuple or list.
     """
 
     variables: dict[str, Array]
     outputs: Arrays
-    alone: bool
 
 
 def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
@@ -227,8 +225,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
 
     try:
         with looking_up(lookup), np.errstate(all="ignore"):
-            returned = function(*map(_read_only, inputs))
-            results = as_results(returned)
+            results = as_results(function(*map(_read_only, inputs)))
             nested = next((result for result in results if isinstance(result, tuple | list | Mapping)), None)
             if nested is not None:  # its arrays would be taken out of a trace, and no gradient come back
                 raise ModelError(
@@ -245,7 +242,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     for place, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
             raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
-    return Tried(variables, outputs, returned is not None and not isinstance(returned, tuple | list))
+    return Tried(variables, outputs)
 
 
 def _read_only(array: Array) -> Array:

@@ -7,7 +7,7 @@ import operator
 
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
+from ipusim.errors import DeviceError, ProgramError
 from ipusim.ipu.config import (
     AttributeMetadata,
     DeviceConnectionType,
@@ -298,8 +298,6 @@ def test_what_is_no_attribute_is_not_there():
     assert hasattr(config.norms.experimental, "distributed_batch_norm_replica_group_size")
     with pytest.raises(ProgramError, match="cannot be deleted"):
         del config.allow_recompute
-    with pytest.raises(UnsupportedProgramError, match="the argument `config` of pipelining_ops"):
-        config.configure_ipu_system()
 
 
 def test_a_configuration_reads_back_and_copies():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.ipu import scopes, sharding
 from ipusim.ipu.config import IPUConfig
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
@@ -87,7 +88,10 @@ def _configured(path, value):
 
 CALLS = {
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
-    "ipu.config.IPUConfig.configure_ipu_system": lambda run: IPUConfig().configure_ipu_system(),
+    "ipu.scopes.outside_compilation_scope": lambda run: scopes.outside_compilation_scope(),
+    "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
+    "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
+    "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),
     "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": _configured(
         "norms.experimental.distributed_batch_norm_replica_group_size", 2
     ),

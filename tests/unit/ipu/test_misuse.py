@@ -303,7 +303,7 @@ OTHERS = [
         "IPUInfeedQueue",
         IPUInfeedQueue,
         {"dataset": lambda: [np.ones(3)]},
-        device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
+        device_ordinal=(("None", "0", "1", "huge", "text", "empty text"), ORDINAL),
         prefetch_depth=(("None", "1"), "^prefetch_depth must be"),
         optimise_latency=(TRUTH,),
     ),
@@ -341,8 +341,8 @@ OTHERS = [
         "IPUOutfeedQueue",
         IPUOutfeedQueue,
         {},
-        outfeed_mode=(("None",), "^Expected `outfeed_mode` value to be of"),
-        device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
+        outfeed_mode=(("None", "text", "empty text"), "^Expected `outfeed_mode` value to be of"),
+        device_ordinal=(("None", "0", "1", "huge", "text", "empty text"), ORDINAL),
         buffer_depth=(("1", "huge"), "^Outfeed buffer depth cannot be less than 1"),
         optimise_latency=(TRUTH,),
     ),
@@ -465,7 +465,7 @@ OTHERS = [
 
 def finished():
     queue = IPUOutfeedQueue(IPUOutfeedMode.ALL)
-    queue.connect([((), np.dtype(np.float32))], True)
+    queue.connect([((), np.dtype(np.float32))])
     return queue
 
 

@@ -165,6 +165,7 @@ def test_the_package_shows_its_modules():
 
 def test_the_example_of_the_package_runs():
     assert doctest.testmod(ipu).failed == 0
+    assert doctest.testmod(ipu.tensorflow).failed == 0
 
 
 def test_a_stage_that_cannot_be_counted_or_traced_is_named(run):

@@ -29,11 +29,6 @@ def identity(x):
         ({"prefetch_depth": 256}, "prefetch_depth must be less than 256, but it is 256"),
         ({"device_ordinal": "0"}, "Device ordinal must be an integer"),
         ({"device_ordinal": True}, "Device ordinal must be an integer"),
-        (
-            {"device_ordinal": "infeed"},  # where a release before has feed_name
-            "Device ordinal must be an integer, got 'infeed': the names of queues (feed_name) are generated, leave "
-            "them out",
-        ),
         ({"device_ordinal": -1}, "Device ordinal must be >= 0"),
     ],
 )
@@ -49,7 +44,7 @@ def test_infeed_elements_of_another_shape(refused):
 
 def test_infeed_initializer_and_get_next(refused):
     queue = IPUInfeedQueue([ONES])
-    assert queue.initializer is None
+    assert repr(queue.initializer) == "<Operation 'infeed/initialize'>"
     refused(
         ValueError,
         "The IPUInfeedQueue `initializer` function can only be accessed once.",
@@ -107,11 +102,6 @@ def test_infeed_elements_by_name(run):
             {"outfeed_mode": "ALL"},
             "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>.",
         ),
-        (
-            {"outfeed_mode": "outfeed"},
-            "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>. It "
-            "is 'outfeed': the names of queues (feed_name) are generated, leave them out.",
-        ),
         ({"device_ordinal": 0.0}, "Device ordinal must be an integer"),
         ({"device_ordinal": -2}, "Device ordinal must be >= 0"),
         ({"buffer_depth": 0}, "Outfeed buffer depth cannot be less than 1"),
@@ -161,7 +151,7 @@ def test_a_single_result_comes_by_itself_where_graphcores_does(arguments, alone,
 
 def test_outfeed_in_mode_last(refused):
     queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
-    queue.connect([((2,), np.dtype(np.float32))], False)
+    queue.connect([((2,), np.dtype(np.float32))])
     refused(
         RuntimeError,
         "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed dequeue "
@@ -199,3 +189,11 @@ def test_infeed_elements_differ_in_number_or_type():
         queue.take(0)
         with pytest.raises(ModelError, match="in each element of the infeed, got"):
             queue.take(1)
+
+
+def test_queues_take_the_names_of_releases_up_to_2_1():
+    assert IPUInfeedQueue([ONES], "infeed", data_to_prefetch=2).prefetch_depth == 2
+    assert IPUInfeedQueue([ONES], feed_name="infeed", replication_factor=2).prefetch_depth == 3
+    assert IPUOutfeedQueue("outfeed", IPUOutfeedMode.LAST).outfeed_mode is IPUOutfeedMode.LAST
+    assert IPUOutfeedQueue("outfeed").outfeed_mode is IPUOutfeedMode.ALL
+    assert IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST, feed_name="outfeed").mode == "LAST"

@@ -273,13 +273,25 @@ ARGUMENT_RULES = [
 ]
 
 
-def test_a_count_in_the_place_of_another_release_is_refused(run, refused):
-    """Release 2.1 has repeat_count where gradient_accumulation_for_captured_grads is now."""
+def test_the_order_of_other_releases(refused):
+    """Release 2.1 has repeat_count where gradient_accumulation_for_captured_grads is now; before 1.4 it had a depth."""
+    found = [
+        pipeline([times_w, identity], 8, None, 10, 1, [np.float32(3)], None, IPUOutfeedQueue()),
+        pipeline([times_w, identity], 8, None, True, 10, 1, [np.float32(3)], None, IPUOutfeedQueue()),
+        pipeline([times_w, identity], pipeline_depth=8, repeat_count=10, inputs=[3.0], outfeed_queue=IPUOutfeedQueue()),
+    ]
+    for each in found:
+        assert (each.program.repeat_count, each.program.shape.micro_batches) == (10, 8)
+    text = (
+        "gradient_accumulation_dtype: expected a dtype, a function or None, got 8; before SDK 1.4 the gradient "
+        "accumulation count stood there, behind pipeline_depth None: name the arguments"
+    )
+    refused(TypeError, text, lambda: pipeline([times_w, identity], None, 8, 10))
     text = (
         "gradient_accumulation_for_captured_grads: expected True or False, got 10; the order of pipeline's arguments "
         "differs between Graphcore's releases, so name those behind gradient_accumulation_count"
     )
-    refused(TypeError, text, lambda: pipeline([times_w, identity], 8, None, 10))
+    refused(TypeError, text, lambda: pipeline([times_w, identity], 8, gradient_accumulation_for_captured_grads=10))
 
 
 @pytest.mark.parametrize(("arguments", "kind", "text"), ARGUMENT_RULES)

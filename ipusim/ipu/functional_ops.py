@@ -1,0 +1,27 @@
+"""Functions of Graphcore's ``functional_ops``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipusim.ipu import checks
+
+
+def outlined_function(
+    func: Callable[..., Any] | None = None,
+    unique_sharding: bool = False,
+    keep_input_layouts: bool | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return ``func`` as it is, or a decorator that does: outlining saves code, whose bytes are not counted."""
+    checks.truth("unique_sharding", unique_sharding)
+    checks.three_state("keep_input_layouts", keep_input_layouts)
+    if func is not None and not callable(func):
+        checks.wrong_type("func", "a function", func)
+    return (lambda given: given) if func is None else func
+
+
+def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Return what :func:`outlined_function` does, by its name before release 2.0."""
+    return outlined_function(func, **options)

@@ -1,0 +1,204 @@
+"""What a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
+
+Graphcore's programs are written before they run. Here a stage is a Python function that runs; what stands around it,
+such as a learning rate that each run is fed, or results that are there after one, is a Fetch.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.model.layers.layer import Array
+
+
+class Running:
+    """One run of a session: what was fed, and the value of all that has been evaluated in it."""
+
+    def __init__(self, feeds: Mapping[Placeholder, Array] | None = None) -> None:
+        """Begin with what is fed."""
+        self.feeds = dict(feeds or {})
+        self._values: dict[int, tuple[Fetch, Any]] = {}
+
+    def value(self, fetch: Any) -> Any:
+        """Return the value of a Fetch, which is evaluated once in a run; anything else is its own."""
+        if not isinstance(fetch, Fetch):
+            return fetch
+        if id(fetch) not in self._values:
+            self._values[id(fetch)] = fetch, fetch.evaluate(self)
+        return self._values[id(fetch)][1]
+
+
+class Fetch(ABC):
+    """What a session can be asked for."""
+
+    #: Whether it comes after all others of a run, as results that the others make.
+    late: ClassVar[bool] = False
+
+    @abstractmethod
+    def evaluate(self, running: Running) -> Any:
+        """Return its value in this run."""
+
+
+class Operation(Fetch):
+    """Something done on the host, which has no value."""
+
+    def __init__(self, name: str, action: Callable[[], object] = lambda: None) -> None:
+        """Call it ``name``; ``action`` is what it does."""
+        self.name = name
+        self._action = action
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return f"<Operation {self.name!r}>"
+
+    def evaluate(self, running: Running) -> None:
+        """Do it."""
+        self._action()
+
+
+class After(Fetch):
+    """A value that is there when other fetches have been evaluated."""
+
+    def __init__(self, value: Any, others: Sequence[Fetch]) -> None:
+        """Take the value, or what says it, and what must come first."""
+        self._value, self._others = value, tuple(others)
+
+    def evaluate(self, running: Running) -> Any:
+        """Evaluate the others, and then the value."""
+        for other in self._others:
+            running.value(other)
+        return running.value(self._value)
+
+
+class Tensor(Fetch):
+    """A number or array on the host that each run of a session knows anew.
+
+    Attributes:
+        example: an array of its shape and dtype, which stages are tried on.
+    """
+
+    def __init__(self, example: Array) -> None:
+        """Take an array of its shape and dtype."""
+        self.example = example
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.example.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        return self.example.dtype
+
+    def __bool__(self) -> bool:
+        """Refuse, as TensorFlow does. Raises ProgramTypeError."""
+        raise ProgramTypeError("using a `tf.Tensor` as a Python `bool` is not allowed: it has a value in a session")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be an array. Raises ProgramTypeError."""
+        raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
+
+
+class _Computed(Tensor):
+    """A tensor that is a function of others."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._function, self._arguments = function, tuple(arguments)
+        with np.errstate(all="ignore"):
+            super().__init__(_array(function(*(example(each) for each in self._arguments))))
+
+    def evaluate(self, running: Running) -> Array:
+        return _array(self._function(*map(running.value, self._arguments))).astype(self.dtype)
+
+
+class Placeholder(Tensor):
+    """A tensor that must be fed, or has a default."""
+
+    def __init__(self, name: str, example: Array, default: Any = None) -> None:
+        """Take its name, an array of its shape and dtype, and what it is where it is not fed."""
+        super().__init__(example)
+        self.name, self._default = name, default
+
+    def __repr__(self) -> str:
+        """Say name, shape and dtype."""
+        return f"<Placeholder {self.name!r} shape={self.shape} dtype={self.dtype}>"
+
+    def evaluate(self, running: Running) -> Array:
+        """Return what was fed; raises ProgramError for nothing."""
+        if self in running.feeds:
+            return running.feeds[self]
+        if self._default is None:
+            raise ProgramError(
+                f"You must feed a value for placeholder tensor '{self.name}' with dtype {self.dtype} and shape "
+                f"{list(self.shape)}"
+            )
+        return _array(self._default)
+
+    def fed(self, value: Any) -> Array:
+        """Return ``value`` as what it is fed; raises ProgramError for another shape, ProgramTypeError for no number."""
+        found = checks.numbers(f"feed_dict[{self.name!r}]", value)
+        if found.shape != self.shape:
+            raise ProgramError(
+                f"Cannot feed value of shape {found.shape} for Tensor '{self.name}:0', which has shape '{self.shape}'"
+            )
+        return found.astype(self.dtype)
+
+
+def example(value: Any) -> Any:
+    """Return an array of the form of a tensor; anything else is itself."""
+    return value.example if isinstance(value, Tensor) else value
+
+
+def compute(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return ``function`` of the arguments: in each run anew where one of them is a Tensor."""
+    if any(isinstance(each, Tensor) for each in arguments):
+        return _Computed(function, arguments)
+    return function(*arguments)
+
+
+def _array(value: Any) -> Array:
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return array
+    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+
+
+def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
+    def method(self: Tensor, *others: Any) -> Any:
+        return compute(function, *reversed((self, *others))) if reflected else compute(function, self, *others)
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
+    setattr(Tensor, f"__r{_name}__", _method(getattr(operator, _name), reflected=True))
+for _name in ("neg", "abs"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
+
+#: Programs of the computation that is being compiled; None where none is.
+_COMPILING: Final[ContextVar[list[Fetch] | None]] = ContextVar("compiling", default=None)
+
+
+def compiling() -> list[Fetch] | None:
+    """Return the list that a program for the device adds itself to, to run in a session; None where it runs at once."""
+    return _COMPILING.get()
+
+
+def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Fetch]]:
+    """Return what ``computation`` returned, and the programs for the device that it has made."""
+    programs: list[Fetch] = []
+    token = _COMPILING.set(programs)
+    try:
+        return computation(*inputs), programs
+    finally:
+        _COMPILING.reset(token)

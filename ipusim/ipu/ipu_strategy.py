@@ -1,0 +1,45 @@
+"""The strategy of Graphcore's TensorFlow 2: its scope, and what runs in it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ipusim.ipu import checks
+
+
+class IPUStrategyV1:
+    """Runs functions whose loops and pipelines run when they are called.
+
+    Arguments:
+        ipu_device: the device, of which there is one.
+        add_ipu_cross_replica_reductions, enable_dataset_iterators, enable_keras_extensions: without effect.
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        """Check the arguments."""
+        checks.text("ipu_device", ipu_device)
+        checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
+        checks.truth("enable_dataset_iterators", enable_dataset_iterators)
+        checks.truth("enable_keras_extensions", enable_keras_extensions)
+
+    @contextmanager
+    def scope(self) -> Iterator[IPUStrategyV1]:
+        """Be the strategy of the block."""
+        yield self
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call a function, whose programs run at once; raises ProgramTypeError for what is no function."""
+        if not callable(fn):
+            checks.wrong_type("fn", "a function", fn)
+        return fn(*args, **(kwargs or {}))
+
+
+IPUStrategy = IPUStrategyV1

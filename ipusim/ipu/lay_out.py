@@ -1,0 +1,60 @@
+"""From checked arguments to a program that has run, or that a session runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from ipusim.errors import ProgramError
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.configured import configured
+from ipusim.ipu.feed import Feed
+from ipusim.ipu.host import Tensor, compiling, example
+from ipusim.ipu.request import job_of
+from ipusim.ipu.run import Pipeline
+from ipusim.ipu.stage_call import Inputs
+from ipusim.ipu.traced import trace
+from ipusim.model.stages.function_stage import as_results
+
+
+def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
+    """Return a program's inputs as a session evaluates them, None where it runs at once, and values to try it on.
+
+    Raises ProgramError for a tensor of the host where no session will run.
+    """
+    values = as_results(inputs)
+    if compiling() is not None:
+        return values, tuple(map(example, values))
+    for place, value in enumerate(values):
+        if isinstance(value, Tensor):
+            raise ProgramError(
+                f"inputs[{place}]: expected a value, got {value!r}, which has one in a session alone: build the "
+                "program in a function that ipu_compiler.compile compiles"
+            )
+    return None, inputs
+
+
+def lay_out(
+    arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None, inputs: Inputs | None = None
+) -> Pipeline:
+    """Return the program: run once, or where a computation is being compiled, to be run by a session.
+
+    Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
+    are, by default as the arguments say.
+    """
+    # One BLAS thread, as when the program runs: several spin longer over matrices this small than they compute.
+    with threadpool_limits(limits=1, user_api="blas"):
+        traced = trace(arguments, inputs)
+        feed = Feed(arguments, traced.inputs)
+        job = job_of(arguments, traced, feed, configured() if config is None else config)
+    traced.inputs.replicas = job.system.replicas
+    found = Pipeline(arguments, traced, feed, job, symbols)
+    programs = compiling()
+    if programs is None:
+        found.run()
+    else:
+        programs.append(found)
+    return found

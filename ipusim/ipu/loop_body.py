@@ -1,0 +1,111 @@
+"""The body of a loop: what it computes, and what it asks for on the way, to train and to send results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.host import Operation
+from ipusim.model.stages.function_stage import as_results
+
+
+@dataclass
+class Asked:
+    """What one run of a body has asked for.
+
+    Attributes:
+        queue, enqueued: where results go, and what they are; None for none.
+        train: what ``minimize`` of an optimizer returned, None in inference.
+        shards: the shards that it computes on.
+        carried: the values of the next iteration's loop-carried tensors.
+    """
+
+    queue: Any = None
+    enqueued: Any = None
+    train: Any = None
+    shards: set[int] = field(default_factory=set)
+    carried: tuple[Any, ...] = ()
+
+    def depend(self, operations: Sequence[Any]) -> None:
+        """Note the trainings among operations; raises UnsupportedProgramError for a second one."""
+        for each in operations:
+            if not is_training(each):
+                continue
+            if self.train is not None and self.train is not each:
+                raise UnsupportedProgramError("body: expected one optimizer's minimize in a loop, got two")
+            self.train = each
+
+
+_ASKED: Final[ContextVar[Asked | None]] = ContextVar("asked", default=None)
+
+
+def asking() -> Asked | None:
+    """Return what the body that is running has asked for so far, None where none is."""
+    return _ASKED.get()
+
+
+@contextmanager
+def _noting() -> Iterator[Asked]:
+    found = Asked()
+    token = _ASKED.set(found)
+    try:
+        yield found
+    finally:
+        _ASKED.reset(token)
+
+
+def enqueue(queue: Any, tensors: Any) -> Operation:
+    """Note that an element is sent to ``queue``; raises ProgramError outside of a loop's body, and the second time."""
+    asked = _ASKED.get()
+    if asked is None:
+        raise ProgramError(
+            "enqueue: expected to be called in the body of a loop; a pipeline enqueues what its last stage returns"
+        )
+    if asked.queue is not None:
+        raise ProgramError("An outfeed can only be enqueued once.")
+    asked.queue, asked.enqueued = queue, tensors
+    return Operation("outfeed/enqueue")
+
+
+def is_training(value: Any) -> bool:
+    """Tell whether a value is what ``minimize`` of an optimizer returns."""
+    return hasattr(value, "optimizer") and hasattr(value, "loss")
+
+
+def is_operation(value: Any) -> bool:
+    """Tell whether a value is an operation, and no tensor."""
+    return value is None or isinstance(value, Operation) or is_training(value)
+
+
+def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int) -> Asked:
+    """Run ``body`` once on its arguments, of which the first are ``carried`` on to the next iteration.
+
+    Raises ProgramError where it does not return as many tensors.
+    """
+    with _noting() as asked:
+        returned = as_results(body(*given))
+    asked.depend(returned)
+    asked.carried = tuple(each for each in returned if not is_operation(each))
+    if len(asked.carried) != carried:
+        raise ProgramError(
+            f"body: expected as many tensors as there are loop-carried inputs, {carried}, got {len(asked.carried)}"
+        )
+    return asked
+
+
+def as_numbers(values: Sequence[Any]) -> list[Any]:
+    """Return arrays without axes as numbers, to which `+=` gives a new value as in TensorFlow."""
+    return [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in values]
+
+
+def check_body(name: str, function: object) -> None:
+    """Refuse what is no function; raises ProgramTypeError."""
+    if not callable(function):
+        checks.wrong_type(name, "a function of the loop-carried tensors and of an element of the infeed", function)

@@ -1,0 +1,155 @@
+"""From the body of a loop to the stages of a program: one on a single IPU, or the shards of a sharded one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.enums import LoopSchedule, RecomputationMode
+from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.loop_body import Asked, as_numbers, run_body
+from ipusim.ipu.names import ProgramNames
+from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.shards import Shards
+from ipusim.ipu.stage_call import Inputs
+from ipusim.ipu.stage_options import PipelineStageOptions
+from ipusim.ipu.traced import as_tensor
+from ipusim.model.functions.variables import looking_up
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import as_results
+
+
+class _Training(OptimizerFunctionOutput):
+    """The optimizer and the loss of a loop, whose optimizer says how gradients are accumulated."""
+
+    in_pipeline = False
+
+
+class LoopProgram:
+    """A loop's body as stages of a program.
+
+    Attributes:
+        inputs: the loop-carried tensors as they are now.
+    """
+
+    def __init__(self, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> None:
+        """Try the body once, on the first values of its tensors and the shapes of the infeed's elements.
+
+        Raises ProgramError and UnsupportedProgramError for a body that does not return tensors as it takes them.
+        """
+        values = as_results(inputs)
+        for place, value in enumerate(values):
+            checks.numbers(f"inputs[{place}]", value)
+        self._body, self._infeed = body, infeed
+        self.inputs = Inputs(tuple(map(as_tensor, values)))
+        self._element: tuple[Array, ...] = () if infeed is None else infeed.example()
+        self._first = self._tried(self.inputs.values)
+        for new, old in zip(self._first.carried, self.inputs.values, strict=True):
+            _as_before(new, old)
+        self._asked = self._first
+        self._shards: Shards | None = None
+        if len(self._first.shards) > 1:
+            self._shards = Shards(self._called, self.inputs, self._element)
+
+    def iterations(self, condition: Callable[..., Any], most: int) -> int:
+        """Return how often ``condition`` holds, up to ``most`` times, where each iteration has the same element."""
+        count, values = 0, self.inputs.values
+        while count < most and bool(np.asarray(condition(*values))):
+            values = tuple(map(as_tensor, self._tried(values).carried))
+            count += 1
+        return count
+
+    def final(self) -> tuple[Array, ...]:
+        """Return the loop-carried tensors as the last run has left them."""
+        return self.inputs.values
+
+    def arguments(self, n: int) -> Arguments:
+        """Return what the program asks for, to run the body ``n`` times.
+
+        Raises ProgramError where that is no multiple of the mini-batches of a weight update.
+        """
+        asked = self._first
+        stages: Sequence[Callable[..., Any]] = [self._stage] if self._shards is None else self._shards.stages()
+        accumulation = getattr(asked.train.optimizer, "accumulation", None) if asked.train is not None else None
+        count = 1 if accumulation is None else accumulation.num_mini_batches
+        if n % count:
+            raise ProgramError(
+                f"n: expected a multiple of num_mini_batches, {count}, as a rest of gradients is not simulated, got {n}"
+            )
+        options: dict[str, Any] = {"repeat_count": n // count, "outfeed_loss": False, "accumulate_outfeed": False}
+        if accumulation is not None:
+            sharded = accumulation.replicated_optimizer_state_sharding
+            options["offload_weight_update_variables"] = accumulation.offload_weight_update_variables
+            options["replicated_optimizer_state_sharding"] = bool(sharded)
+        none = tuple(PipelineStageOptions() for _ in stages)
+        return Arguments(
+            stages=tuple((stage,) for stage in stages),
+            count=count,
+            options=options,
+            gradient_accumulation_dtype=None if accumulation is None else accumulation.dtype,
+            inputs=self.inputs.values,
+            infeed=self._infeed,
+            outfeed=asked.queue,
+            optimizer_function=None if asked.train is None else self._optimizer,
+            mapping=(0,) if self._shards is None else self._shards.mapping,
+            schedule=LoopSchedule.Single if self._shards is None else LoopSchedule.Sharded,
+            recomputation_mode=RecomputationMode.Auto,
+            reduction_method=(
+                GradientAccumulationReductionMethod.SUM if accumulation is None else accumulation.reduction_method
+            ),
+            forward_options=none,
+            backward_options=none,
+            update_options=PipelineStageOptions(),
+            outfeed_mask=None,
+            accumulate_outfeed_dtype=None,
+            name="loop",
+            enqueued_alone=not isinstance(asked.enqueued, tuple | list),
+        )
+
+    def _tried(self, values: Sequence[Array]) -> Asked:
+        """Run the body on plain arrays, with the variables at their initial values."""
+        with looking_up(lambda _, initial: initial), ProgramNames().stage(0), np.errstate(all="ignore"):
+            return self._called(*as_numbers((*values, *self._element)))
+
+    def _called(self, *given: Any) -> Asked:
+        keywords = () if self._infeed is None else self._infeed.keywords
+        split = len(given) - len(keywords)
+        named = dict(zip(keywords, given[split:], strict=True))
+        body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
+        self._asked = asked = run_body(body, given[:split], len(self.inputs.values))
+        return asked
+
+    def _stage(self, *given: Any, **named: Any) -> Any:
+        """Run the body as the one stage of a program; its tensors are those of the next iteration from then on."""
+        from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
+
+        body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
+        carried = len(self.inputs.values)
+        self._asked = asked = run_body(body, as_numbers(given), carried)
+        if self.inputs.running:
+            after = tuple(
+                _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
+            )
+            self.inputs.carry(after)
+        return asked.enqueued
+
+    def _optimizer(self, *_: Any) -> _Training:
+        if self._shards is not None:
+            return _Training(self._shards.asked.train.optimizer, self._shards.loss())
+        return _Training(self._asked.train.optimizer, self._asked.train.loss)
+
+
+def _as_before(new: Any, old: Array) -> Array:
+    """Return a loop-carried tensor in the form that it had; raises ProgramError for another shape."""
+    found = as_tensor(new)
+    if found.shape != old.shape:
+        raise ProgramError(f"body: expected a loop-carried tensor of shape {old.shape} again, got {found.shape}")
+    if not np.can_cast(found.dtype, old.dtype, "same_kind"):
+        raise UnsupportedProgramError(f"body: expected a loop-carried tensor of {old.dtype} again, got {found.dtype}")
+    return found.astype(old.dtype)

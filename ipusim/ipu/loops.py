@@ -1,0 +1,117 @@
+"""Loops in Graphcore's names: a body that runs on one IPU, or sharded over several, without a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.lay_out import examples, lay_out
+from ipusim.ipu.loop_body import check_body
+from ipusim.ipu.loop_program import LoopProgram
+from ipusim.ipu.run import Pipeline
+from ipusim.model.stages.function_stage import as_results
+
+#: Most iterations that a condition is tried for.
+_LIMIT: Final = 100_000
+
+
+def repeat(
+    n: int,
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
+) -> list[Any]:
+    """Run ``body`` ``n`` times on the device and return the final values of its loop-carried tensors.
+
+    Inside ``ipu_compiler.compile`` it runs when a session runs it, and the values are what a session evaluates.
+
+    Arguments:
+        n: iterations; where gradients are accumulated a multiple of num_mini_batches.
+        body: takes the loop-carried tensors, then the arrays of an element of the infeed; returns the tensors of the
+            next iteration. It may call ``minimize`` of an optimizer, and ``enqueue`` of one outfeed queue.
+        inputs: the tensors of the first iteration.
+        infeed_queue: gives an element for each iteration.
+        use_while_v1: without effect.
+
+    Raises ProgramError and ProgramTypeError for arguments out of range or of other types, and for a body that returns
+    another number of tensors; UnsupportedProgramError for what is not simulated; and as ``pipelining_ops.pipeline``.
+    """
+    iterations = checks.whole("n", n, 1)
+    return _run(iterations, body, inputs, infeed_queue)[0]
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: int | None = None,
+    use_while_v1: bool = True,
+) -> list[Any]:
+    """Run ``body`` as long as ``condition`` holds of its loop-carried tensors; arguments and result as :func:`repeat`.
+
+    How often that is must not depend on data or variables: it is found by trying the body, and checked in the end.
+    Raises UnsupportedProgramError where it does, and as :func:`repeat` does.
+    """
+    check_body("condition", condition)
+    most = _LIMIT if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
+    program = LoopProgram(body, examples(inputs)[1], infeed_queue)
+    iterations = program.iterations(condition, most)
+    if not iterations or iterations == _LIMIT:
+        raise UnsupportedProgramError(
+            f"condition: expected one that holds from 1 to {_LIMIT - 1} times, got {iterations} times"
+        )
+    found, ran = _run(iterations, body, inputs, infeed_queue)
+
+    def check(values: Any) -> None:
+        if iterations < most and bool(np.asarray(condition(*values))):
+            raise UnsupportedProgramError(
+                f"condition: expected a number of iterations that depends on no data, got more than the {iterations} "
+                "of the body's trial"
+            )
+
+    ran.check = check
+    if not isinstance(next(iter(found), None), Fetch):
+        check(found)
+    return found
+
+
+class _Final(Fetch):
+    """The final value of a loop-carried tensor."""
+
+    def __init__(self, ran: _Ran, place: int) -> None:
+        self._ran, self._place = ran, place
+
+    def evaluate(self, running: Running) -> Any:
+        running.value(self._ran.pipeline)
+        values = self._ran.program.final()
+        self._ran.check(values)
+        return values[self._place]
+
+
+class _Ran:
+    """A loop and the program that it became."""
+
+    def __init__(self, program: LoopProgram, pipeline: Pipeline) -> None:
+        self.program, self.pipeline = program, pipeline
+        self.check: Callable[[Any], None] = lambda _: None
+
+
+def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> tuple[list[Any], _Ran]:
+    check_body("body", body)
+    if infeed is not None and not isinstance(infeed, IPUInfeedQueue):
+        raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    symbols, values = examples(inputs)
+    program = LoopProgram(body, values, infeed)
+    pipeline = lay_out(program.arguments(n), None, symbols, program.inputs)
+    ran = _Ran(program, pipeline)
+    if symbols is None:
+        return list(program.final()), ran
+    return [_Final(ran, place) for place in range(len(as_results(values)))], ran

@@ -1,0 +1,101 @@
+"""Names that a program leaves to its framework: scopes of variables, and a number for each layer of a kind.
+
+A stage's function runs once for every micro-batch. Each time its layers and variables must be called the same, and
+otherwise than those of the stages before it: so a stage begins to count where the one before it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where names are made.
+
+    Attributes:
+        prefix: what names in it begin with: empty, or the names of the scopes around, each with a slash.
+        reuse: whether a variable must be new (False), must be there (True), or may be either (None).
+    """
+
+    prefix: str = ""
+    reuse: bool | None = False
+
+
+@dataclass
+class Counts:
+    """What has been named so far.
+
+    Attributes:
+        uses: how often each name was asked for, by name.
+        layers: the layers so far, which seed their initial parameters.
+        variables: names of the variables so far.
+        owners: the layer of each name.
+    """
+
+    uses: dict[str, int] = field(default_factory=dict)
+    layers: int = 0
+    variables: set[str] = field(default_factory=set)
+    owners: dict[str, object] = field(default_factory=dict)
+
+    def copy(self) -> Counts:
+        """Return counts that go on from these by themselves."""
+        return replace(self, uses=dict(self.uses), variables=set(self.variables), owners=dict(self.owners))
+
+
+_SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
+_COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
+
+
+def scope() -> Scope:
+    """Return the scope that the caller is in."""
+    return _SCOPE.get(Scope())
+
+
+@contextmanager
+def inside(inner: Scope) -> Iterator[Scope]:
+    """Make names in ``inner`` inside the block."""
+    token = _SCOPE.set(inner)
+    try:
+        yield inner
+    finally:
+        _SCOPE.reset(token)
+
+
+def counts() -> Counts:
+    """Return what the running stage has named so far; outside of stages nothing is counted."""
+    found = _COUNTS.get()
+    return Counts() if found is None else found
+
+
+def unique(name: str) -> str:
+    """Return ``name`` the first time, and then with a number behind it, as Keras names layers."""
+    uses = counts().uses
+    uses[name] = uses.get(name, 0) + 1
+    return name if uses[name] == 1 else f"{name}_{uses[name] - 1}"
+
+
+class ProgramNames:
+    """Names in the stages of one program, made in the scope in which the program was."""
+
+    def __init__(self) -> None:
+        """Begin to count at the first stage."""
+        self._scope = scope()
+        self._starts = [Counts()]
+
+    @contextmanager
+    def stage(self, number: int) -> Iterator[None]:
+        """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
+        held = self._starts[number].copy()
+        token = _COUNTS.set(held)
+        try:
+            with inside(self._scope):
+                yield
+        finally:
+            _COUNTS.reset(token)
+        if len(self._starts) == number + 1:
+            self._starts.append(held)

@@ -1,0 +1,17 @@
+"""Functions of Graphcore's ``rand_ops``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.ipu.tensorflow import nn
+
+
+def dropout(
+    x: Any, rate: float = 0.5, noise_shape: None = None, seed: Any = None, name: str | None = None, **kwargs: Any
+) -> Any:
+    """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
+
+    Masks are drawn by the place in the program, not by ``seed``. Raises UnsupportedProgramError for a noise_shape.
+    """
+    return nn.dropout(x, noise_shape=noise_shape, rate=rate)

@@ -1,0 +1,88 @@
+"""Scopes in Graphcore's names: the device, and the shard that computations run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.loop_body import asking
+
+#: The shard of the innermost scope; None outside of any.
+_SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
+
+
+def shard() -> int | None:
+    """Return the shard that the caller's computations are placed on, None for none."""
+    return _SHARD.get()
+
+
+@contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Place programs in the block on a device such as '/device:IPU:0', the one that there is, or on the host.
+
+    Raises ProgramTypeError for what is no text, ProgramError for an IPU device of another number.
+    """
+    name = checks.text("device", device)
+    kind, _, number = name.removeprefix("/device:").partition(":")
+    if kind.upper() == "IPU" and number not in ("", "0"):
+        checks.wrong_value("device", "/device:IPU:0, as one device is simulated at a time", name)
+    yield
+
+
+@contextmanager
+def ipu_shard(index: int | list[int]) -> Iterator[None]:
+    """Place computations in the block on an IPU of a sharded program; raises ProgramError for a number below 0."""
+    given = index[0] if isinstance(index, list) and len(index) == 1 else index
+    if isinstance(given, list):
+        raise UnsupportedProgramError(f"index: expected one IPU, got {given}")
+    token = _SHARD.set(checks.whole("index", given))
+    if (asked := asking()) is not None:
+        asked.shards.add(given)
+    try:
+        yield
+    finally:
+        _SHARD.reset(token)
+
+
+@contextmanager
+def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
+    """Compile what is in the block together: all of a program is."""
+    yield
+
+
+@contextmanager
+def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: object = None) -> Iterator[None]:
+    """Set an attribute of the compiler's, which has no effect here; raises ProgramTypeError for what is no text."""
+    checks.text("attribute_name", attribute_name)
+    checks.text("attribute_value", attribute_value)
+    yield
+
+
+@contextmanager
+def stochastic_rounding(override: object) -> Iterator[None]:
+    """Round as NumPy does: whether rounding is stochastic changes no time, and is not computed."""
+    checks.truth("override", override)
+    yield
+
+
+@contextmanager
+def partials_type(override_type: Any) -> Iterator[None]:
+    """Refuse another type of partial sums than float32 in the block: a stage's options say that.
+
+    Raises UnsupportedProgramError.
+    """
+    if checks.dtype("override_type", override_type).itemsize != 4:
+        raise UnsupportedProgramError(
+            "partials_type: expected float32, got float16: give partialsType in PipelineStageOptions or in "
+            "IPUConfig.matmuls.poplar_options"
+        )
+    yield
+
+
+def outside_compilation_scope(name: str = "outside") -> NoReturn:
+    """Refuse: nothing inside a program runs on the host. Raises ProgramError."""
+    raise ProgramError("outside_compilation_scope: expected computations on the IPU alone in a simulated program")

@@ -1,0 +1,177 @@
+"""The body of a loop, cut where its computations change from one IPU to another.
+
+It runs once on boxes that write down each call of a function, with the shard in which it was. A stage then does its
+calls again, on the values of each micro-batch: those of earlier stages come to it, those that later ones need leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from autograd.core import VJPNode
+from autograd.tracer import Node, isbox, new_box, notrace_primitives, register_notrace, trace_stack
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.loop_body import Asked, as_numbers
+from ipusim.ipu.names import ProgramNames
+from ipusim.ipu.scopes import shard
+from ipusim.ipu.stage_call import Inputs
+from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.variables import get_variable, looking_up
+from ipusim.model.layers.layer import Array
+
+
+class RecordedNode(Node):  # type: ignore[misc]
+    """A call that is written down, an element of the infeed, or a variable."""
+
+    __slots__ = ("arguments", "calls", "function", "keywords", "number", "parents", "places", "shard", "variable")
+
+    def __init__(self, value: Any, fun: Any, args: Any, kwargs: Any, argnums: Any, parents: Any) -> None:
+        """Write a call down; autograd makes one node for each."""
+        self.function, self.arguments, self.keywords, self.places, self.parents = fun, args, kwargs, argnums, parents
+        self.variable: tuple[str, Array] | None = None
+        self.calls = parents[0].calls
+        here = shard()
+        self.shard = max((parent.shard for parent in parents), default=0) if here is None else here
+        self.number = len(self.calls)
+        self.calls.append(self)
+
+    def initialize_root(self, calls: list[RecordedNode], variable: tuple[str, Array] | None = None) -> None:
+        """Begin with an array of the infeed, or a variable."""
+        self.calls, self.variable, self.parents, self.shard, self.number = calls, variable, (), 0, -1
+
+
+#: Functions of the form alone, whose results are not written down but used as they are.
+for _function in tuple(notrace_primitives[VJPNode]):
+    if getattr(_function, "__name__", "") in ("shape", "ndim", "size", "result_type", "iscomplexobj"):
+        register_notrace(RecordedNode, _function)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The calls of one stage, and the nodes whose values come and leave."""
+
+    shard: int
+    calls: Sequence[RecordedNode]
+    takes: Sequence[RecordedNode]
+    gives: Sequence[RecordedNode]
+
+
+class Shards:
+    """A loop's body as stages.
+
+    Attributes:
+        mapping: the shard of each.
+        asked: what the body asked for when it was written down.
+    """
+
+    def __init__(self, body: Callable[..., Asked], inputs: Inputs, element: Sequence[Array]) -> None:
+        """Write the body down on an element of the infeed; its loop-carried tensors are constants of a run."""
+        self._body, self._inputs, self._element = body, inputs, tuple(element)
+        self._written: tuple[Array, ...] | None = None
+        self._loss: Any = None
+        self.asked = Asked()
+        self._stages: list[_Stage] = []
+        self._write()
+        self.mapping = tuple(stage.shard for stage in self._stages)
+
+    def stages(self) -> list[Callable[..., Any]]:
+        """Return the function of each stage: of the arrays that come to it, to those that leave."""
+        return [self._stage(number) for number in range(len(self._stages))]
+
+    def loss(self) -> Any:
+        """Return the loss of the micro-batch that the last stage has run."""
+        return self._loss
+
+    def _write(self) -> None:
+        """Write the body down, if it has not been with the values that its loop-carried tensors have now."""
+        values = self._inputs.values
+        if self._written is not None and all(np.array_equal(a, b) for a, b in zip(values, self._written, strict=True)):
+            return
+        calls: list[RecordedNode] = []
+        given = as_numbers(values)
+        variables: dict[str, Any] = {}
+        with refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
+            boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
+
+            def lookup(name: str, initial: Array) -> Any:
+                if name not in variables:
+                    variables[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
+                return variables[name]
+
+            with looking_up(lookup), ProgramNames().stage(0):
+                asked = self._body(*given, *boxes)
+        for new, old in zip(asked.carried, given, strict=True):
+            if new is not old:
+                raise UnsupportedProgramError(
+                    "body: a sharded loop whose loop-carried tensors change is not simulated: return them as they came"
+                )
+        self.asked, self._written = asked, values
+        self._roots = [box._node for box in boxes]
+        self._stages = _cut(calls, self._roots, _nodes([asked.enqueued, getattr(asked.train, "loss", None)]))
+
+    def _stage(self, number: int) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            arrays = given
+            if number == 0:  # what the first stage is given begins with the loop-carried tensors
+                self._write()
+                arrays = given[len(self._inputs.values) :]
+            stage = self._stages[number]
+            values = dict(zip(stage.takes, arrays, strict=True))
+            for call in stage.calls:
+                values[call] = _again(call, values)
+            if number < len(self._stages) - 1:
+                return tuple(values[node] for node in stage.gives)
+            self._loss = _filled(getattr(self.asked.train, "loss", None), values)
+            return _filled(self.asked.enqueued, values)
+
+        return run
+
+
+def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
+    """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
+    arguments = [copy(each) if isinstance(each, Call) else each for each in call.arguments]
+    for place, parent in zip(call.places, call.parents, strict=True):
+        arguments[place] = _value(parent, values)
+    return call.function(*arguments, **call.keywords)
+
+
+def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
+    if node not in values and node.variable is not None:
+        values[node] = get_variable(*node.variable)
+    return values[node]
+
+
+def _filled(value: Any, values: dict[RecordedNode, Any]) -> Any:
+    """Return a structure with the value of each box in its place."""
+    if isinstance(value, dict):
+        return {name: _filled(each, values) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)([_filled(each, values) for each in value])
+    return _value(value._node, values) if isbox(value) else value
+
+
+def _nodes(value: Any) -> list[RecordedNode]:
+    if isinstance(value, dict | tuple | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [node for each in parts for node in _nodes(each)]
+    return [value._node] if isbox(value) else []
+
+
+def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Sequence[RecordedNode]) -> list[_Stage]:
+    """Return the stages: calls in a row on one shard; each takes from the one before what it or a later one needs."""
+    runs = [(index, list(found)) for index, found in groupby(calls, key=lambda call: call.shard)]
+    needed: list[set[RecordedNode]] = [{node for node in ends if node.variable is None}]
+    for _, found in reversed(runs):
+        own = {parent for call in found for parent in call.parents if parent.variable is None}
+        needed.insert(0, (needed[0] | own) - set(found))
+    order = {node: place for place, node in enumerate([*roots, *calls])}
+    passed = [sorted(each, key=order.__getitem__) for each in needed]
+    passed[0] = list(roots)
+    return [_Stage(index, found, passed[place], passed[place + 1]) for place, (index, found) in enumerate(runs)]

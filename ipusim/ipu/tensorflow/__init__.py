@@ -1,0 +1,63 @@
+"""What programs of pipelines use of TensorFlow, in its place: ``from ipusim.ipu import tensorflow as tf``.
+
+Functions take and return arrays, in a stage those of autograd; layers are the core's own, so that a model costs
+the same as in a scenario. What a session runs are placeholders and compiled programs. There is no graph, and no other
+engine than the one behind ``pipelining_ops.pipeline``. A name that is not offered says so in an AttributeError.
+
+>>> import numpy as np
+>>> from ipusim.ipu import tensorflow as tf
+>>> dataset = tf.data.Dataset.from_tensor_slices(np.arange(6, dtype=np.float32)).batch(2).repeat()
+>>> [batch.tolist() for batch in dataset.take(4)]
+[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [0.0, 1.0]]
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipusim.ipu.tensorflow.offered import offering
+
+_HERE: Final = "ipusim.ipu.tensorflow"
+
+
+def _of(module: str, names: str) -> dict[str, str]:
+    return {name: f"{_HERE}.{module}:{name}" for name in names.split()}
+
+
+_NAMES: Final = (
+    {name: f"{_HERE}.{name}" for name in ("data", "initializers", "keras", "layers", "losses", "math", "nn", "train")}
+    | {"random": f"{_HERE}.random"}
+    | {name: f"numpy:{name}" for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
+    | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat"}
+    | _of("scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
+    | _of(
+        "session",
+        "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
+        "disable_v2_tensorshape enable_resource_variables function get_default_graph get_logger "
+        "global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
+        "placeholder_with_default reset_default_graph set_random_seed",
+    )
+    | _of(
+        "array_functions",
+        "abs add argmax argmin broadcast_to cast clip_by_value concat constant convert_to_tensor cos divide einsum "
+        "equal exp expand_dims eye fill gather greater greater_equal identity less less_equal linspace log log1p "
+        "logical_and logical_not logical_or matmul maximum minimum multiply negative not_equal one_hot ones ones_like "
+        "pow range rank reduce_max reduce_mean reduce_min reduce_prod reduce_sum reshape round shape sigmoid sign sin "
+        "size split sqrt square squared_difference squeeze stack stop_gradient subtract tanh tensordot tile transpose "
+        "unstack where zeros zeros_like",
+    )
+    | {"glorot_uniform_initializer": f"{_HERE}.initializers:GlorotUniform"}
+    | {"constant_initializer": f"{_HERE}.initializers:Constant", "zeros_initializer": f"{_HERE}.initializers:Zeros"}
+    | {
+        f"{name}_initializer": f"{_HERE}.initializers:{kind}"
+        for name, kind in {
+            "ones": "Ones",
+            "random_normal": "RandomNormal",
+            "random_uniform": "RandomUniform",
+            "truncated_normal": "TruncatedNormal",
+            "glorot_normal": "GlorotNormal",
+            "variance_scaling": "VarianceScaling",
+        }.items()
+    }
+)
+__getattr__, __dir__ = offering("tf", _NAMES)

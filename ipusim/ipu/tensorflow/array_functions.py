@@ -1,0 +1,368 @@
+"""TensorFlow's functions of arrays, in autograd's NumPy: under a trace they are differentiated and counted.
+
+Arguments are TensorFlow's; ``name`` is without effect everywhere. Python's own numbers become float32 and int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import vspace
+from autograd.extend import defvjp, primitive
+from autograd.tracer import isbox
+
+from ipusim.ipu import checks
+from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.host import Tensor, compute
+
+
+def tensor(value: Any) -> Any:
+    """Return an array, or what stands for one; Python's numbers become float32 and int32.
+
+    Raises ProgramTypeError for what is neither.
+    """
+    found = concrete(value)
+    if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor):
+        return found
+    if isinstance(found, list | tuple) and any(map(isbox, found)):
+        return anp.stack([tensor(each) for each in found])
+    array = checks.numbers("value", found)
+    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+
+
+def like(value: Any, other: Any) -> Any:
+    """Return a number of Python's in the dtype of ``other``, and anything else as a tensor."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return np.asarray(value, other.dtype) if other.dtype.kind == "f" else tensor(value)
+    return tensor(value)
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Any:
+    """Return an array of ``value``, spread to ``shape``."""
+    found = tensor(value)
+    found = found if dtype is None else np.asarray(found, dtype)
+    return found if shape is None else np.array(np.broadcast_to(found, tuple(shape)))
+
+
+def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Any:
+    """Return ``value`` as a tensor."""
+    return tensor(value) if dtype is None else cast(value, dtype)
+
+
+def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+    """Return ``x`` in another dtype."""
+    kind = checks.dtype("dtype", dtype, "biuf")
+    return compute(lambda value: value if value.dtype == kind else value.astype(kind), tensor(x))
+
+
+def identity(input: Any, name: str | None = None) -> Any:
+    """Return the tensor as it is."""
+    return input
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _stopped(x: Any) -> Any:
+    return x
+
+
+defvjp(_stopped, lambda ans, x: lambda g: vspace(x).zeros())
+
+
+def stop_gradient(input: Any, name: str | None = None) -> Any:
+    """Return the tensor, through which no gradient goes back."""
+    return _stopped(tensor(input))
+
+
+def _one(function: Callable[..., Any], of: str) -> Callable[..., Any]:
+    def call(x: Any, name: str | None = None) -> Any:
+        return compute(function, tensor(x))
+
+    call.__doc__ = f"Return the {of} of each element."
+    return call
+
+
+def _two(function: Callable[..., Any], of: str) -> Callable[..., Any]:
+    def call(x: Any, y: Any, name: str | None = None) -> Any:
+        left, right = (
+            (tensor(x), like(y, tensor(x))) if not isinstance(x, int | float) else (like(x, tensor(y)), tensor(y))
+        )
+        return compute(function, left, right)
+
+    call.__doc__ = f"Return the {of} of the elements of two tensors, spread over each other."
+    return call
+
+
+abs = _one(anp.abs, "absolute value")
+cos = _one(anp.cos, "cosine")
+exp = _one(anp.exp, "exponential")
+log = _one(anp.log, "logarithm")
+log1p = _one(anp.log1p, "logarithm of 1 and more")
+negative = _one(anp.negative, "negative")
+sigmoid = _one(lambda x: (anp.tanh(x * 0.5) + 1) * 0.5, "logistic function")
+sign = _one(anp.sign, "sign")
+sin = _one(anp.sin, "sine")
+sqrt = _one(anp.sqrt, "square root")
+square = _one(anp.square, "square")
+tanh = _one(anp.tanh, "hyperbolic tangent")
+round = _one(anp.rint, "nearest whole number")
+logical_not = _one(anp.logical_not, "opposite")
+add = _two(anp.add, "sum")
+divide = _two(anp.true_divide, "quotient")
+equal = _two(anp.equal, "equality")
+greater = _two(anp.greater, "order")
+greater_equal = _two(anp.greater_equal, "order")
+less = _two(anp.less, "order")
+less_equal = _two(anp.less_equal, "order")
+logical_and = _two(anp.logical_and, "conjunction")
+logical_or = _two(anp.logical_or, "disjunction")
+maximum = _two(anp.maximum, "larger")
+minimum = _two(anp.minimum, "smaller")
+multiply = _two(anp.multiply, "product")
+not_equal = _two(anp.not_equal, "difference")
+pow = _two(anp.power, "power")
+subtract = _two(anp.subtract, "difference")
+
+
+def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
+    """Return (x - y)^2 for each element; the mean of it is the core's mean squared error where it can be."""
+    from ipusim.ipu.tensorflow.squared_errors import squared_errors  # noqa: PLC0415 - which stands on this module's kind
+
+    return squared_errors(tensor(x), tensor(y))
+
+
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
+    """Return the tensor with elements from one value to another."""
+    return minimum(maximum(t, clip_value_min), clip_value_max)
+
+
+def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
+    if isinstance(input_tensor, EachLoss) and not keepdims and axis in (None, *([0] if input_tensor.ndim == 1 else [])):
+        return input_tensor.mean_of_all()
+    return _reduced(anp.mean, input_tensor, axis, keepdims)
+
+
+def reduce_sum(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Return the sum over some axes, by default all."""
+    return _reduced(anp.sum, input_tensor, axis, keepdims)
+
+
+def reduce_max(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Return the largest element over some axes, by default all."""
+    return _reduced(anp.max, input_tensor, axis, keepdims)
+
+
+def reduce_min(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Return the smallest element over some axes, by default all."""
+    return _reduced(anp.min, input_tensor, axis, keepdims)
+
+
+def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Return the product over some axes, by default all."""
+    return _reduced(anp.prod, input_tensor, axis, keepdims)
+
+
+def _reduced(function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) -> Any:
+    axes = tuple(axis) if isinstance(axis, list) else axis
+    return function(tensor(x), axis=axes, keepdims=keepdims)
+
+
+def argmax(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
+    """Return the place of the largest element along an axis."""
+    return cast(anp.argmax(tensor(input), axis=axis), output_type)
+
+
+def argmin(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
+    """Return the place of the smallest element along an axis."""
+    return cast(anp.argmin(tensor(input), axis=axis), output_type)
+
+
+def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, name: str | None = None) -> Any:
+    """Return the product of matrices, or of stacks of them."""
+    left, right = tensor(a), tensor(b)
+    left = anp.swapaxes(left, -1, -2) if transpose_a else left
+    right = anp.swapaxes(right, -1, -2) if transpose_b else right
+    return anp.dot(left, right) if left.ndim == right.ndim == 2 else anp.matmul(left, right)
+
+
+def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
+    """Return the sum of products over some axes of both."""
+    return anp.tensordot(tensor(a), tensor(b), axes)
+
+
+def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
+    """Return the sum of products that an equation says."""
+    return anp.einsum(equation, *map(tensor, inputs))
+
+
+def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
+    """Return the tensor in another shape."""
+    return anp.reshape(_as_tensor(tensor), tuple(int(axis) for axis in shape))
+
+
+def transpose(a: Any, perm: Any = None, name: str | None = None) -> Any:
+    """Return the tensor with its axes in another order, by default the reverse."""
+    return anp.transpose(tensor(a), perm)
+
+
+def expand_dims(input: Any, axis: int, name: str | None = None) -> Any:
+    """Return the tensor with one axis more."""
+    return anp.expand_dims(tensor(input), axis)
+
+
+def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
+    """Return the tensor without axes of one element."""
+    return anp.squeeze(tensor(input), tuple(axis) if isinstance(axis, list) else axis)
+
+
+def concat(values: Sequence[Any], axis: int, name: str | None = None) -> Any:
+    """Return tensors joined along an axis."""
+    return anp.concatenate([tensor(each) for each in values], axis=axis)
+
+
+def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Any:
+    """Return tensors joined along a new axis."""
+    return anp.stack([tensor(each) for each in values], axis=axis)
+
+
+def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None = None) -> list[Any]:
+    """Return the parts of a tensor along an axis."""
+    return list(anp.moveaxis(tensor(value), axis, 0))
+
+
+def split(value: Any, num_or_size_splits: Any, axis: int = 0, num: int | None = None, name: str | None = None) -> Any:
+    """Return parts of equal size, or of the sizes given."""
+    if isinstance(num_or_size_splits, int):
+        return list(anp.split(tensor(value), num_or_size_splits, axis))
+    return list(anp.split(tensor(value), list(np.cumsum(num_or_size_splits)[:-1]), axis))
+
+
+def tile(input: Any, multiples: Any, name: str | None = None) -> Any:
+    """Return the tensor several times along each axis."""
+    return anp.tile(tensor(input), tuple(multiples))
+
+
+def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:
+    """Return the tensor spread to a shape."""
+    x, axes = tensor(input), tuple(shape)
+    return anp.broadcast_to(anp.reshape(x, (1,) * (len(axes) - x.ndim) + x.shape), axes)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _take(params: Any, indices: Any, axis: int) -> Any:
+    return np.take(params, indices, axis)
+
+
+def _untake(_: Any, params: Any, indices: Any, axis: int) -> Callable[[Any], Any]:
+    def pull(grad: Any) -> Any:
+        found = np.zeros(params.shape, params.dtype)
+        np.add.at(
+            np.moveaxis(found, axis, 0),
+            indices,
+            np.moveaxis(grad, range_of(axis, indices.ndim), range_of(0, indices.ndim)),
+        )
+        return found
+
+    return pull
+
+
+def range_of(first: int, count: int) -> list[int]:
+    """Return ``count`` axes from ``first`` on."""
+    return [first + place for place in np.arange(count).tolist()]
+
+
+defvjp(_take, _untake)
+
+
+def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Any:
+    """Return slices along an axis by their places."""
+    return _take(tensor(params), tensor(indices), axis)
+
+
+def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Any:
+    """Return elements of ``x`` where the condition holds, else of ``y``; raises ProgramError without both."""
+    if x is None or y is None:
+        checks.wrong_value("x and y", "both, as shapes must be known", (x, y))
+    return anp.where(tensor(condition), tensor(x), tensor(y))
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _one_hot(indices: Any, places: Any, on: Any, off: Any) -> Any:
+    return np.where(indices[..., None] == places, on, off)
+
+
+def one_hot(
+    indices: Any,
+    depth: int,
+    on_value: Any = 1.0,
+    off_value: Any = 0.0,
+    axis: int | None = None,
+    dtype: Any = np.float32,
+    name: str | None = None,
+) -> Any:
+    """Return a row for each whole number with ``on_value`` in that place; along the last axis alone."""
+    if axis not in (None, -1):
+        checks.wrong_value("axis", "None or -1, the last", axis)
+    return _one_hot(tensor(indices), np.arange(depth), np.asarray(on_value, dtype), np.asarray(off_value, dtype))
+
+
+def zeros(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:
+    """Return zeros."""
+    return np.zeros(tuple(np.atleast_1d(shape)), dtype)
+
+
+def ones(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:
+    """Return ones."""
+    return np.ones(tuple(np.atleast_1d(shape)), dtype)
+
+
+def fill(dims: Any, value: Any, name: str | None = None) -> Any:
+    """Return one value everywhere."""
+    return constant(value, shape=dims)
+
+
+def eye(num_rows: int, num_columns: int | None = None, dtype: Any = np.float32, name: str | None = None) -> Any:
+    """Return ones on the diagonal."""
+    return np.eye(num_rows, num_columns, dtype=dtype)
+
+
+def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
+    """Return zeros in the tensor's shape."""
+    return np.zeros(tensor(input).shape, dtype or tensor(input).dtype)
+
+
+def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
+    """Return ones in the tensor's shape."""
+    return np.ones(tensor(input).shape, dtype or tensor(input).dtype)
+
+
+def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
+    """Return numbers one after the other."""
+    found = np.arange(start) if limit is None else np.arange(start, limit, delta)
+    return found.astype(dtype) if dtype is not None else tensor(found.tolist())
+
+
+def linspace(start: float, stop: float, num: int, name: str | None = None) -> Any:
+    """Return numbers at equal distances, both ends among them."""
+    return np.linspace(start, stop, num, dtype=np.float32)
+
+
+def shape(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
+    """Return the tensor's shape."""
+    return np.asarray(tensor(input).shape, out_type)
+
+
+def size(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
+    """Return the tensor's number of elements."""
+    return np.asarray(np.prod(tensor(input).shape), out_type)
+
+
+def rank(input: Any, name: str | None = None) -> Any:
+    """Return the tensor's number of axes."""
+    return np.asarray(tensor(input).ndim, np.int32)
+
+
+_as_tensor = tensor

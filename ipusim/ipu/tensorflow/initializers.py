@@ -1,0 +1,194 @@
+"""Initial values of variables, in TensorFlow's names and by its rules."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.model.layers.layer import Array, Shape
+
+#: Standard deviation of a normal distribution that is cut at two of them.
+_CUT: Final = 0.87962566103423978
+
+
+@dataclass(frozen=True)
+class Initializer(ABC):
+    """Draws the initial values of a variable.
+
+    Attributes:
+        seed: of the draws; None for that of ``tf.set_random_seed``, with the variable's name.
+        dtype: without effect: get_variable says it.
+    """
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the draws."""
+        return None
+
+    @abstractmethod
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Return values of ``shape`` in float64."""
+
+
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """One value everywhere."""
+
+    value: float = 0.0
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Return ``value`` everywhere."""
+        return np.full(shape, self.value, np.float64)
+
+
+@dataclass(frozen=True)
+class Zeros(Constant):
+    """Zeros."""
+
+
+@dataclass(frozen=True)
+class Ones(Constant):
+    """Ones."""
+
+    value: float = 1.0
+
+
+@dataclass(frozen=True)
+class RandomNormal(Initializer):
+    """A normal distribution."""
+
+    mean: float = 0.0
+    stddev: float = 1.0
+    seed: int | None = None
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw."""
+        return np.asarray(rng.normal(self.mean, self.stddev, shape))
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(RandomNormal):
+    """A normal distribution without what is more than two standard deviations from its mean."""
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw, and draw what is too far out again."""
+        return self.mean + self.stddev * _truncated(shape, rng)
+
+
+@dataclass(frozen=True)
+class RandomUniform(Initializer):
+    """Equally likely from ``minval`` to ``maxval``."""
+
+    minval: float = -0.05
+    maxval: float = 0.05
+    seed: int | None = None
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw."""
+        return np.asarray(rng.uniform(self.minval, self.maxval, shape))
+
+
+@dataclass(frozen=True)
+class VarianceScaling(Initializer):
+    """A variance of scale / n, with n the inputs, the outputs or their mean.
+
+    Inputs and outputs are the last two axes, each times all axes before, as for kernels of convolutions.
+    """
+
+    scale: float = 1.0
+    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
+    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "truncated_normal"
+    seed: int | None = None
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw."""
+        inputs, outputs = _fans(shape)
+        fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[self.mode]
+        variance = self.scale / max(fan, 1.0)
+        if self.distribution == "uniform":
+            limit = math.sqrt(3 * variance)
+            return np.asarray(rng.uniform(-limit, limit, shape))
+        if self.distribution == "untruncated_normal":
+            return np.asarray(rng.normal(0.0, math.sqrt(variance), shape))
+        return math.sqrt(variance) / _CUT * _truncated(shape, rng)
+
+
+@dataclass(frozen=True)
+class GlorotUniform(VarianceScaling):
+    """Uniform, of variance 2 / (inputs + outputs)."""
+
+    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_avg"
+    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+
+
+@dataclass(frozen=True)
+class GlorotNormal(VarianceScaling):
+    """Normal, of variance 2 / (inputs + outputs)."""
+
+    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_avg"
+
+
+@dataclass(frozen=True)
+class HeNormal(VarianceScaling):
+    """Normal, of variance 2 / inputs."""
+
+    scale: float = 2.0
+
+
+#: Initializers by the names that Keras gives them as texts.
+_BY_NAME: Final[dict[str, type[Initializer]]] = {
+    "zeros": Zeros,
+    "ones": Ones,
+    "random_normal": RandomNormal,
+    "truncated_normal": TruncatedNormal,
+    "random_uniform": RandomUniform,
+    "glorot_uniform": GlorotUniform,
+    "glorot_normal": GlorotNormal,
+    "he_normal": HeNormal,
+}
+
+
+def initializer_of(given: Any) -> Initializer | Callable[..., Any]:
+    """Return the initializer that a name, a class or an initializer stands for; a function of the shape is itself.
+
+    Raises ProgramError for a name that there is not, ProgramTypeError for anything else.
+    """
+    if isinstance(given, str):
+        if given not in _BY_NAME:
+            raise ProgramError(f"initializer: expected one of {', '.join(_BY_NAME)}, got {given!r}")
+        return _BY_NAME[given]()
+    if isinstance(given, type) and issubclass(given, Initializer):
+        return given()
+    if not callable(given):
+        checks.wrong_type("initializer", "an initializer, its name, or a function of a shape", given)
+    return given  # type: ignore[no-any-return]
+
+
+def _fans(shape: Shape) -> tuple[float, float]:
+    if len(shape) < 2:
+        return (1.0, 1.0) if not shape else (float(shape[0]), float(shape[0]))
+    field = math.prod(shape[:-2])
+    return float(shape[-2] * field), float(shape[-1] * field)
+
+
+def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
+    found = np.asarray(rng.standard_normal(shape))
+    while (far := np.abs(found) > 2).any():
+        found[far] = rng.standard_normal(int(far.sum()))
+    return found
+
+
+__getattr__, __dir__ = offering(
+    "tf.initializers",
+    {name: f"{__name__}:{kind.__name__}" for name, kind in _BY_NAME.items()}
+    | {"constant": f"{__name__}:Constant", "variance_scaling": f"{__name__}:VarianceScaling"}
+    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _BY_NAME.values()},
+)

@@ -1,0 +1,35 @@
+"""``tf.layers``: functions that make a layer and call it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ipusim.ipu.names import Scope, inside, scope
+from ipusim.ipu.tensorflow import keras_layers
+from ipusim.ipu.tensorflow.offered import offering
+
+_OF: Final = {
+    "average_pooling2d": keras_layers.AveragePooling2D,
+    "batch_normalization": keras_layers.BatchNormalization,
+    "conv2d": keras_layers.Conv2D,
+    "dense": keras_layers.Dense,
+    "dropout": keras_layers.Dropout,
+    "flatten": keras_layers.Flatten,
+    "max_pooling2d": keras_layers.MaxPooling2D,
+}
+
+
+def _function(kind: type[keras_layers.CoreLayer]) -> Any:
+    def call(inputs: Any, *args: Any, training: bool | None = None, reuse: bool | None = None, **kwargs: Any) -> Any:
+        here = scope()
+        with inside(Scope(here.prefix, None if reuse else here.reuse)):
+            return kind(*args, **kwargs)(inputs, training=training)
+
+    call.__doc__ = (
+        f"Return what a {kind.__name__} of the arguments gives for ``inputs``; with ``reuse`` one of its name."
+    )
+    return call
+
+
+average_pooling2d, batch_normalization, conv2d, dense, dropout, flatten, max_pooling2d = map(_function, _OF.values())
+__getattr__, __dir__ = offering("tf.layers", {name: f"{__name__}:{name}" for name in _OF})

@@ -1,0 +1,36 @@
+"""``tf.losses``: the mean of a loss over the micro-batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.tensorflow.array_functions import reduce_mean
+from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.squared_errors import squared_errors
+
+
+def mean_squared_error(labels: Any, predictions: Any, weights: float = 1.0) -> Any:
+    """Return the mean of (predictions - labels)^2 over all elements; raises UnsupportedProgramError for weights."""
+    _refuse_weights(weights)
+    return reduce_mean(squared_errors(predictions, labels))
+
+
+def sparse_softmax_cross_entropy(labels: Any, logits: Any, weights: float = 1.0) -> Any:
+    """Return the mean cross entropy of ``logits`` (batch, ..., classes) and whole-number ``labels`` (batch, ...).
+
+    Raises UnsupportedProgramError for weights.
+    """
+    _refuse_weights(weights)
+    return reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+def _refuse_weights(weights: Any) -> None:
+    if not isinstance(weights, int | float) or weights != 1:
+        raise UnsupportedProgramError(f"weights: expected 1.0, got {weights!r}: multiply the loss instead")
+
+
+__getattr__, __dir__ = offering(
+    "tf.losses", {name: f"{__name__}:{name}" for name in ("mean_squared_error", "sparse_softmax_cross_entropy")}
+)

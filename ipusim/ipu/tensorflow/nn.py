@@ -1,0 +1,249 @@
+"""``tf.nn``: functions of neural networks, on the core's own layers where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.each_loss import EachLoss
+from ipusim.ipu.layers import run, run_loss
+from ipusim.ipu.names import scope, unique
+from ipusim.ipu.tensorflow.array_functions import one_hot, tensor
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.model.layers.convolution import Conv2D
+from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.layers import ActivationLayer
+from ipusim.model.layers.losses import SoftmaxCrossEntropy
+from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+
+
+class Activation:
+    """A function of each element, by the name that it has as an activation of a layer."""
+
+    def __init__(self, core: str) -> None:
+        """Take the core's name."""
+        self.core = self.__name__ = core
+        self.__doc__ = f"Return {core} of each element of a tensor."
+
+    def __call__(self, features: Any, name: str | None = None) -> Any:
+        """Return the function of each element."""
+        x = tensor(features)
+        if not anp.shape(x):
+            return anp.reshape(self(anp.reshape(x, (1,))), ())
+        return run(ActivationLayer(self.core), x, {}, draws_as="")
+
+
+relu = Activation("relu")
+swish = silu = Activation("swish")
+gelu = Activation("gelu")
+tanh = Activation("tanh")
+logistic = Activation("sigmoid")
+
+
+def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
+    """Return exp(x), divided by its sum along an axis."""
+    return anp.exp(log_softmax(logits, axis))
+
+
+def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
+    """Return x less the logarithm of the sum of exp(x) along an axis."""
+    x = tensor(logits)
+    shifted = x - anp.max(x, axis=axis, keepdims=True)
+    return shifted - anp.log(anp.sum(anp.exp(shifted), axis=axis, keepdims=True))
+
+
+def sparse_softmax_cross_entropy_with_logits(
+    _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
+) -> Any:
+    """Return -log softmax(logits)[label] for each row of ``logits`` (batch, ..., classes); labels (batch, ...).
+
+    The mean of it, by ``reduce_mean``, is the core's softmax cross entropy. Raises ProgramTypeError without both.
+    """
+    _named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
+    scores, classes = tensor(logits), tensor(labels)
+
+    def each() -> Any:
+        return -anp.sum(log_softmax(scores) * one_hot(classes, scores.shape[-1], dtype=scores.dtype), axis=-1)
+
+    return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(SoftmaxCrossEntropy(), scores, classes, {}))
+
+
+def softmax_cross_entropy_with_logits(
+    _sentinel: None = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None
+) -> Any:
+    """Return -sum(labels * log softmax(logits)) for each row of ``logits``; raises ProgramTypeError without both."""
+    _named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
+    return -anp.sum(tensor(labels) * log_softmax(logits, dim), axis=dim)
+
+
+softmax_cross_entropy_with_logits_v2 = softmax_cross_entropy_with_logits
+
+
+def _named(function: str, sentinel: object, labels: Any, logits: Any) -> None:
+    if sentinel is not None or labels is None or logits is None:
+        checks.wrong_type(function, "named arguments (labels=..., logits=...)", (sentinel, labels, logits))
+
+
+def sigmoid_cross_entropy_with_logits(
+    _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
+) -> Any:
+    """Return max(x, 0) - x z + log(1 + exp(-|x|)) of logits x and labels z; raises ProgramTypeError without both."""
+    _named("sigmoid_cross_entropy_with_logits", _sentinel, labels, logits)
+    x = tensor(logits)
+    return anp.maximum(x, 0) - x * tensor(labels) + anp.log1p(anp.exp(-anp.abs(x)))
+
+
+def dropout(
+    x: Any,
+    keep_prob: float | None = None,
+    noise_shape: None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    rate: float | None = None,
+) -> Any:
+    """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
+
+    Masks are drawn by the place in the program, not by ``seed``. Raises UnsupportedProgramError for a noise_shape.
+    """
+    if noise_shape is not None:
+        raise UnsupportedProgramError(f"noise_shape: expected None, got {noise_shape!r}")
+    share = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
+    return run(Dropout(share), tensor(x), {}, draws_as=scope().prefix + unique("dropout"))
+
+
+def l2_loss(t: Any, name: str | None = None) -> Any:
+    """Return half the sum of squares."""
+    x = tensor(t)
+    return anp.sum(anp.square(x)) * 0.5
+
+
+def bias_add(value: Any, bias: Any, data_format: str | None = None, name: str | None = None) -> Any:
+    """Return the sum of a tensor and a bias along its last axis."""
+    _channels_last(data_format)
+    return tensor(value) + tensor(bias)
+
+
+def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Any:
+    """Return x @ weights + biases."""
+    return anp.dot(tensor(x), tensor(weights)) + tensor(biases)
+
+
+def moments(x: Any, axes: Any, shift: None = None, name: str | None = None, keep_dims: bool = False) -> Any:
+    """Return mean and variance over some axes."""
+    value, over = tensor(x), tuple(axes)
+    mean = anp.mean(value, axis=over, keepdims=True)
+    variance = anp.mean(anp.square(value - mean), axis=over, keepdims=True)
+    if keep_dims:
+        return mean, variance
+    return anp.squeeze(mean, over), anp.squeeze(variance, over)
+
+
+def conv2d(
+    input: Any,
+    filter: Any = None,
+    strides: Any = None,
+    padding: str = "VALID",
+    use_cudnn_on_gpu: bool = True,
+    data_format: str | None = "NHWC",
+    dilations: Any = (1, 1, 1, 1),
+    name: str | None = None,
+    filters: Any = None,
+) -> Any:
+    """Return the convolution of images (batch, height, width, channels) with kernels (h, w, channels, filters).
+
+    Raises ProgramError for another layout or dilations.
+    """
+    _channels_last(data_format)
+    if set(np.atleast_1d(dilations).tolist()) != {1}:
+        checks.wrong_value("dilations", "1 along each axis", dilations)
+    kernel = tensor(filter if filters is None else filters)
+    height, width, _, outputs = kernel.shape
+    layer = Conv2D(outputs, (height, width), _steps(strides), padding.lower(), use_bias=False)  # type: ignore[arg-type]
+    return run(layer, tensor(input), {"W": kernel}, draws_as="")
+
+
+def max_pool(
+    value: Any,
+    ksize: Any,
+    strides: Any,
+    padding: str = "VALID",
+    data_format: str | None = "NHWC",
+    name: str | None = None,
+    input: Any = None,
+) -> Any:
+    """Return the largest element of each window of images (batch, height, width, channels)."""
+    _channels_last(data_format)
+    layer = MaxPool2D(_steps(ksize), _steps(strides), padding.lower())  # type: ignore[arg-type]
+    return run(layer, tensor(value if input is None else input), {}, draws_as="")
+
+
+def avg_pool(
+    value: Any,
+    ksize: Any,
+    strides: Any,
+    padding: str = "VALID",
+    data_format: str | None = "NHWC",
+    name: str | None = None,
+    input: Any = None,
+) -> Any:
+    """Return the mean of each window of images (batch, height, width, channels)."""
+    _channels_last(data_format)
+    layer = AveragePool2D(_steps(ksize), _steps(strides), padding.lower())  # type: ignore[arg-type]
+    return run(layer, tensor(value if input is None else input), {}, draws_as="")
+
+
+def embedding_lookup(
+    params: Any, ids: Any, partition_strategy: str = "mod", name: str | None = None, validate_indices: bool = True
+) -> Any:
+    """Return the rows of a table by whole numbers."""
+    table = tensor(params)
+    return run(Embedding(*table.shape), tensor(ids), {"W": table}, draws_as="")
+
+
+def _steps(given: Any) -> tuple[int, int]:
+    """Return the two middle ones of four numbers, or two, or one for both; raises ProgramError for others."""
+    values = [1] if given is None else np.atleast_1d(given).tolist()
+    if len(values) == 4 and values[0] == values[3] == 1:
+        values = values[1:3]
+    if len(values) not in (1, 2):
+        checks.wrong_value("strides or ksize", "[1, height, width, 1], or two sizes, or one for both", given)
+    return int(values[0]), int(values[-1])
+
+
+def _channels_last(data_format: str | None) -> None:
+    if data_format not in (None, "NHWC"):
+        checks.wrong_value("data_format", "NHWC", data_format)
+
+
+def core_activation(given: Any) -> tuple[str, Callable[[Any], Any] | None]:
+    """Return the core's name of an activation, and a function to call where the core has none by that name.
+
+    Raises ProgramTypeError for what is no activation.
+    """
+    if given is None or given == "linear":
+        return "identity", None
+    if isinstance(given, Activation):
+        return given.core, None
+    if isinstance(given, str):
+        return ("identity", softmax) if given == "softmax" else (_CORE.get(given, given), None)
+    if not callable(given):
+        checks.wrong_type("activation", "None, a name, or a function such as tf.nn.relu", given)
+    return "identity", given
+
+
+#: The core's names of activations that have other names in Keras.
+_CORE = {"silu": "swish"}
+_OFFERED = (
+    "avg_pool bias_add conv2d dropout embedding_lookup gelu l2_loss log_softmax max_pool moments relu "
+    "sigmoid_cross_entropy_with_logits silu softmax softmax_cross_entropy_with_logits "
+    "softmax_cross_entropy_with_logits_v2 sparse_softmax_cross_entropy_with_logits swish tanh xw_plus_b"
+)
+__getattr__, __dir__ = offering(
+    "tf.nn", {name: f"{__name__}:{name}" for name in _OFFERED.split()} | {"sigmoid": f"{__name__}:logistic"}
+)

@@ -1,0 +1,35 @@
+"""What the modules here offer in TensorFlow's place, each name found when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NoReturn
+
+from ipusim.near_names import did_you_mean
+
+
+def offering(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of TensorFlow's ``module``, which offers ``names``.
+
+    Each name stands with the module that it is in, or the whole of which it is, and behind a colon its name there.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            lack(module, name, list(names))
+        home, _, attribute = names[name].partition(":")
+        found = import_module(home)
+        return getattr(found, attribute) if attribute else found
+
+    return find, lambda: sorted(names)
+
+
+def lack(module: str, name: str, known: list[str]) -> NoReturn:
+    """Raise AttributeError for a name of TensorFlow's that is not offered."""
+    if name.startswith("__"):  # asked for by Python itself
+        raise AttributeError(name)
+    raise AttributeError(
+        f"{module}.{name} is not simulated{did_you_mean(name, known)}: ipusim.ipu.tensorflow offers what programs of "
+        f"pipelines use, in {module} {', '.join(sorted(known))}"
+    )

@@ -1,0 +1,179 @@
+"""Variables by name and the scopes that their names begin with, as TensorFlow 1 has them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.ipu.names import Scope, counts, inside, scope, unique
+from ipusim.ipu.tensorflow.initializers import GlorotUniform, Initializer, initializer_of
+from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.model.functions import variables
+from ipusim.model.layers.layer import Array, Shape
+
+
+class _Reuse(Enum):
+    AUTO_REUSE = "AUTO_REUSE"
+
+
+#: A variable of a scope may be there already, and is made where it is not.
+AUTO_REUSE: Final = _Reuse.AUTO_REUSE
+
+
+class VariableScope:
+    """A scope as ``variable_scope`` gives it."""
+
+    def __init__(self, inner: Scope) -> None:
+        """Take the scope."""
+        self._scope = inner
+
+    @property
+    def name(self) -> str:
+        """The names of the scopes around and of this, with slashes between them."""
+        return self._scope.prefix.removesuffix("/")
+
+    @property
+    def reuse(self) -> bool | _Reuse:
+        """Whether variables must be there already."""
+        return AUTO_REUSE if self._scope.reuse is None else self._scope.reuse
+
+    def reuse_variables(self) -> None:
+        """Refuse: say reuse where the scope begins. Raises ProgramError."""
+        raise ProgramError("reuse_variables: expected `reuse=True` in variable_scope, where the scope begins")
+
+
+@contextmanager
+def variable_scope(
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None = None,
+    values: object = None,
+    initializer: object = None,
+    *,
+    reuse: bool | _Reuse | None = None,
+    use_resource: bool | None = None,
+    dtype: object = None,
+    auxiliary_name_scope: bool = True,
+) -> Iterator[VariableScope]:
+    """Make variables inside the block under this name.
+
+    ``reuse`` is inherited from the scope around; the other arguments, but for the names, are without effect. Raises
+    ProgramTypeError for what is no name or scope, ProgramError for none at all.
+    """
+    outer = scope()
+    if isinstance(name_or_scope, VariableScope):
+        prefix = f"{name_or_scope.name}/" if name_or_scope.name else ""
+    elif name_or_scope is None:
+        if default_name is None:
+            raise ProgramError("If default_name is None then name_or_scope is required")
+        prefix = f"{outer.prefix}{unique(checks.text('default_name', default_name))}/"
+    else:
+        named = checks.text("name_or_scope", name_or_scope)
+        prefix = f"{outer.prefix}{named}/" if named else outer.prefix
+    chosen: bool | None = outer.reuse if reuse is None else None if reuse is AUTO_REUSE else bool(reuse)
+    with inside(Scope(prefix, outer.reuse if outer.reuse else chosen)) as inner:
+        yield VariableScope(inner)
+
+
+@contextmanager
+def name_scope(name: str, default_name: str | None = None, values: object = None) -> Iterator[str]:
+    """Name operations inside the block; variables keep their names, as in TensorFlow."""
+    yield checks.text("name", name if name is not None else default_name)
+
+
+def get_variable_scope() -> VariableScope:
+    """Return the scope that the caller is in."""
+    return VariableScope(scope())
+
+
+def get_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = np.float32,
+    initializer: Any = None,
+    regularizer: None = None,
+    trainable: bool | None = None,
+    collections: object = None,
+    caching_device: object = None,
+    partitioner: None = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    custom_getter: None = None,
+    constraint: None = None,
+    synchronization: object = None,
+    aggregation: object = None,
+) -> Any:
+    """Return the variable of the running stage called ``name`` in the scope around.
+
+    A stage that asks for a name of its own again shares the variable, which needs ``reuse`` as in TensorFlow; stages
+    share one on the same IPU alone. Initial values are drawn by name and ``tf.set_random_seed``. With
+    ``trainable=False`` it is a constant of the run, which no optimizer sees: not a gradient, not an accumulator.
+
+    Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take, and ModelError outside of
+    a stage.
+    """
+    for argument, value in (("regularizer", regularizer), ("partitioner", partitioner), ("constraint", constraint)):
+        if value is not None:
+            checks.wrong_value(argument, "None, as it is not simulated", value)
+    full = scope().prefix + checks.text("name", name)
+    variables.check_inside(full)
+    kind = checks.dtype("dtype", dtype, "biuf")
+    known = counts().variables
+    if scope().reuse is False and full in known:
+        raise ProgramError(
+            f"Variable {full} already exists, disallowed. Did you mean to set reuse=True or reuse=tf.AUTO_REUSE in "
+            "VarScope?"
+        )
+    if scope().reuse and full not in known:
+        raise ProgramError(
+            f"Variable {full} does not exist, or was not created with tf.get_variable(). Did you mean to set "
+            "reuse=tf.AUTO_REUSE in VarScope?"
+        )
+    known.add(full)
+    initial = _initial(full, shape, kind, initializer)
+    if trainable is False:
+        return initial
+    if kind.kind != "f":
+        raise ProgramTypeError(
+            f"dtype: expected a floating-point dtype for variable {full!r}, which is trained, got {kind}; or give it "
+            "trainable=False"
+        )
+    return variables.get_variable(full, initial)
+
+
+def _initial(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
+    if initializer is not None and not callable(initializer) and not isinstance(initializer, str):
+        value = checks.numbers("initializer", initializer)
+        if shape is not None:
+            raise ProgramError("If initializer is a constant, do not specify shape.")
+        return value.astype(dtype)
+    if shape is None:
+        raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was <unknown>.")
+    axes = _axes(name, shape)
+    chosen = GlorotUniform() if initializer is None else initializer_of(initializer)
+    if not isinstance(chosen, Initializer):  # a function of the user's own: called each time, used the first
+        return np.asarray(chosen(axes), dtype)
+    return drawn(chosen, axes, dtype, (seed_of(chosen.seed), zlib.crc32(name.encode())))
+
+
+def _axes(name: str, shape: Any) -> Shape:
+    given: Sequence[Any] = shape if isinstance(shape, list | tuple) else [shape]
+    for axis in given:
+        if axis is None:
+            raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was {shape}.")
+        checks.whole("shape", axis)
+    return tuple(int(axis) for axis in given)
+
+
+@lru_cache(maxsize=256)
+def drawn(initializer: Initializer, shape: Shape, dtype: np.dtype[Any], seed: tuple[int, ...]) -> Array:
+    """Return initial values; asked for in every call of a stage, drawn once."""
+    found: Array = initializer(shape, np.random.default_rng(seed)).astype(dtype)
+    return found

@@ -1,0 +1,21 @@
+"""The seed of all draws, as ``tf.set_random_seed`` sets it; 0 unless it is called, so that each run is the same."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+from ipusim.ipu import checks
+
+#: Of the caller's thread or task.
+_SEED: Final[ContextVar[int]] = ContextVar("seed", default=0)
+
+
+def set_random_seed(seed: int) -> None:
+    """Set the seed for programs that are built from now on."""
+    _SEED.set(checks.whole("seed", seed))
+
+
+def seed_of(own: int | None) -> int:
+    """Return the seed of an initializer: its ``own`` or that of all draws."""
+    return _SEED.get() if own is None else own

@@ -1,0 +1,211 @@
+"""What runs programs: sessions, placeholders, and the operations of TensorFlow 1 that have nothing to do here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
+from ipusim.ipu.ipu_compiler import compiled, forget
+from ipusim.ipu.loop_body import asking
+from ipusim.ipu.run import Pipeline
+from ipusim.ipu.scopes import ipu_scope
+from ipusim.ipu.tensorflow.seeds import set_random_seed
+
+__all__ = ["set_random_seed"]
+
+#: Places computations; a device other than an IPU is the host, where nothing is simulated.
+device = ipu_scope
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Placeholder:
+    """Return a tensor that each run of a session is fed; raises ProgramError for a shape that is not known in full."""
+    kind = checks.dtype("dtype", dtype, "biuf")
+    if shape is None or any(axis is None for axis in _axes(shape)):
+        checks.wrong_value("shape", "sizes of all axes, as programs for IPUs have, such as [] for a number", shape)
+    return Placeholder(name or "Placeholder", np.zeros(_axes(shape), kind))
+
+
+def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Placeholder:
+    """Return a tensor that is ``input`` where a run of a session feeds no other; raises ProgramError for a shape."""
+    value = checks.numbers("input", input)
+    value = value.astype({"f": np.float32, "i": np.int32}[value.dtype.kind]) if np.isscalar(input) else value
+    if _axes(shape) != value.shape:
+        checks.wrong_value("shape", f"{list(value.shape)}, as the default has", shape)
+    return Placeholder(name or "PlaceholderWithDefault", value, value)
+
+
+def _axes(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+
+
+class Graph:
+    """What a session holds in TensorFlow: here there is none, and programs stand for themselves."""
+
+    def as_default(self) -> Session:
+        """Return a context."""
+        return Session()
+
+    def finalize(self) -> None:
+        """Do nothing."""
+
+
+class ConfigProto:
+    """Options of a session, all without effect."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take any."""
+        self.__dict__.update(options)
+
+
+class Session:
+    """Runs fetches: compiled programs, dequeues, initializers, and tensors of the host.
+
+    Arguments:
+        target, graph, config: accepted, and without effect.
+    """
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: object = None) -> None:
+        """Open it."""
+        self.graph = Graph() if graph is None else graph
+        self._closed = False
+
+    def __enter__(self) -> Session:
+        """Begin to use it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._closed = True
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Placeholder, Any] | None = None,
+        options: object = None,
+        run_metadata: object = None,
+    ) -> Any:
+        """Return the values of ``fetches``, in a structure like theirs; each is evaluated once, dequeues last.
+
+        Raises ProgramError in a closed session, for a placeholder that needs a value and for one of another shape,
+        ProgramTypeError for what cannot be fetched or fed.
+        """
+        if self._closed:
+            raise ProgramError("Attempted to use a closed Session.")
+        running = Running({key: self._fed(key, value) for key, value in (feed_dict or {}).items()})
+        for late in (False, True):
+            for fetch in _flat(fetches):
+                if isinstance(fetch, Fetch) and fetch.late is late:
+                    running.value(fetch)
+        return _values(fetches, running)
+
+    @staticmethod
+    def _fed(key: Any, value: Any) -> Any:
+        if not isinstance(key, Placeholder):
+            checks.wrong_type("feed_dict", "placeholders as keys", key)
+        return key.fed(value)
+
+
+def _flat(fetches: Any) -> Iterator[Any]:
+    if isinstance(fetches, Mapping):
+        fetches = list(fetches.values())
+    if isinstance(fetches, list | tuple):
+        for each in fetches:
+            yield from _flat(each)
+        return
+    if not isinstance(fetches, Fetch | np.ndarray | np.generic):
+        raise ProgramTypeError(f"Fetch argument {fetches!r} has invalid type {type(fetches)}")
+    yield fetches
+
+
+def _values(fetches: Any, running: Running) -> Any:
+    if isinstance(fetches, Mapping):
+        return {name: _values(each, running) for name, each in fetches.items()}
+    if isinstance(fetches, list | tuple):
+        return type(fetches)([_values(each, running) for each in fetches])
+    return running.value(fetches)
+
+
+def global_variables_initializer() -> Operation:
+    """Return the operation that sets the variables of all programs compiled so far to their initial values."""
+    programs = [each for each in compiled() if isinstance(each, Pipeline)]
+    return Operation("init", partial(_initialize, programs))
+
+
+initialize_all_variables = global_variables_initializer
+
+
+def _initialize(programs: Sequence[Pipeline]) -> None:
+    for each in programs:
+        each.initialize()
+
+
+def no_op(name: str | None = None) -> Operation:
+    """Return an operation that does nothing."""
+    return Operation(name or "NoOp")
+
+
+def group(*inputs: Any, name: str | None = None) -> Operation:
+    """Return an operation that does all of ``inputs``, in a session; in a stage they are done as they come."""
+    if (asked := asking()) is not None:
+        asked.depend(inputs)
+    fetches = [each for each in inputs if isinstance(each, Fetch)]
+    return Operation(name or "group", partial(_run_all, fetches))
+
+
+def _run_all(fetches: Sequence[Fetch]) -> None:
+    running = Running()
+    for fetch in fetches:
+        running.value(fetch)
+
+
+@contextmanager
+def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]:
+    """Note what trains among operations in a loop's body; else a function runs in the order in which it is written."""
+    if (asked := asking()) is not None:
+        asked.depend(control_inputs or ())
+    yield
+
+
+def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
+    """Return the tensors as they are."""
+    return list(input)
+
+
+def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Return ``func`` as it is, whatever the ``options``: functions run as Python."""
+    return (lambda given: given) if func is None else func
+
+
+def get_default_graph() -> Graph:
+    """Return a graph without anything in it."""
+    return Graph()
+
+
+def reset_default_graph() -> None:
+    """Forget the programs that have been compiled, and the seed."""
+    forget()
+    set_random_seed(0)
+
+
+def get_logger() -> logging.Logger:
+    """Return a logger of TensorFlow's name."""
+    return logging.getLogger("tensorflow")
+
+
+def _without_effect() -> None:
+    """Do nothing: programs run as TensorFlow 1's do."""
+
+
+disable_eager_execution = disable_v2_behavior = disable_v2_tensorshape = enable_resource_variables = _without_effect

@@ -1,0 +1,59 @@
+"""Functions of Graphcore's ``utils`` that programs of pipelines call."""
+
+from __future__ import annotations
+
+from ipusim.errors import ProgramStateError
+from ipusim.ipu import checks
+from ipusim.ipu.config import (
+    DeviceConnectionType,
+    IPUConfig,
+    SelectionOrder,
+    configure_ipu_system,
+    get_ipu_config,
+    reset_ipu_configuration,
+)
+
+__all__ = [
+    "DeviceConnectionType",
+    "IPUConfig",
+    "SelectionOrder",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
+    "reset_ipu_configuration",
+    "reset_ipu_seed",
+    "running_on_ipu_model",
+]
+
+
+def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
+    """Return the number of IPUs that have been configured; raises ProgramStateError where none have."""
+    checks.text("ipu_device", ipu_device)
+    checks.text("device", device)
+    (config,) = get_ipu_config()
+    count = config.auto_select_ipus
+    if not isinstance(count, int):
+        count = count[0] if count else 0
+    if not count:
+        raise ProgramStateError("get_num_of_ipus_in_device: expected a device by auto_select_ipus, got select_ipus")
+    return int(count)
+
+
+def move_variable_initialization_to_cpu(graph: object = None) -> None:
+    """Do nothing: initial values are drawn on the host."""
+
+
+def reset_ipu_seed(
+    seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
+) -> None:
+    """Check the arguments: draws are seeded by their place in the program, so that each run is the same."""
+    checks.whole("seed", seed)
+    checks.text("device", device)
+    checks.text("cpu_device", cpu_device)
+    checks.truth("experimental_identical_replicas", experimental_identical_replicas)
+
+
+def running_on_ipu_model() -> bool:
+    """Return False: this simulator is not Graphcore's IPU Model."""
+    return False

@@ -1,0 +1,143 @@
+"""The programs of scenarios/python/: what they print, what their YAML twins do, and what they import."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.ipu.ipu_compiler import compiled
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.timeline.kinds import SpanKind
+
+PROGRAMS = Path("scenarios/python")
+COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
+#: Of each tutorial program: arguments, its scenario, and what that must change to be the same.
+TWINS = {
+    "step1_single_ipu": ([], "tutorial_step1_single_ipu", ()),
+    "step2_sharding": ([], "tutorial_step2_sharding", ()),
+    # A pipeline's program sends the learning rate beside the loss: 8 bytes an element, and not 4.
+    "step3_pipelining": ([], "tutorial_step3_pipelining", ("outfeed.element_bytes=8",)),
+    "step3_pipelining Interleaved": (
+        ["--schedule", "Interleaved"],
+        "tutorial_step3_pipelining",
+        ("outfeed.element_bytes=8", "pipeline.schedule=interleaved"),
+    ),
+    "step4_configurable_stages": (
+        ["--splits", "dense128", "dense64", "dense32"],
+        "tutorial_step4_configurable_stages",
+        ("outfeed.element_bytes=8",),
+    ),
+}
+
+
+def ran(name, capsys, monkeypatch, *arguments):
+    """Run a program as the command line does; returns what it printed and the programs that it compiled."""
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    context = contextvars.copy_context()
+    context.run(runpy.run_path, str(PROGRAMS / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out, context.run(compiled)
+
+
+def printed(out):
+    """Return step, epoch and mean loss of each line that says them."""
+    lines = re.findall(r"^Step (\d+), Epoch ([\d.]+), Mean loss: ([\d.]+)$", out, re.MULTILINE)
+    return [(int(step), float(epoch), float(loss)) for step, epoch, loss in lines]
+
+
+def twin_of(scenario, steps, changes):
+    same = ("use_synthetic_data=false", "data.shuffle=false", f"steps={steps}", *changes)
+    return execute(load_job(Path(f"scenarios/{scenario}.yaml"), same))
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_a_program_of_the_tutorial_equals_its_scenario(case, capsys, monkeypatch):
+    arguments, scenario, changes = TWINS[case]
+    out, (program,) = ran(case.split()[0], capsys, monkeypatch, "--epochs", "1", *arguments)
+    twin = twin_of(scenario, 1, changes)
+    assert printed(out) == [(0, 0.0, float(f"{twin.learning.mean_loss_by_step[0]:.3f}"))]
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(program.timeline, name), getattr(twin.timeline, name), err_msg=name)
+    assert program.memory.peaks == twin.memory.peaks
+    assert program.timeline.rows(SpanKind.INFEED).size
+
+
+def test_the_pipeline_trains_as_the_tutorial_shows(capsys, monkeypatch):
+    """To a mean loss below 0.05, step by step that of the scenario."""
+    out, _ = ran("step3_pipelining", capsys, monkeypatch, "--epochs", "5")
+    means = twin_of("tutorial_step3_pipelining", 5, ()).learning.mean_loss_by_step
+    assert printed(out) == [(step, float(step), float(f"{means[step]:.3f}")) for step in range(5)]
+    assert printed(out)[-1][-1] < 0.05
+    assert "Steps 5 x examples per step 5120 (== 25600 training examples, 5.0 epochs of 5120 examples)\n" in out
+
+
+@pytest.mark.parametrize("name", ["step1_single_ipu", "step2_sharding"])
+def test_loops_train_as_the_tutorial_shows(name, capsys, monkeypatch):
+    found = printed(ran(name, capsys, monkeypatch, "--epochs", "5")[0])
+    assert [step for step, _, _ in found] == [0, 1, 2, 3, 4]
+    assert found[-1][-1] < 0.05
+
+
+def test_layers_are_printed_as_in_the_tutorial(capsys, monkeypatch):
+    out, (program,) = ran("step4_configurable_stages", capsys, monkeypatch, "--epochs", "1", "--splits", "dense128")
+    assert "Layers:\n flatten, dense256, dense128, dense64, dense32, logits, cel\n" in out
+    assert "Stages:\n 0. flatten-dense256\n 1. dense128-dense64-dense32-logits-cel\n" in out
+    assert sorted(program.variables)[:2] == [
+        "FCModel/stage0_dense256/dense256/dense/bias",
+        "FCModel/stage0_dense256/dense256/dense/kernel",
+    ]
+
+
+def test_inference_over_two_ipus_of_four(capsys, monkeypatch):
+    out, (program,) = ran("inference", capsys, monkeypatch)
+    assert out.startswith("Probabilities (500, 8, 10), classes (500, 8)\n")
+    assert out.endswith("Sum of each row of probabilities: 1.000\n")
+    assert program.program.shape.mapping == (3, 1)
+    assert not program.program.shape.training
+
+
+def test_training_with_a_rate_of_each_run(capsys, monkeypatch):
+    out, (program,) = ran("training", capsys, monkeypatch)
+    rates = re.findall(r"^Learning rate ([\d.]+): loss from ([\d.]+) to ([\d.]+)$", out, re.MULTILINE)
+    assert [rate for rate, _, _ in rates] == ["0.002", "0.001"]
+    losses = [float(loss) for _, *both in rates for loss in both]
+    assert losses == sorted(losses, reverse=True)
+    assert (program.program.repeat_count, program.program.shape.micro_batches) == (10, 128)
+
+
+def test_a_loop_carries_its_counter_and_sends_dictionaries(capsys, monkeypatch):
+    out, _ = ran("training_loop", capsys, monkeypatch)
+    assert out == "counter [array(10, dtype=int32)]\nd1 (10, 800) from 2.0 to 2.0\nd2 (10, 800) from 0.0 to 0.0\n"
+
+
+def test_concurrent_stages_learn(capsys, monkeypatch):
+    out, (program,) = ran("concurrent_stages", capsys, monkeypatch)
+    first, last = map(float, re.findall(r"\d\.\d+", out))
+    assert (first > 2, last < 0.05) == (True, True)
+    assert program.program.shape.parts == ((0,), (1, 2), (3,))
+
+
+def imports(text):
+    return {line for line in text.splitlines() if re.match(r"(from|import) .*\b(ipusim|tensorflow)\b", line)}
+
+
+def test_the_lines_that_change_are_those_of_the_page():
+    """Each import of ipusim stands there beside Graphcore's, and no other line of a program knows of ipusim."""
+    page = (PROGRAMS / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", page, re.MULTILINE))
+    used = set()
+    for path in PROGRAMS.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        here = imports(text)
+        used |= here
+        rest = "\n".join(line for line in text.splitlines() if line not in here)
+        assert "ipusim" not in rest, path.name
+        assert f"`{path.name}`" in page
+    assert used == set(rows.values())
+    assert not any("ipusim" in line for line in rows)

@@ -1,0 +1,453 @@
+"""The module in TensorFlow's place: gradients of its functions, variables, sessions, datasets, and what it lacks."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from autograd import grad
+
+from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, scopes
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.tensorflow import array_functions
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(4, 3))
+POSITIVE = np.abs(X) + 0.5
+IMAGES = RNG.normal(size=(2, 6, 6, 3))
+LABELS = np.array([0, 2, 1, 1])
+
+#: A use of each function with a gradient: from an array, to an array.
+DIFFERENTIABLE = {
+    "abs": (tf.abs, X),
+    "add": (lambda x: tf.add(x, 2 * x), X),
+    "broadcast_to": (lambda x: tf.broadcast_to(x, (2, 4, 3)), X),
+    "cast": (lambda x: tf.cast(x, tf.float64), X),
+    "clip_by_value": (lambda x: tf.clip_by_value(x, -0.5, 0.5), X),
+    "concat": (lambda x: tf.concat([x, x * x], 1), X),
+    "convert_to_tensor": (tf.convert_to_tensor, X),
+    "cos": (tf.cos, X),
+    "divide": (lambda x: tf.divide(1.0, x), POSITIVE),
+    "einsum": (lambda x: tf.einsum("ij,kj->ik", x, x), X),
+    "exp": (tf.exp, X),
+    "expand_dims": (lambda x: tf.expand_dims(x, 1), X),
+    "gather": (lambda x: tf.gather(x, np.array([[0, 2], [2, 1]])), X),
+    "gather along": (lambda x: tf.gather(x, np.array([0, 2, 2]), axis=1), X),
+    "identity": (tf.identity, X),
+    "log": (tf.log, POSITIVE),
+    "log1p": (tf.log1p, POSITIVE),
+    "matmul": (lambda x: tf.matmul(x, x, transpose_b=True), X),
+    "maximum": (lambda x: tf.maximum(x, 0.1), X),
+    "minimum": (lambda x: tf.minimum(x, 0.1), X),
+    "multiply": (lambda x: tf.multiply(x, x), X),
+    "negative": (tf.negative, X),
+    "pow": (lambda x: tf.pow(x, 3.0), X),
+    "reduce_max": (lambda x: tf.reduce_max(x, axis=1), X),
+    "reduce_mean": (lambda x: tf.reduce_mean(x, axis=[0]), X),
+    "reduce_min": (tf.reduce_min, X),
+    "reduce_prod": (lambda x: tf.reduce_prod(x, axis=1), X),
+    "reduce_sum": (lambda x: tf.reduce_sum(x, keepdims=True), X),
+    "reshape": (lambda x: tf.reshape(x, (2, 6)), X),
+    "sigmoid": (tf.sigmoid, X),
+    "sin": (tf.sin, X),
+    "split": (lambda x: tf.split(x, [1, 2], axis=1)[1], X),
+    "sqrt": (tf.sqrt, POSITIVE),
+    "square": (tf.square, X),
+    "squared_difference": (lambda x: concrete(tf.squared_difference(x, np.ones((4, 3)))), X),
+    "squeeze": (lambda x: tf.squeeze(x, [0]), X[None]),
+    "stack": (lambda x: tf.stack([x, 2 * x]), X),
+    "subtract": (lambda x: tf.subtract(1.0, x), X),
+    "tanh": (tf.tanh, X),
+    "tensordot": (lambda x: tf.tensordot(x, x, [[0], [0]]), X),
+    "tile": (lambda x: tf.tile(x, [2, 1]), X),
+    "transpose": (tf.transpose, X),
+    "unstack": (lambda x: tf.unstack(x)[1], X),
+    "where": (lambda x: tf.where(x > 0, x, 2 * x), X),
+    "nn.avg_pool": (lambda x: tf.nn.avg_pool(x, [1, 2, 2, 1], 2, "VALID"), IMAGES),
+    "nn.bias_add": (lambda x: tf.nn.bias_add(x, np.ones(3)), X),
+    "nn.conv2d": (lambda x: tf.nn.conv2d(x, RNG_KERNEL, [1, 2, 2, 1], "SAME"), IMAGES),
+    "nn.dropout": (lambda x: tf.nn.dropout(x, rate=0.5), X),
+    "nn.embedding_lookup": (lambda x: tf.nn.embedding_lookup(x, LABELS), X),
+    "nn.gelu": (tf.nn.gelu, X),
+    "nn.l2_loss": (tf.nn.l2_loss, X),
+    "nn.log_softmax": (tf.nn.log_softmax, X),
+    "nn.max_pool": (lambda x: tf.nn.max_pool(x, 2, 2, "VALID"), IMAGES),
+    "nn.moments": (lambda x: tf.nn.moments(x, [0])[1], X),
+    "nn.relu": (tf.nn.relu, X),
+    "nn.sigmoid": (tf.nn.sigmoid, X),
+    "nn.sigmoid_cross_entropy_with_logits": (
+        lambda x: tf.nn.sigmoid_cross_entropy_with_logits(labels=np.ones((4, 3)), logits=x),
+        X,
+    ),
+    "nn.silu": (tf.nn.silu, X),
+    "nn.softmax": (tf.nn.softmax, X),
+    "nn.softmax_cross_entropy_with_logits": (
+        lambda x: tf.nn.softmax_cross_entropy_with_logits(labels=np.eye(3)[LABELS], logits=x),
+        X,
+    ),
+    "nn.softmax_cross_entropy_with_logits_v2": (
+        lambda x: tf.nn.softmax_cross_entropy_with_logits_v2(labels=np.eye(3)[LABELS], logits=x),
+        X,
+    ),
+    "nn.sparse_softmax_cross_entropy_with_logits": (
+        lambda x: concrete(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=LABELS, logits=x)),
+        X,
+    ),
+    "nn.swish": (tf.nn.swish, X),
+    "nn_ops.gelu": (nn_ops.gelu, X),
+    "nn_ops.gelu exactly": (lambda x: nn_ops.gelu(x, approximate=False), X),
+    "nn_ops.hard_sigmoid": (nn_ops.hard_sigmoid, X),
+    "nn_ops.swish": (nn_ops.swish, X),
+    "embedding_ops.embedding_lookup": (lambda x: embedding_ops.embedding_lookup(x, LABELS), X),
+    "nn.tanh": (tf.nn.tanh, X),
+    "nn.xw_plus_b": (lambda x: tf.nn.xw_plus_b(x, x.T, np.ones(4)), X),
+    "mean of cross entropy": (
+        lambda x: tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=LABELS, logits=x)),
+        X,
+    ),
+    "mean of squared errors": (lambda x: tf.reduce_mean(tf.squared_difference(np.ones((4, 3)), x)), X),
+    "losses.mean_squared_error": (lambda x: tf.losses.mean_squared_error(np.ones((4, 3)), x), X),
+    "losses.sparse_softmax_cross_entropy": (lambda x: tf.losses.sparse_softmax_cross_entropy(LABELS, x), X),
+}
+RNG_KERNEL = RNG.normal(size=(3, 3, 3, 2))
+#: Those whose results are whole numbers, truth values, forms, or arrays of no others; and one that stops gradients.
+WITHOUT_GRADIENT = {
+    *("argmax", "argmin", "constant", "equal", "eye", "fill", "greater", "greater_equal", "less", "less_equal"),
+    *("linspace", "logical_and", "logical_not", "logical_or", "not_equal", "one_hot", "ones", "ones_like", "range"),
+    *("rank", "round", "shape", "sign", "size", "stop_gradient", "zeros", "zeros_like"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_the_gradient_of_each_function_is_that_of_finite_differences(name):
+    function, x = DIFFERENTIABLE[name]
+    weights = np.random.default_rng(1).normal(size=np.shape(function(x)))
+
+    def value(x):
+        return anp.sum(function(x) * weights)
+
+    step = 1e-6
+    expected = np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        shift = np.zeros_like(x)
+        shift[place] = step
+        expected[place] = (value(x + shift) - value(x - shift)) / (2 * step)
+    np.testing.assert_allclose(grad(value)(x), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_every_function_has_a_gradient_that_is_checked_or_none_at_all():
+    known = {name.split()[0] for name in DIFFERENTIABLE} | WITHOUT_GRADIENT
+    here = {name for name in dir(tf) if getattr(getattr(tf, name), "__module__", "") == array_functions.__name__}
+    offered = {f"nn.{name}" for name in dir(tf.nn)} | here
+    assert offered - known == set()
+
+
+def test_plain_functions_say_what_tensorflow_does():
+    assert tf.argmax([[1.0, 3.0, 2.0]], axis=1).tolist() == [1]
+    assert tf.one_hot([0, 2], 3).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert tf.constant(1.0, shape=[2]).dtype == np.float32
+    assert tf.constant(3).dtype == np.int32
+    assert tf.range(1, 7, 2).tolist() == [1, 3, 5]
+    assert grad(lambda x: tf.stop_gradient(x) * x)(3.0) == 3.0
+    assert tf.nn.relu(np.float32(-1)) == 0
+    assert isinstance(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=LABELS, logits=X), EachLoss)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "text"),
+    [
+        (tf, "Variable", r"^tf\.Variable is not simulated.*: ipusim\.ipu\.tensorflow offers"),
+        (tf, "reduce_maen", r"^tf\.reduce_maen is not simulated; did you mean reduce_mean\?"),
+        (tf.nn, "ctc_loss", r"^tf\.nn\.ctc_loss is not simulated"),
+        (tf.train, "Saver", r"^tf\.train\.Saver is not simulated"),
+        (tf.keras.layers, "Conv3D", r"^tf\.keras\.layers\.Conv3D is not simulated"),
+        (tf.data, "TFRecordDataset", r"^tf\.data\.TFRecordDataset is not simulated"),
+    ],
+)
+def test_what_is_lacking_says_so(module, name, text):
+    with pytest.raises(AttributeError, match=text):
+        getattr(module, name)
+
+
+def test_every_name_that_is_offered_is_there():
+    for module in (tf, tf.nn, tf.train, tf.data, tf.keras, tf.keras.layers, tf.layers, tf.losses, tf.math):
+        for name in dir(module):
+            assert hasattr(module, name)
+    assert tf.compat.v1 is tf
+    assert inspect.ismodule(tf.random)
+
+
+ONES = (np.ones((2, 3), np.float32),)
+
+
+def losses_of(stages, element=ONES, count=8):
+    outfeed = IPUOutfeedQueue()
+    found = pipeline(
+        stages,
+        count,
+        infeed_queue=IPUInfeedQueue(repeat([element])),
+        outfeed_queue=outfeed,
+        optimizer_function=lambda loss: OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.01), loss),
+    )
+    return found, outfeed.dequeue()[0]
+
+
+def test_variables_by_scope_shape_and_initializer():
+    def first(x):
+        with tf.variable_scope("a"):
+            with tf.variable_scope("b"):
+                W = tf.get_variable("W", [3, 2], initializer=tf.ones_initializer())
+            b = tf.get_variable("bias", initializer=np.float32([1, 2]))
+        fixed = tf.get_variable("fixed", (), trainable=False, initializer=tf.constant_initializer(2.0))
+        return tf.matmul(x, W) * fixed + b
+
+    def second(x):
+        with tf.variable_scope("shared") as scope:
+            w = tf.get_variable("w", [2])
+        with tf.variable_scope(scope, reuse=True):
+            again = tf.get_variable("w", [2])
+        return tf.reduce_sum(x * (w + again))
+
+    found, losses = losses_of([first, second])
+    assert set(found.variables) == {"a/b/W", "a/bias", "shared/w"}
+    _, repeated = losses_of([first, second])
+    assert losses.tolist() == repeated.tolist()
+    # d loss / d w = 2 * sum over the batch of (3 * 1 * 2 + bias), in eight micro-batches.
+    started = found.variables["shared/w"] + 0.01 * 8 * 2 * 2 * np.array([7, 8])
+    assert losses[0] == pytest.approx(2 * 2 * float(started @ [7, 8]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "text"),
+    [
+        (lambda x: [tf.get_variable("w", [3]), tf.get_variable("w", [3])][0] * x, ProgramError, "already exists"),
+        (lambda x: tf.get_variable("w") * x, ProgramError, "must be fully defined, but instead was <unknown>"),
+        (lambda x: tf.get_variable("w", [None]) * x, ProgramError, "must be fully defined"),
+        (lambda x: tf.get_variable("w", [3], tf.int32) * x, ProgramTypeError, "or give it trainable=False"),
+        (lambda x: tf.get_variable("w", [3], initializer="glorot") * x, ProgramError, "expected one of zeros"),
+        (lambda x: tf.get_variable("w", [3], initializer=np.ones(3)) * x, ProgramError, "do not specify shape"),
+    ],
+)
+def test_variables_that_cannot_be(stage, kind, text):
+    with pytest.raises(kind, match=text):
+        losses_of([stage, tf.reduce_sum])
+
+
+def test_a_scope_that_reuses_needs_the_variable():
+    def stage(x):
+        with tf.variable_scope("a", reuse=True):
+            return tf.get_variable("w", [3]) * x
+
+    with pytest.raises(ProgramError, match="Variable a/w does not exist, or was not created"):
+        losses_of([stage, tf.reduce_sum])
+    with pytest.raises(ModelError, match="outside of a pipeline stage"):
+        tf.get_variable("w", [3])
+
+
+def test_layers_without_names_are_numbered_over_stages():
+    def stage(x):
+        return tf.keras.layers.Dense(3)(tf.keras.layers.Dense(3, activation="tanh")(x))
+
+    found, _ = losses_of([stage, lambda x: tf.reduce_sum(tf.layers.dense(x, 2, activation=tf.abs))])
+    names = {f"{layer}/{parameter}" for layer in ("dense", "dense_1", "dense_2") for parameter in ("kernel", "bias")}
+    assert set(found.variables) == names
+
+
+def test_a_layer_made_outside_of_its_stage_keeps_its_variables():
+    layer = tf.keras.layers.Dense(3)
+    found, _ = losses_of([lambda x: layer(layer(x)), tf.reduce_sum])
+    assert set(found.variables) == {"dense/kernel", "dense/bias"}
+
+
+def test_two_layers_of_one_name_are_refused():
+    def stage(x):
+        return tf.keras.layers.Dense(3, name="fc")(tf.keras.layers.Dense(3, name="fc")(x))
+
+    with pytest.raises(ProgramError, match="The name 'fc' is used by two layers"):
+        losses_of([stage, tf.reduce_sum])
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: tf.keras.layers.Dense(3, kernel_regularizer=abs), "kernel_regularizer is not simulated"),
+        (lambda: tf.keras.layers.Conv2D(3, 3, dilation_rate=2), "dilation_rate is simulated as 1 alone, got 2"),
+        (lambda: tf.keras.layers.Dense(3, unit=3), "got an unexpected keyword argument 'unit'"),
+        (lambda: tf.keras.layers.Dense(3, "relu", True, 1, "a_columns", 1), "expected at most 5 arguments, got 6"),
+        (lambda: tf.keras.layers.Dense(3, activation="relo"), "unknown activation 'relo'"),
+    ],
+)
+def test_layers_that_cannot_be(make, text):
+    with pytest.raises((TypeError, ModelError, UnsupportedProgramError), match=text):
+        make()
+
+
+LAYERS = {
+    "conv": (lambda x: 2 * tf.keras.layers.Conv2D(2, 3, padding="same", activation=tf.nn.relu)(x), IMAGES),
+    "pool": (lambda x: tf.keras.layers.MaxPooling2D(2)(tf.keras.layers.AveragePooling2D(2)(x)), IMAGES),
+    "global": (tf.keras.layers.GlobalAveragePooling2D(), IMAGES),
+    "norm": (lambda x: tf.keras.layers.LayerNormalization()(tf.keras.layers.BatchNormalization()(x)), X),
+    "group norm": (tf.keras.layers.GroupNormalization(groups=3), IMAGES),
+    "lstm": (tf.keras.layers.LSTM(4), X[:, :, None]),
+    "gru": (tf.keras.layers.GRU(4, return_sequences=True), X[:, :, None]),
+    "embedding": (tf.keras.layers.Embedding(5, 4), LABELS[:, None]),
+    "normalization_ops": (
+        lambda x: normalization_ops.layer_norm(
+            normalization_ops.instance_norm(normalization_ops.group_norm(x, 3)), scope="n"
+        ),
+        IMAGES,
+    ),
+    "rand_ops": (lambda x: rand_ops.dropout(nn_ops.hard_sigmoid(x), 0.1), X),
+    "dropout": (lambda x: tf.keras.layers.Dropout(0.5)(tf.keras.layers.Reshape((1, 3))(x)), X),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_train(name):
+    stage, x = LAYERS[name]
+
+    def end(y):
+        w = tf.get_variable("scale", [], initializer=tf.ones_initializer())
+        return tf.reduce_mean(tf.square(w * y - 1))
+
+    element = x.astype(np.float32) if x.dtype.kind == "f" else x
+    found, losses = losses_of([stage, end], (element,))
+    assert np.isfinite(losses).all()
+    assert all(np.isfinite(array).all() for array in found.variables.values())
+
+
+def in_session(function):
+    """Run a test that compiles in a context of its own, as what is compiled and configured belongs to it."""
+    return lambda *args: contextvars.copy_context().run(function, *args)
+
+
+@in_session
+def _session():
+    outfeed = IPUOutfeedQueue()
+    rate = tf.placeholder(tf.float32, [], name="rate")
+
+    def model(lr):
+        return pipeline(
+            [
+                lambda lr, x: (lr, x * tf.get_variable("w", [], initializer=tf.ones_initializer())),
+                lambda lr, y: (lr, y),
+            ],
+            4,
+            inputs=[lr * 2 + 1],
+            infeed_queue=IPUInfeedQueue(repeat([np.float32(3)])),
+            outfeed_queue=outfeed,
+            optimizer_function=lambda lr, y: OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(lr), y),
+        )
+
+    with scopes.ipu_scope("/device:IPU:0"):
+        operation = ipu_compiler.compile(model, inputs=[rate])
+    dequeue = outfeed.dequeue()
+    with tf.Session() as session:
+        initialize = tf.global_variables_initializer()
+        session.run(initialize)
+        nothing, (rates, values) = session.run([operation, dequeue], {rate: 0.5})
+        assert nothing is None
+        assert rates.tolist() == [2.0] * 4
+        assert values.tolist() == [3.0] * 4
+        found = session.run({"after": dequeue, "op": operation}, feed_dict={rate: 0})
+        assert found["after"][1].tolist() == [3 * (1 - 2 * 3 * 4)] * 4  # w = 1 - 2 * (3 * 4)
+        session.run(initialize)
+        session.run(operation, {rate: 0})
+        assert session.run(dequeue)[1].tolist() == [3.0] * 4
+        for fetches, feeds, text in [
+            (operation, {}, "You must feed a value for placeholder tensor 'rate' with dtype float32 and shape"),
+            (
+                operation,
+                {rate: [1.0]},
+                r"Cannot feed value of shape \(1,\) for Tensor 'rate:0', which has shape ",
+            ),
+            (operation, {1: 2}, "feed_dict: expected placeholders as keys"),
+            (None, {}, "Fetch argument None has invalid type <class 'NoneType'>"),
+        ]:
+            with pytest.raises((ProgramError, ProgramTypeError), match=text):
+                session.run(fetches, feeds)
+    with pytest.raises(ProgramError, match="Attempted to use a closed Session"):
+        session.run(operation)
+
+
+def test_a_session_feeds_runs_dequeues_and_initializes():
+    _session()
+
+
+def test_what_is_of_the_host_stays_there():
+    rate = tf.placeholder(np.float16, [])
+    with pytest.raises(ProgramError, match=r"inputs\[0\]: expected a value, got <Placeholder"):
+        pipeline([lambda x: x, lambda x: x], 4, inputs=[rate], outfeed_queue=IPUOutfeedQueue())
+    with pytest.raises(ProgramTypeError, match=r"using a `tf\.Tensor` as a Python `bool` is not allowed"):
+        bool(rate)
+    with pytest.raises(ProgramTypeError, match="has a value in a session alone"):
+        np.asarray(rate)
+    with pytest.raises(UnsupportedProgramError, match=r"expected a pipelining_ops\.pipeline, a loops\.repeat or"):
+        ipu_compiler.compile(lambda: np.ones(2))
+    with pytest.raises(ProgramError, match="shape: expected sizes of all axes"):
+        tf.placeholder(np.float32, [None, 2])
+
+
+@pytest.mark.parametrize("function", [np.mean, np.sum, np.exp, np.asarray])
+def test_plain_numpy_on_losses_is_refused(function):
+    def stage(x, labels):
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.keras.layers.Dense(3)(x))
+        return np.sum(function(each))
+
+    with pytest.raises(ModelError, match=r"takes an array out of the trace"):
+        losses_of([lambda x, labels: (x, labels), stage], (X.astype(np.float32), LABELS))
+
+
+def test_losses_of_samples_may_be_weighed_or_leave_the_pipeline():
+    def stage(x, labels):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.keras.layers.Dense(3)(x))
+
+    element = X.astype(np.float32), LABELS
+    pass_on = [lambda x, labels: (x, labels)]
+    _, each = losses_of([*pass_on, stage], element)
+    _, mean = losses_of([*pass_on, lambda *values: tf.reduce_mean(stage(*values))], element)
+    _, weighed = losses_of([*pass_on, lambda *values: tf.reduce_sum(2 * stage(*values))], element)
+    assert each.shape == (8, 4)
+    assert each.mean(axis=1)[0] == pytest.approx(mean[0], rel=1e-6)
+    assert weighed[0] == pytest.approx(8 * mean[0], rel=1e-6)
+
+
+def test_datasets_are_tensorflows():
+    numbers = tf.data.Dataset.from_tensor_slices(np.arange(10))
+    assert [x.tolist() for x in numbers.batch(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [x.tolist() for x in numbers.batch(4, drop_remainder=True).repeat(2)][2] == [0, 1, 2, 3]
+    assert list(numbers.skip(7).concatenate(numbers.take(1))) == [7, 8, 9, 0]
+    assert list(numbers.map(lambda x: 2 * x).filter(lambda x: x > 14)) == [16, 18]
+    shuffled = numbers.shuffle(10, seed=3)
+    first, second = list(shuffled), list(shuffled)
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    fixed = numbers.shuffle(10, seed=3, reshuffle_each_iteration=False)
+    assert list(fixed) == list(fixed) == first
+    assert all(abs(place - int(x)) <= 9 for place, x in enumerate(numbers.shuffle(2)))
+    assert int(next(iter(numbers.shuffle(2)))) in (0, 1, 2)
+    both = tf.data.Dataset.zip((numbers, numbers.skip(8)))
+    assert [tuple(map(int, each)) for each in both] == [(0, 8), (1, 9)]
+    named = tf.data.Dataset.from_tensor_slices({"x": np.eye(2), "y": [5, 6]}).batch(2)
+    assert [{name: array.tolist() for name, array in each.items()} for each in named] == [
+        {"x": [[1, 0], [0, 1]], "y": [5, 6]}
+    ]
+    drawn = tf.data.Dataset.from_generator(lambda n: ((i, i / 2) for i in range(n)), (tf.int32, tf.float32), args=(2,))
+    assert [(int(i), float(x), x.dtype) for i, x in drawn] == [(0, 0.0, np.float32), (1, 0.5, np.float32)]
+    assert [tuple(x.tolist() for x in each) for each in tf.data.Dataset.from_tensors([[1.0], [2]])] == [([1.0], [2.0])]
+    for wrong, text in [
+        (lambda: tf.data.Dataset.from_tensor_slices((np.ones(2), np.ones(3))), "equally long"),
+        (lambda: numbers.batch(0), "batch_size: expected a whole number from 1"),
+        (lambda: numbers.map(1), "map_func: expected a function"),
+        (lambda: next(iter(numbers.take(0).repeat())), "repeat: expected a dataset with elements"),
+    ]:
+        with pytest.raises((ProgramError, ProgramTypeError, ModelError), match=text):
+            wrong()
