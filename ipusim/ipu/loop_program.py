@@ -25,12 +25,6 @@ from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 
 
-class _Training(OptimizerFunctionOutput):
-    """The optimizer and the loss of a loop, whose optimizer says how gradients are accumulated."""
-
-    in_pipeline = False
-
-
 class LoopProgram:
     """A loop's body as stages of a program.
 
@@ -139,10 +133,10 @@ class LoopProgram:
             self.inputs.carry(after)
         return asked.enqueued
 
-    def _optimizer(self, *_: Any) -> _Training:
+    def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:
         if self._shards is not None:
-            return _Training(self._shards.asked.train.optimizer, self._shards.loss())
-        return _Training(self._asked.train.optimizer, self._asked.train.loss)
+            return OptimizerFunctionOutput(self._shards.asked.train.optimizer, self._shards.loss())
+        return OptimizerFunctionOutput(self._asked.train.optimizer, self._asked.train.loss)
 
 
 def _as_before(new: Any, old: Array) -> Array:

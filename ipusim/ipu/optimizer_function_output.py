@@ -40,6 +40,9 @@ class OptimizerFunctionOutput:
         captured_gradient_outfeed: Any = None,
     ) -> None:
         """Check the arguments."""
+        from ipusim.ipu.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+
+        loss = concrete(loss)
         _check(opt, Optimizer, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.")
         if not is_tensor(loss):
             raise ProgramTypeError(f"{_NAME}.loss must be a TensorFlow Tensor object.")
