@@ -9,7 +9,12 @@ ROOT = Path(__file__).parents[2]
 #: Every page as text, by its path from the top.
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for folder, pattern in ((ROOT, "README.md"), (ROOT, "[a-z]*/README.md"), (ROOT / "reports", "*.md"))
+    for folder, pattern in (
+        (ROOT, "README.md"),
+        (ROOT, "[a-z]*/README.md"),
+        (ROOT, "[a-z]*/[a-z]*/README.md"),
+        (ROOT / "reports", "*.md"),
+    )
     for path in sorted(folder.glob(pattern))
 }
 
