@@ -3,64 +3,63 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ipusim.cli.app import Overrides, ScenarioPath, app
 from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
-_Numbers = Annotated[str | None, typer.Option(metavar="N,...", show_default=False)]
+if TYPE_CHECKING:
+    from ipusim.study.suggest.search import Searched
+    from ipusim.study.suggest.suggestion import Suggestion
 
 
-def _option(text: str, metavar: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar=metavar, help=text, show_default=False)
-    return option
+def _option(text: str, metavar: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, show_default=False)
+
+
+Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
+File = Annotated[Path | None, _option("file for the suggested scenario", "FILE.yaml")]
+Ipus = Annotated[str | None, _option("sizes of the device  [default: up to the scenario's]", "N,...")]
+Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
+Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
+Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
+Schedules = Annotated[str | None, _option("names  [default: Graphcore's, single, and the scenario's]", "NAMES")]
+Syncs = Annotated[str | None, _option("sync modes  [default: the scenario's, or each schedule's own]", "MODES")]
+Placements = Annotated[
+    str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
+]
+Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
+Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
+Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
+Orders = Annotated[str | None, _option("selection orders  [default: AUTO and all]", "NAMES")]
+Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
+Seconds = Annotated[float | None, _option("time for the search  [default: until it is proven]", "S")]
 
 
 @app.command()
 def suggest(
     scenario: ScenarioPath,
-    global_batch: Annotated[
-        int | None, _option("samples behind a weight update  [default: those of the scenario]", "N")
-    ] = None,
-    out: Annotated[
-        Path | None, _option("file for the suggested scenario: the given one with the plan's keys", "FILE.yaml")
-    ] = None,
-    ipus: Annotated[
-        str | None, _option("sizes of the device  [default: powers of two up to the scenario's]", "N,...")
-    ] = None,
-    replicas: Annotated[str | None, _option("numbers of replicas", "N,...")] = None,
-    stages: Annotated[str | None, _option("numbers of stages", "N,...")] = None,
-    micro_batch_sizes: Annotated[
-        str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")
-    ] = None,
-    schedules: Annotated[
-        str | None, _option("names  [default: Graphcore's, single, and the scenario's]", "NAMES")
-    ] = None,
-    syncs: Annotated[
-        str | None, _option("sync modes  [default: the scenario's, or each schedule's own]", "MODES")
-    ] = None,
-    placements: Annotated[
-        str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
-    ] = None,
-    recompute: Annotated[
-        str | None, _option("whether activations are computed again: yes, no  [default: both]", "WORDS")
-    ] = None,
-    offload: Annotated[
-        str | None, _option("whether state lies in Streaming Memory: yes, no  [default: both]", "WORDS")
-    ] = None,
-    sharding: Annotated[
-        str | None, _option("whether replicas share its storage: yes, no  [default: both]", "WORDS")
-    ] = None,
-    orders: Annotated[str | None, _option("selection orders  [default: AUTO and all]", "NAMES")] = None,
-    simulations: Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")] = 200,
-    seconds: Annotated[float | None, _option("time for the search  [default: until it is proven]", "S")] = None,
+    global_batch: Batch = None,
+    out: File = None,
+    ipus: Ipus = None,
+    replicas: Replicas = None,
+    stages: Stages = None,
+    micro_batch_sizes: Sizes = None,
+    schedules: Schedules = None,
+    sync: Syncs = None,
+    placements: Placements = None,
+    recompute: Recompute = None,
+    offload: Offload = None,
+    sharding: Sharding = None,
+    orders: Orders = None,
+    simulations: Simulations = 200,
+    seconds: Seconds = None,
     overrides: Overrides = None,
 ) -> None:
     """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it."""
     from ipusim.scenario.load import placed_request
-    from ipusim.study.suggest import words
     from ipusim.study.suggest.choices import Limits
     from ipusim.study.suggest.suggestion import suggest as find
 
@@ -71,7 +70,7 @@ def suggest(
         stages=_numbers("stages", stages),
         micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
         schedules=_names(schedules),
-        syncs=_names(syncs),
+        sync=_names(sync),
         placements=_names(placements),
         recompute=_names(recompute),
         offload=_names(offload),
@@ -79,33 +78,31 @@ def suggest(
         orders=_names(orders),
     )
     keep_watch()
-    with (
-        interruptible() as heed,
-        placed_request(scenario, overrides or ()) as request,
-        progress("searching", heed) as told,
-    ):
-        found = find(
-            request,
-            limits,
-            simulations=simulations,
-            seconds=seconds,
-            told=lambda so_far: told(so_far.assembled, simulations),
-        )
-    for line in words.verdict(found):
-        typer.echo(line)
-    for line in words.split_lines(found):
+    with interruptible() as heed, placed_request(scenario, overrides or ()) as request, progress("plans", heed) as told:
+
+        def tell(so_far: Searched) -> None:
+            told(so_far.assembled, simulations)
+
+        found = find(request, limits, simulations=simulations, seconds=seconds, told=tell)
+    _print_suggestion(found)
+    if out is not None:
+        from ipusim.study.suggest.writing import write_suggested
+
+        write_suggested(found, scenario, overrides or (), out)
+        typer.echo(f"{out}")
+    elif found.plan is not None:
+        typer.echo("--out FILE.yaml writes it as a scenario.")
+
+
+def _print_suggestion(found: Suggestion) -> None:
+    """Print the verdict, the plans, and what was searched."""
+    from ipusim.study.suggest import words
+
+    for line in (*words.verdict(found), *words.split_lines(found)):
         typer.echo(line)
     print_table(words.plan_table(found))
     for line in words.searched_lines(found):
         typer.echo(line)
-    if out is None:
-        if found.plan is not None:
-            typer.echo("--out FILE.yaml writes it as a scenario.")
-        return
-    from ipusim.study.suggest.writing import write_suggested
-
-    write_suggested(found, scenario, overrides or (), out)
-    typer.echo(f"{out}")
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

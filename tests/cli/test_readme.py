@@ -36,6 +36,7 @@ KINDS = {
     "ipusim/README.md": {"text"},
     "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},
+    "reports/suggested_plan.md": {"console"},
     "reports/gallery.md": {"console"},
     "reports/memory_by_schedule.md": {"console"},
     "reports/selection_orders.md": {"console"},
