@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,30 +11,28 @@ from ipusim.cli.app import Overrides, ScenarioPath, app
 from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
 if TYPE_CHECKING:
+    from ipusim.study.suggest.search import Searched
     from ipusim.study.suggest.suggestion import Suggestion
 
 
-def _option(text: str, metavar: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar=metavar, help=text, show_default=False)
-    return option
+def _option(text: str, metavar: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, show_default=False)
 
 
-GlobalBatch = Annotated[int | None, _option("samples behind a weight update  [default: those of the scenario]", "N")]
-OutFile = Annotated[
-    Path | None, _option("file for the suggested scenario: the given one with the plan's keys", "FILE.yaml")
-]
-Ipus = Annotated[str | None, _option("sizes of the device  [default: powers of two up to the scenario's]", "N,...")]
+Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
+File = Annotated[Path | None, _option("file for the suggested scenario", "FILE.yaml")]
+Ipus = Annotated[str | None, _option("sizes of the device  [default: up to the scenario's]", "N,...")]
 Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
-MicroBatchSizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
+Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
 Schedules = Annotated[str | None, _option("names  [default: Graphcore's, single, and the scenario's]", "NAMES")]
 Syncs = Annotated[str | None, _option("sync modes  [default: the scenario's, or each schedule's own]", "MODES")]
 Placements = Annotated[
     str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
 ]
-Recompute = Annotated[str | None, _option("whether activations are computed again: yes, no  [default: both]", "WORDS")]
-Offload = Annotated[str | None, _option("whether state lies in Streaming Memory: yes, no  [default: both]", "WORDS")]
-Sharding = Annotated[str | None, _option("whether replicas share its storage: yes, no  [default: both]", "WORDS")]
+Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
+Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
+Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
 Orders = Annotated[str | None, _option("selection orders  [default: AUTO and all]", "NAMES")]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
 Seconds = Annotated[float | None, _option("time for the search  [default: until it is proven]", "S")]
@@ -43,14 +41,14 @@ Seconds = Annotated[float | None, _option("time for the search  [default: until 
 @app.command()
 def suggest(
     scenario: ScenarioPath,
-    global_batch: GlobalBatch = None,
-    out: OutFile = None,
+    global_batch: Batch = None,
+    out: File = None,
     ipus: Ipus = None,
     replicas: Replicas = None,
     stages: Stages = None,
-    micro_batch_sizes: MicroBatchSizes = None,
+    micro_batch_sizes: Sizes = None,
     schedules: Schedules = None,
-    syncs: Syncs = None,
+    sync: Syncs = None,
     placements: Placements = None,
     recompute: Recompute = None,
     offload: Offload = None,
@@ -72,7 +70,7 @@ def suggest(
         stages=_numbers("stages", stages),
         micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
         schedules=_names(schedules),
-        syncs=_names(syncs),
+        sync=_names(sync),
         placements=_names(placements),
         recompute=_names(recompute),
         offload=_names(offload),
@@ -80,36 +78,27 @@ def suggest(
         orders=_names(orders),
     )
     keep_watch()
-    with (
-        interruptible() as heed,
-        placed_request(scenario, overrides or ()) as request,
-        progress("searching", heed) as told,
-    ):
-        found = find(
-            request,
-            limits,
-            simulations=simulations,
-            seconds=seconds,
-            told=lambda so_far: told(so_far.assembled, simulations),
-        )
-    _print(found)
-    if out is None:
-        if found.plan is not None:
-            typer.echo("--out FILE.yaml writes it as a scenario.")
-        return
-    from ipusim.study.suggest.writing import write_suggested
+    with interruptible() as heed, placed_request(scenario, overrides or ()) as request, progress("plans", heed) as told:
 
-    write_suggested(found, scenario, overrides or (), out)
-    typer.echo(f"{out}")
+        def tell(so_far: Searched) -> None:
+            told(so_far.assembled, simulations)
+
+        found = find(request, limits, simulations=simulations, seconds=seconds, told=tell)
+    _print_suggestion(found)
+    if out is not None:
+        from ipusim.study.suggest.writing import write_suggested
+
+        write_suggested(found, scenario, overrides or (), out)
+        typer.echo(f"{out}")
+    elif found.plan is not None:
+        typer.echo("--out FILE.yaml writes it as a scenario.")
 
 
-def _print(found: Suggestion) -> None:
-    """Print the verdict, the plans and what was searched."""
+def _print_suggestion(found: Suggestion) -> None:
+    """Print the verdict, the plans, and what was searched."""
     from ipusim.study.suggest import words
 
-    for line in words.verdict(found):
-        typer.echo(line)
-    for line in words.split_lines(found):
+    for line in (*words.verdict(found), *words.split_lines(found)):
         typer.echo(line)
     print_table(words.plan_table(found))
     for line in words.searched_lines(found):

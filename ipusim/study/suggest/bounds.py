@@ -7,7 +7,7 @@ dynamic programmes over the units, from the last stage back, exact for what they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Final
 
@@ -23,6 +23,8 @@ from ipusim.study.suggest.units import KINDS, Table, Units, sums
 _SLACK: Final = 1e-6
 #: Share of the whole from which on a kind of time-step is worth a closer look.
 _MATTERS: Final = 0.05
+#: The cut that has not begun.
+_ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles that stand for what cannot be.
 _NEVER: Final = float(1 << 62)
 
@@ -47,6 +49,8 @@ class Bounds:
         self._updates = units.updates + self._streams[0]
         if not shape.overlapped_io:  # nothing begins before the host has put down the first element
             self._at_once += system.host_fill_cycles(feeds.infeed_bytes)
+        self._heavy: list[int] = []
+        self._light = 0.0
         self._to_come: dict[bytes, Numbers] = {}
         terms = self._terms.terms
         self._rests = [self._known(term.loads.sum(axis=0)) for term in terms]
@@ -57,7 +61,7 @@ class Bounds:
     @property
     def least(self) -> int:
         """The least cycles of any cut."""
-        return self.least_of(np.zeros((1, 1), dtype=np.int64))
+        return self.least_of(_ROOT)
 
     def least_of(self, cuts: Table) -> int:
         """Return the bound of the first of ``cuts``."""
@@ -125,21 +129,34 @@ class Bounds:
 
         Where all else takes the least it can, what is left is a stage's most in each kind of time-step.
         """
-        root = np.zeros((1, 1), dtype=np.int64)
-        least = [float(each[0]) for each in self._maxima(root)]
-        total = sum(term.times * each for term, each in zip(self._terms.terms, least, strict=True)) + self._at_once
-        total += min(float(self._copies(root, device)[0]) for device in self._terms.copies)
+        terms = self._terms.terms
+        least = [float(each[0]) for each in self._maxima(_ROOT, range(len(terms)))]
+        copies = min(float(self._copies(_ROOT, device)[0]) for device in self._terms.copies)
+        total = sum(term.times * each for term, each in zip(terms, least, strict=True)) + self._at_once + copies
+        heavy = [place for place, term in enumerate(terms) if term.times * least[place] >= _MATTERS * total]
         narrowed = copy(self)
-        rests = list(self._rests)
-        for place, (term, takes_least) in enumerate(zip(self._terms.terms, least, strict=True)):
-            if term.times * takes_least < _MATTERS * total:
-                continue
-            most = takes_least + max(below + 1 - total, 0) / term.times
-            takes = self._takes(term.loads.sum(axis=0))
+        narrowed._rests = list(self._rests)
+        for place in heavy:
+            most = least[place] + max(below + 1 - total, 0) / terms[place].times
+            takes = self._takes(terms[place].loads.sum(axis=0))
             takes[takes > most] = np.inf
-            rests[place] = least_longest(takes), least_sum(takes)
-        narrowed._rests = rests
+            narrowed._rests[place] = least_longest(takes), least_sum(takes)
+        narrowed._heavy = heavy
+        narrowed._light = total - sum(terms[place].times * least[place] for place in heavy)
         return narrowed
+
+    def lower(self, cuts: Table, below: int) -> tuple[Table, Table]:
+        """Return those of ``cuts`` with a bound below ``below``, and their bounds.
+
+        What matters most is looked at first, where all else takes the least that it can: most cuts end there.
+        """
+        at_least = np.full(len(cuts), self._light)
+        for place, found in zip(self._heavy, self._maxima(cuts, self._heavy), strict=True):
+            at_least += self._terms.terms[place].times * found
+        cuts = cuts[at_least - _SLACK < below]
+        bounds = self.of(cuts)
+        low = bounds < below
+        return cuts[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
         """Return the numbers by columns of ``cuts``, shape (cuts, stages so far + 1); 0 for stages that are to come."""
@@ -163,17 +180,20 @@ class Bounds:
             return np.asarray(self._back[place] if back else self._given[place])
         return np.full(len(cuts), self._least[back])
 
-    def _maxima(self, cuts: Table) -> Iterator[Numbers]:
-        """Yield what each term is at least, once, for each of ``cuts``."""
+    def _maxima(self, cuts: Table, places: Iterable[int]) -> Iterator[Numbers]:
+        """Yield what the terms at these places are at least, once, for each of ``cuts``."""
         done = cuts.shape[1] - 1
         values, at = self.values(cuts), cuts[:, -1]
-        for term, (longest, whole) in zip(self._terms.terms, self._rests, strict=True):
-            found = (values @ term.rows.T).max(axis=1)
+        for place in places:
+            term, (longest, whole) = self._terms.terms[place], self._rests[place]
+            rows = values @ term.rows.T
+            found = rows.max(axis=1)
             if done < self._stages:
-                found = np.maximum(found, (values @ term.loads.T + self._still(term, done)).max(axis=1))
+                loads = rows if term.loads is term.rows else values @ term.loads.T
                 busy = max(term.loads.any(axis=1).sum(), 1)
-                together = (values @ term.loads.sum(axis=0) + whole[done, at]) / busy
-                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
+                together = (loads.sum(axis=1) + whole[done, at]) / busy
+                found = np.maximum(found, (loads + self._still(term, done)).max(axis=1))
+                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together - 1e-12 * found))
             if term is self._terms.terms[-1] and self._layout.plan.sync.meets:  # of the weight updates
                 found = np.maximum(found, np.floor(self._streams[1]))
             yield found
@@ -194,7 +214,8 @@ class Bounds:
         """Return the least cycles of every way to end each of ``cuts``; a whole cut has stages + 1 numbers."""
         done, at = cuts.shape[1] - 1, cuts[:, -1]
         total = np.zeros(len(cuts))
-        for term, found in zip(self._terms.terms, self._maxima(cuts), strict=True):
+        terms = self._terms.terms
+        for term, found in zip(terms, self._maxima(cuts, range(len(terms))), strict=True):
             total += term.times * found
         if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
             total = np.maximum(

@@ -36,7 +36,7 @@ class Limits:
         ipus: sizes of the device; None: powers of two up to that of the given plan.
         replicas, stages, micro_batch_sizes: numbers of each; of micro_batch_sizes None is the given plan's.
         schedules: names; None: Graphcore's, ``single``, and that of the given plan.
-        syncs: sync modes; None: that of the given plan, or else each schedule's own.
+        sync: sync modes; None: that of the given plan, or else each schedule's own.
         placements: names of PLACEMENTS; the given plan's mapping is searched without a name.
         recompute, offload, sharding: yes, no, or both: activations computed again, the optimizer's state (and
             under batch serialization activations) in Streaming Memory, that state spread over replicas.
@@ -49,7 +49,7 @@ class Limits:
     stages: tuple[int, ...] | None = None
     micro_batch_sizes: tuple[int, ...] | None = None
     schedules: tuple[str, ...] | None = None
-    syncs: tuple[str, ...] | None = None
+    sync: tuple[str, ...] | None = None
     placements: tuple[str, ...] | None = None
     recompute: tuple[str, ...] | None = None
     offload: tuple[str, ...] | None = None
@@ -59,7 +59,7 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse numbers below 1 and foreign names; raises OptionError."""
         known: dict[str, Sequence[str]] = {
-            "syncs": [each.value for each in Sync],
+            "sync": [each.value for each in Sync],
             "placements": PLACEMENTS,
             "recompute": tuple(_YES_NO),
             "offload": tuple(_YES_NO),
@@ -120,6 +120,11 @@ class Choice:
     def used(self) -> int:
         """The number of IPUs of a replica that hold a stage."""
         return len(set(self.mapping))
+
+    @property
+    def passes(self) -> int:
+        """The passes of an execution, recomputations left out."""
+        return 2 * self.stages * self.count
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -266,7 +271,7 @@ def _schedules(given: Given, limits: Limits) -> list[tuple[str, Schedule]]:
 
 
 def _syncs(given: Given, limits: Limits) -> tuple[str, ...]:
-    return limits.syncs or (given.request.options.pipeline.sync or "",)
+    return limits.sync or (given.request.options.pipeline.sync or "",)
 
 
 def _recomputations(given: Given, limits: Limits, schedule: Schedule) -> tuple[str, ...]:

@@ -100,9 +100,7 @@ class Cutter:
         looked_at = len(cuts)
         cuts = cuts[self._together(cuts)]
         cuts = cuts[self._room.fits(cuts)]
-        bounds = within.of(cuts)
-        low = bounds < below
-        return cuts[low], bounds[low], looked_at
+        return *within.lower(cuts, below), looked_at
 
     def _together(self, cuts: Table) -> Table:
         """Return which cuts can still have units that share weights on one IPU."""

@@ -34,12 +34,17 @@ _FIRST: Final = Fraction(1, 200)
 _GROWS: Final = Fraction(3, 2)
 #: Cuts begun at once beyond which the worst are dropped.
 _MOST: Final = 400_000
+#: Passes of a plan that takes no time to speak of to simulate.
+_PASSES: Final = 10_000
+#: Times its least beyond which nothing is looked for.
+_FAR: Final = 64
 #: Of what lies between a choice's least and the best time known, the first portion is so large a part.
 _PORTIONS: Final = 3
 #: Bounds that are looked at for each runner-up.
 _LOOKED: Final = 100
-#: Cuts begun at once for these.
-_FEW: Final = 4_000
+#: Cuts begun at once for these, and cycles that none takes.
+_FEW: Final = 300
+_NEVER: Final = 1 << 61
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,26 +209,36 @@ class Search:
         return found
 
     def runners_up(self, count: int) -> None:
-        """Simulate the plans with the next lower bounds, ``count`` in all, each of another kind than those before."""
+        """Simulate a good plan of each of the ``count`` next kinds, by their bounds: no more is said of them.
+
+        Kinds with far more passes than the best plan has, which take long to simulate, are left out.
+        """
+        most = _PASSES + 2 * max((plan.choice.passes for plan in self.found.plans), default=0)
         seen = {plan.choice.kind for plan in self.found.plans}
         looked_at = 0
         while self._heap and len(seen) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(self._heap)
             choice = _choice_of(item)
-            if choice.kind in seen:
+            if choice.kind in seen or choice.passes > most:
                 continue
             looked_at += 1
+            before = len(self.found.plans)
             match item:
                 case Choice():
                     self._lay_out(self._at_least(item), item)
                 case _Open():
-                    self._cut(item, for_best=False)
+                    self._dive(item)
                 case _Leaf():
-                    before = len(self.found.plans)
                     self._try(item)
-                    if len(self.found.plans) > before:
-                        seen.add(choice.kind)
+            if len(self.found.plans) > before:
+                seen.add(choice.kind)
         self._sort()
+
+    def _dive(self, item: _Open) -> None:
+        """Try the best of the few cuts that look best from the beginning on."""
+        found = item.cutter.below(_NEVER, _FEW)
+        for row in found.cuts[:1].tolist():
+            self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
 
     def _sort(self) -> None:
         self.found.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
@@ -290,7 +305,7 @@ class Search:
         cutter = Cutter(units, bounds, room)
         self._push(cutter.rough, _Open(choice, layouts, units, cutter))
 
-    def _cut(self, item: _Open, *, for_best: bool = True) -> None:
+    def _cut(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for those behind it."""
         if item.together is None:  # what replicas do together is looked up once it matters
             together = self._collective_cycles(item)
@@ -302,22 +317,20 @@ class Search:
             return
         best, least = self.found.best, item.cutter.least
         below = least + int(least * item.width) + 1
-        if best is not None and for_best:
+        if best is not None:
             below = min(below, best)
-        cuts = item.cutter.below(below, _MOST if for_best else _FEW)
+        cuts = item.cutter.below(below, _MOST)
         self.found.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.above:
                 self._push(bound, _Leaf(item, tuple(row)))
-        if (
-            for_best and not self.found.plans and len(cuts.cuts)
-        ):  # a time that is known early saves much of what comes later
+        if not self.found.plans and len(cuts.cuts):  # a time that is known early saves much of what comes later
             self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.found.best
-        if cuts.left is not None and for_best:
+        if cuts.left is not None:
             self.found.left = cuts.left if self.found.left is None else min(self.found.left, cuts.left)
             self.found.stopped = f"the limit of {_MOST} cuts at once"
-        elif (best is None or below < best or not for_best) and below <= least * 64:
+        elif (best is None or below < best) and below <= least * _FAR:
             self._push(below, replace(item, above=below, width=item.width * _GROWS))
 
     def _collective_cycles(self, item: _Open) -> int:

@@ -128,7 +128,7 @@ def plan_table(suggestion: Suggestion) -> Table:
                 str(shape.positions),
                 f"{len(job.plan.ipus)}x{job.system.replicas}",
                 str(job.request.options.pipeline.gradient_accumulation_count),
-                "yes" if shape.recompute or shape.recompute_inline else "no",
+                "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
                 "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
                 _time(job, trial.cycles),
                 f"{trial.cycles / best:.3f}",
@@ -158,8 +158,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     """Yield what the table's columns are, what was searched, and how much of it was simulated."""
     found = suggestion.searched
     yield (
-        "IPUs: of a replica x replicas; again: activations are computed again; full: the fullest IPU's memory; time: "
-        "times the best."
+        "IPUs: of a replica x replicas; again: activations are computed again, in passes apart or inside backward "
+        "ones; full: the fullest IPU's memory; time: times the best."
     )
     yield (
         f"Searched: {found.choices} ways to lay the model out but for its cuts, {found.refused.total()} refused by a "

@@ -56,7 +56,7 @@ def small_model(seed: int) -> tuple[Request, Limits]:
     schedules = tuple(draw.sample(["grouped", "interleaved", "sequential", "sharded", "single", "1f1b", "gpipe"], 2))
     sync = draw.choice([None, ("lock_step",), ("point_to_point",)])
     recompute = draw.choice([("no",), ("no", "yes"), ("yes",)]) if training else ("no",)
-    return Request.from_dict(data), Limits(schedules=schedules, syncs=sync, recompute=recompute, offload=("no",))
+    return Request.from_dict(data), Limits(schedules=schedules, sync=sync, recompute=recompute, offload=("no",))
 
 
 def brute_force(request: Request, limits: Limits) -> int | None:
@@ -75,7 +75,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
         if not replicas or rest or len(mapping) > len(names):
             continue
         for cuts in combinations(names[1:], len(mapping) - 1):
-            for schedule, sync, mode in product(limits.schedules, limits.syncs or (None,), again):
+            for schedule, sync, mode in product(limits.schedules, limits.sync or (None,), again):
                 plan = {
                     "system.auto_select_ipus": ipus,
                     "pipeline.schedule": schedule,
