@@ -23,14 +23,20 @@ def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
     for name, value in suggestion.changes.items():
         path = tuple(name.split("."))
         before = _at(source.data, path)
-        if value != before and not (value is None and before is None) and not _default(value, before):
+        if (
+            value != before
+            and not (value is None and before is None)
+            and not (before is None and _default(suggestion, name, value))
+        ):
             changes[path] = (value, "" if value is None else why(suggestion, name, before))
     return edited(text, changes)
 
 
-def _default(value: Any, before: Any) -> bool:
+def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
     """Whether a value says nothing that its absence does not."""
-    return before is None and value is False
+    if name == "pipeline.device_mapping":
+        return bool(value == list(range(len(value))))
+    return value is False or (name, value) == ("pipeline.micro_batch_size", suggestion.given.micro_batch_size)
 
 
 def _at(data: Any, path: KeyPath) -> Any:
