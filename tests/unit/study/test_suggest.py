@@ -218,3 +218,12 @@ def test_the_ceiling_is_what_large_counts_come_near_to() -> None:
         > slope * (count - found.ceiling.multiple) / (cycles - found.ceiling.multiple * slope)
     )
     assert sum(found.ceiling.parts.values()) == pytest.approx(1)
+
+
+def test_state_that_stays_on_its_ipus_is_said_where_it_would_not_by_default(tmp_path: Path) -> None:
+    scenario = tmp_path / "offload.yaml"
+    text = (SCENARIOS / "optimizer_state_offload.yaml").read_text()
+    scenario.write_text(text.replace("  offload_weight_update_variables: true\n", ""))
+    found = suggest(load_request(scenario), runners_up=0)
+    write_suggested(found, scenario, [], tmp_path / "out.yaml")
+    assert "  offload_weight_update_variables: false # the state fits its IPUs" in (tmp_path / "out.yaml").read_text()
