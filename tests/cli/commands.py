@@ -15,6 +15,13 @@ from unittest import mock
 
 from ipusim import cli
 
+#: Goes on as the command that follows, which heeds interrupts even if the tests run in the background and ignore them.
+HEEDING = [
+    sys.executable,
+    "-Sc",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
+]
+
 
 def ipusim(*words, cwd=None, columns="120"):
     """Call the command with words of a command line; return what it printed, and its exit code, as a process does.

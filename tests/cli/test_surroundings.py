@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ipusim.cli.app import app
-from tests.cli.commands import ipusim, process
+from tests.cli.commands import HEEDING, ipusim, process
 from tests.places import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -149,14 +149,6 @@ def test_the_folder_of_a_name_that_is_no_text_can_be_written(tmp_path):
     command = [sys.executable, "-m", "ipusim", "run", b"caf\xe9.yaml"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert is_whole(tmp_path / "reports" / "caf%E9")
-
-
-#: Goes on as the command that follows, which heeds interrupts even if the tests run in the background and ignore them.
-HEEDING = [
-    sys.executable,
-    "-Sc",
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
-]
 
 
 def interrupted(command, cwd, seen):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ipusim
+from tests.cli.commands import HEEDING, ipusim
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
@@ -184,7 +184,7 @@ MANY = ["--vary", f"{COUNT}=7,400..1440+40", "--vary", "pipeline.schedule=groupe
 
 def start(workspace, out, *words, stdout=subprocess.PIPE):
     command = [sys.executable, "-W", "error", "-m", "ipusim", "sweep", FOUR, *MANY, "--out", out, *words]
-    return subprocess.Popen(command, cwd=workspace, stdout=stdout, stderr=stdout, text=True)
+    return subprocess.Popen([*HEEDING, *command], cwd=workspace, stdout=stdout, stderr=stdout, text=True)
 
 
 def finished(folder):

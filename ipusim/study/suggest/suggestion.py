@@ -16,7 +16,7 @@ from ipusim.runs.request.request import Request
 from ipusim.study.suggest.choices import Choice, Limits, choices
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
 from ipusim.study.suggest.search import Plan, Search, Searched
-from ipusim.study.suggest.trial import Trial, cycles_of, laid_out, simulated
+from ipusim.study.suggest.trial import Trial, cycles_of, host_part, laid_out, simulated
 from ipusim.study.throughputs import Full, NeverFullError, once_full
 from ipusim.units import format_bytes
 
@@ -37,13 +37,15 @@ class Ceiling:
     """How fast a plan would be with ever more micro-batches, and what keeps it from being perfect.
 
     Attributes:
-        full: its time at any count.
+        full: its time at any count, but for the host between session runs.
+        host: cycles of that for each weight update.
         busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
         samples: of a micro-batch, on all replicas.
         multiple: the counts that its schedule takes.
     """
 
     full: Full
+    host: Fraction
     busiest: int
     mean: Fraction
     samples: int
@@ -52,13 +54,13 @@ class Ceiling:
     def share(self, count: int) -> float:
         """Return which part of the ceiling a count reaches."""
         taken = count * self.full.slope
-        return float(taken / (taken + self.full.fixed))
+        return float(taken / (taken + self.full.fixed + self.host))
 
     def count_for(self, share: Fraction) -> int:
         """Return the least count that reaches ``share`` of the ceiling."""
         if not self.full.slope:
             return self.multiple
-        wanted = self.full.fixed * share / ((1 - share) * self.full.slope)
+        wanted = (self.full.fixed + self.host) * share / ((1 - share) * self.full.slope)
         return max(-(-wanted.__ceil__() // self.multiple) * self.multiple, self.multiple)
 
     @property
@@ -158,7 +160,12 @@ def ceiling_of(job: Job) -> Ceiling | None:
     count = request.options.pipeline.gradient_accumulation_count
     samples = job.program.micro_batch_size * job.system.replicas * per_update
     return Ceiling(
-        full, max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count), samples, multiple
+        full,
+        host_part(job),
+        max(busy.values()) // count,
+        Fraction(sum(busy.values()), len(busy) * count),
+        samples,
+        multiple,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
 from ipusim.analysis.executions import executions
@@ -37,11 +38,23 @@ class Trial:
     cycles: int | None = None
 
     @property
+    def period(self) -> Fraction:
+        """Cycles from one weight update to the next: with its part of what the host does between session runs."""
+        assert self.job is not None
+        assert self.cycles is not None
+        return self.cycles + host_part(self.job)
+
+    @property
     def samples(self) -> int:
         """Samples behind a weight update."""
         assert self.job is not None
         program = self.job.program
         return program.micro_batch_size * program.shape.micro_batches * self.job.system.replicas
+
+
+def host_part(job: Job) -> Fraction:
+    """Return the cycles that each weight update has of what the host does between session runs."""
+    return Fraction(job.costs.host.call, job.program.repeat_count)
 
 
 def laid_out(request: Request, again: Reuse | None = None) -> Trial:

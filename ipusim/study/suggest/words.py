@@ -9,6 +9,7 @@ from typing import Final
 from ipusim.render.tables import Table
 from ipusim.runs.job import Job
 from ipusim.study.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
+from ipusim.study.suggest.trial import Trial
 from ipusim.units import format_seconds
 
 #: The share of the ceiling that a person asks for.
@@ -25,7 +26,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield f"Keep the given plan: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
         yield f"Take {plan_words(job)}."
-    yield f"A weight update takes {_time(job, trial.cycles)}: {_rate(job, trial.cycles, trial.samples)}."
+    yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
     if suggestion.plan is not None:
         yield _against_given(suggestion)
     yield _against_one(suggestion)
@@ -70,9 +71,9 @@ def _against_given(suggestion: Suggestion) -> str:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
     assert own.cycles is not None
     assert trial.cycles is not None
-    gain = Fraction(own.cycles, own.samples) / Fraction(trial.cycles, trial.samples)
+    gain = own.period / own.samples / (trial.period / trial.samples)
     fits = "" if own.fits else ", which does not fit its memory,"
-    return f"That is {float(gain):.2f} times as fast as the given plan{fits} with {_time(own.job, own.cycles)}."
+    return f"That is {float(gain):.2f} times as fast as the given plan{fits} with {_time(own)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -80,10 +81,10 @@ def _against_one(suggestion: Suggestion) -> str:
     if one.job is None or one.cycles is None:
         return "One IPU alone cannot run the model."
     assert trial.cycles is not None
-    gain = Fraction(one.cycles, one.samples) / Fraction(trial.cycles, trial.samples)
+    gain = one.period / one.samples / (trial.period / trial.samples)
     fits = "" if one.fits else " if it fitted there, which it does not"
     ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.replicas
-    return f"One IPU alone would take {_time(one.job, one.cycles)}{fits}: {float(gain):.2f} times as fast on {ipus}."
+    return f"One IPU alone would take {_time(one)}{fits}: {float(gain):.2f} times as fast on {ipus}."
 
 
 def ceiling_words(ceiling: Ceiling | None, job: Job, whose: str) -> Iterator[str]:
@@ -100,18 +101,24 @@ def ceiling_words(ceiling: Ceiling | None, job: Job, whose: str) -> Iterator[str
     yield f"It is made of: {parts}."
 
 
-def _time(job: Job, cycles: int) -> str:
-    return format_seconds(cycles / job.system.clock_hz)
+def _time(trial: Trial) -> str:
+    assert trial.job is not None
+    return format_seconds(float(trial.period / trial.job.system.clock_hz))
 
 
-def _rate(job: Job, cycles: int, samples: int) -> str:
-    return f"{samples * job.system.clock_hz / max(cycles, 1):,.0f} samples/s" if cycles else "no time"
+def _rate(trial: Trial) -> str:
+    assert trial.job is not None
+    return (
+        f"{float(trial.samples * trial.job.system.clock_hz / trial.period):,.0f} samples/s"
+        if trial.period
+        else "no time"
+    )
 
 
 def plan_table(suggestion: Suggestion) -> Table:
     """Return the suggested plan, those behind it, and the given one."""
     rows = []
-    best = suggestion.trial.cycles or 1
+    best = suggestion.trial.period or Fraction(1)
     first = int(suggestion.plan is None)
     shown = enumerate(suggestion.searched.shown[: RUNNERS_UP + 1 - first], first)
     trials = [(_PLACES[number], plan.trial) for number, plan in shown]
@@ -130,8 +137,8 @@ def plan_table(suggestion: Suggestion) -> Table:
                 str(job.request.options.pipeline.gradient_accumulation_count),
                 "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
                 "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
-                _time(job, trial.cycles),
-                f"{trial.cycles / best:.3f}",
+                _time(trial),
+                f"{float(trial.period / best):.3f}",
             )
         )
     header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "update", "time")

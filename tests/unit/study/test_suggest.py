@@ -227,3 +227,19 @@ def test_state_that_stays_on_its_ipus_is_said_where_it_would_not_by_default(tmp_
     found = suggest(load_request(scenario), runners_up=0)
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
     assert "  offload_weight_update_variables: false # the state fits its IPUs" in (tmp_path / "out.yaml").read_text()
+
+
+def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -> None:
+    request = load_request(
+        SCENARIOS / "tutorial_step3_pipelining.yaml", ["system.host.framework=popart", "pipeline.repeat_count=4"]
+    )
+    found = suggest(request, Limits(ipus=(2,), replicas=(1,), schedules=("grouped",)))
+    run = execute(assemble(changed(found.request, {"numerics": "off", "steps": 1}))).summary
+    host = Fraction(found.job.costs.host.call, 4)
+    assert host > 0
+    assert found.trial.period == found.trial.cycles + host
+    # The first execution finds streams that later ones do not.
+    period = float(found.trial.period) / run.clock_hz
+    assert period == pytest.approx(run.throughput.weight_update_period_s, rel=0.01)
+    assert found.ceiling is not None
+    assert found.ceiling.share(found.ceiling.count_for(Fraction(9, 10))) >= 0.9
