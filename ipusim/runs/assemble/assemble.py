@@ -74,7 +74,7 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     assert offload is not None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles)
     content = _content(request, fixed, requested, training, laid_out, layers, findings, again)
-    return _job(request, options, laid_out, content, findings, again)
+    return _job(request, options, fixed, laid_out, content, findings, again)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -144,14 +144,20 @@ def _content(
 
 
 def _job(
-    request: Request, options: Options, laid_out: _LaidOut, content: Content, findings: Findings, again: Reuse
+    request: Request,
+    options: Options,
+    fixed: Options,
+    laid_out: _LaidOut,
+    content: Content,
+    findings: Findings,
+    again: Reuse,
 ) -> Job:
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
     costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again)
-    check(laid_out.plan)
+    _check(request, fixed, laid_out, again)
     job = Job(
         request,
         laid_out.system,
@@ -168,6 +174,21 @@ def _job(
     )
     check_memory(job)
     return job
+
+
+def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -> None:
+    """Check the Plan. Of those of a schedule of the house that differ in their counts alone, the first stands for all.
+
+    Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
+    """
+    plan, schedule = laid_out.plan, laid_out.schedule
+    if request.functions is not None or not registry.is_of_the_house(schedule.name):
+        check(plan)
+        return
+    alike = fixed, schedule.name, plan.sync, plan.shape.unvaried, laid_out.system.replicas
+    if not again.find(check, *alike):
+        check(plan)
+        again.keep(None, check, *alike)
 
 
 def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
