@@ -67,6 +67,11 @@ class Given:
         return MACHINES[self.request.options.system.name].streaming is not None
 
     @property
+    def concurrent(self) -> bool:
+        """Whether stages run at the same time; they stay as they are."""
+        return self.job is not None and bool(self.job.program.shape.sizes)
+
+    @property
     def serialization(self) -> int:
         """Micro-batches that each stage runs in a row."""
         return self.request.options.pipeline.batch_serialization_iterations
@@ -101,16 +106,13 @@ def reported(options: Options) -> dict[str, str]:
 def given_of(request: Request) -> Given:
     """Return the plan that ``request`` has, legal or not.
 
-    Raises OptionError for stages that are Python functions or run at the same time, which stay as they are.
+    Raises OptionError for stages that are Python functions, which stay as they are.
     """
     options = request.options
     if request.functions is not None:
         raise OptionError(
             "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
         )
-    for stage in options.pipeline.stages or ():
-        if isinstance(stage, tuple) and not isinstance(stage[0], str):
-            raise OptionError("scenario", "expected stages one after another, got stages that run at the same time")
     job, refusal = None, ""
     try:
         job = assemble(changed(request, {**TIME_ALONE, **reported(options)}))

@@ -181,8 +181,9 @@ def suggest(
     """Return the best legal plan for what ``request`` asks for, within ``limits``.
 
     The search takes at most so many ``simulations``, and ``seconds``; so many ``runners_up`` are simulated behind it.
+    Stages that run at the same time stay as they are, and nothing else is searched.
     Raises OptionError for limits that leave no plan
-    and for stages that stay as they are, RequestError for what is wrong with the request whatever its plan, and
+    and for stages that are Python functions, RequestError for what is wrong with the request whatever its plan, and
     NothingFitsError where no plan fits.
     """
     limits = limits or Limits()
@@ -190,6 +191,9 @@ def suggest(
     own = Trial(None, given.refusal)
     if given.job is not None:
         own = simulated(laid_out(given.job.request))
+    if given.concurrent and own.fits:
+        alone = Trial(None, "stages that run at the same time have IPUs of their own")
+        return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
     until = None if seconds is None else time.monotonic() + seconds
     search = Search(given, limits, most=simulations, until=until, known=known)

@@ -60,6 +60,8 @@ def plan_words(job: Job) -> str:
 
 def _proof(suggestion: Suggestion) -> str:
     searched = suggestion.searched
+    if not searched.choices:
+        return "was looked for, as stages that run at the same time stay as they are"
     if searched.left is None:
         return "is among the plans that were searched, which is proven"
     return f"was found up to {searched.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
@@ -79,7 +81,8 @@ def _against_given(suggestion: Suggestion) -> str:
 def _against_one(suggestion: Suggestion) -> str:
     one, trial = suggestion.one_ipu, suggestion.trial
     if one.job is None or one.cycles is None:
-        return "One IPU alone cannot run the model."
+        why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
+        return f"One IPU alone cannot run the model: {why}."
     assert trial.cycles is not None
     gain = one.period / one.samples / (trial.period / trial.samples)
     fits = "" if one.fits else " if it fitted there, which it does not"
@@ -164,6 +167,8 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     """Yield what the table's columns are, what was searched, and how much of it was simulated."""
     found = suggestion.searched
+    if not found.choices:
+        return
     yield (
         "IPUs: of a replica x replicas; again: activations are computed again, in passes apart or inside backward "
         "ones; full: the fullest IPU's memory; time: times the best."

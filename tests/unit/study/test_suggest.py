@@ -18,6 +18,7 @@ from ipusim.scenario.load import load_job, load_request
 from ipusim.study.suggest.choices import Limits
 from ipusim.study.suggest.given import changed
 from ipusim.study.suggest.suggestion import NothingFitsError, suggest
+from ipusim.study.suggest.words import searched_lines, verdict
 from ipusim.study.suggest.writing import write_suggested
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
@@ -243,3 +244,15 @@ def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -
     assert period == pytest.approx(run.throughput.weight_update_period_s, rel=0.01)
     assert found.ceiling is not None
     assert found.ceiling.share(found.ceiling.count_for(Fraction(9, 10))) >= 0.9
+
+
+def test_stages_that_run_at_the_same_time_stay_as_they_are_and_nothing_is_said_to_be_proven() -> None:
+    request = load_request(SCENARIOS / "concurrent_stages.yaml")
+    found = suggest(request)
+    assert found.plan is None
+    assert found.changes == {}
+    run = execute(assemble(changed(request, {"numerics": "off", "evaluate": None, "steps": 1}))).summary
+    assert found.trial.cycles == run.execution_cycles
+    said = "\n".join([*verdict(found), *searched_lines(found)])
+    assert "Nothing faster was looked for, as stages that run at the same time stay as they are." in said
+    assert "roven" not in said
