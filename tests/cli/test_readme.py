@@ -49,7 +49,7 @@ def test_every_block_is_of_a_kind_that_is_tested():
 
 
 def test_the_readme_is_a_page():
-    assert len(README.encode()) <= 12 * 1024
+    assert len(README.encode()) <= 9 * 1024
 
 
 def tried(command, workspace):
