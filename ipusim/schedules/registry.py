@@ -247,9 +247,9 @@ def names() -> tuple[str, ...]:
     return tuple(_SCHEDULES)
 
 
-def is_of_the_house(name: str) -> bool:
-    """Whether a schedule of that name is one of this package's own, which any process of it has."""
-    return name in HOUSE
+def is_of_the_house(schedule: Schedule) -> bool:
+    """Whether a schedule is one of this package's own; one of a user's file may have the name of one."""
+    return schedule.name in HOUSE and _SCHEDULES[schedule.name] is schedule
 
 
 def find(name: str) -> Schedule:

@@ -182,7 +182,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -
     Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
-    if request.functions is not None or not registry.is_of_the_house(schedule.name):
+    if request.functions is not None or not registry.is_of_the_house(schedule):
         check(plan)
         return
     alike = fixed, schedule.name, plan.sync, plan.shape.unvaried, laid_out.system.replicas

@@ -149,7 +149,7 @@ class _Errand:
     @classmethod
     def of(cls, request: Request) -> _Errand:
         """Take down a request."""
-        own = tuple(registry.find(name) for name in registry.names() if not registry.is_of_the_house(name))
+        own = tuple(each for each in map(registry.find, registry.names()) if not registry.is_of_the_house(each))
         return cls(
             uuid4().hex, plain(given(request.options)), request.name, request.description, str(request.folder), own
         )
