@@ -14,7 +14,6 @@ from ipusim.files import open_file, read_arrays
 from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.study.explanation import explain
-from ipusim.study.memory_file import read_memory
 from ipusim.study.opened import job_behind
 from ipusim.study.stored import read_run
 
@@ -46,8 +45,7 @@ class RunFolder(Shown):
         return Explanation(explain(self.timeline, job_behind(self.folder), execution))
 
     def _curves(self) -> Sequence[MemoryCurve]:
-        path = self.folder / "memory.npz"
-        return read_memory(path, len(self.timeline.info.ipus)) if path.exists() else ()
+        return self.stored.curves
 
 
 def load(folder: Path | str) -> RunFolder:

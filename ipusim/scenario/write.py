@@ -16,6 +16,8 @@ from ipusim.scenario.source import MAX_BYTES, description_of
 from ipusim.schedules.named import FILE
 from ipusim.schedules.registry import HOUSE
 
+#: What it is called in a run folder.
+SCENARIO_FILE: Final = "scenario.yaml"
 #: A name that a scenario can give itself; a file may have others.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: Characters of a line of the description, and most digits of a number.

@@ -81,5 +81,6 @@ def _strip(row: Row) -> MemoryStrip | None:
     if row.result is not None:
         held, at = row.result.memory, moment(row.timeline, row.result.memory.fullest)
         return memory_strip(row.timeline, memory_curves(row.timeline, held.footprint), row.memory, at)
-    curves = row.stored.curves if row.stored else ()
+    shards = row.timeline.info.shards
+    curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
     return memory_strip(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None

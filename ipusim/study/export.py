@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The files of a run folder that tables are made of: what every one has, and what it has where stages say what they
 #: hold.
-_TIMELINE, _MEMORY = "timeline.npz", "memory.npz"
+_TIMELINE: Final = "timeline.npz"
 #: The tables, without the endings of their files.
 _TABLES: Final = ("spans", "memory", "ipus")
 
@@ -64,8 +64,8 @@ def exported(run: Path, form: str) -> dict[str, bytes]:
     path = timeline_file(run)
     timeline = Timeline.load(path)
     tables = {"spans": span_columns(timeline), "ipus": ipu_columns(run_times(timeline))}
-    if (memory := path.with_name(_MEMORY)).exists():
-        tables["memory"] = memory_columns(read_memory(memory, len(timeline.info.ipus)), timeline.info.clock_hz)
+    if curves := read_memory(path.parent, len(timeline.info.ipus)):
+        tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
     return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}
 
 

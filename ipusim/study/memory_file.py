@@ -13,6 +13,8 @@ from ipusim.analysis.memory import MemoryCurve
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_arrays
 
+#: What it is called there.
+MEMORY_FILE: Final = "memory.npz"
 #: Of all curves one after the other: a number for each curve, then a number for each of their entries.
 _OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
 _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
@@ -30,11 +32,14 @@ def memory_file(curves: Sequence[MemoryCurve]) -> bytes:
     return file.getvalue()
 
 
-def read_memory(path: Path, ipus: int) -> tuple[MemoryCurve, ...]:
-    """Return the curves of a run on so many ``ipus``.
+def read_memory(folder: Path, ipus: int) -> tuple[MemoryCurve, ...]:
+    """Return the curves of the run on so many ``ipus`` that lies in ``folder``; none where it has not written any.
 
     Raises FileError for a file that does not hold them, OSError for one that cannot be read.
     """
+    path = folder / MEMORY_FILE
+    if not path.exists():
+        return ()
     try:
         with open_file(path) as file:
             arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES))

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.errors import FileError
-from ipusim.machine.simulate import simulate
 from ipusim.runs.job import Job
+from ipusim.runs.session import Session
 from ipusim.scenario.load import load_job
+from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.stored import read_run
 from ipusim.timeline.timeline import Timeline
 
-#: What a run folder holds of what was asked for.
-_SCENARIO: Final = "scenario.yaml"
 #: Time is simulated as it is with arithmetic.
 _TIME_ALONE: Final = "numerics=off"
 
@@ -43,8 +42,7 @@ def opened(path: Path, overrides: Sequence[str] = ()) -> Opened:
     """
     if not path.is_dir():
         job = load_job(path, (*overrides, _TIME_ALONE))
-        timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=job.executions)
-        return Opened(Path("reports") / job.name, timeline, job)
+        return Opened(Path("reports") / job.name, Session(job).run(job.executions), job)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
     return Opened(path, read_run(path).timeline, job_behind(path))
@@ -55,5 +53,5 @@ def job_behind(folder: Path) -> Job | None:
 
     Raises as :func:`~ipusim.scenario.load.load_job` does.
     """
-    scenario = folder / _SCENARIO
+    scenario = folder / SCENARIO_FILE
     return load_job(scenario, (_TIME_ALONE,)) if scenario.exists() else None

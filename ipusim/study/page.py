@@ -15,9 +15,9 @@ from ipusim.render.page.page import html_page
 from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.render.tables import Table, ipu_table, summary_table
 from ipusim.scenario.source import MAX_BYTES
+from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.explanation import explain
 from ipusim.study.folder import write_file, write_folder
-from ipusim.study.memory_file import read_memory
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
 from ipusim.study.versions import versions
@@ -25,7 +25,6 @@ from ipusim.units import format_bytes, format_seconds
 
 #: What the page is called in a run folder.
 PAGE: Final = "report.html"
-_MEMORY_FILE, _SCENARIO_FILE = "memory.npz", "scenario.yaml"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
 _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
@@ -150,10 +149,9 @@ def _bars(idle: IdleCauses) -> Bars:
 
 def _memory(run: StoredRun) -> HeldMemory | None:
     """Return what IPUs hold over time; None where the folder does not say it."""
-    path, said = run.folder / _MEMORY_FILE, run.summary["memory"]
-    if not path.exists():
+    curves, said = run.curves, run.summary["memory"]
+    if not curves:
         return None
-    curves = read_memory(path, len(run.timeline.info.ipus))
     held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
     holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
@@ -162,7 +160,7 @@ def _memory(run: StoredRun) -> HeldMemory | None:
 
 def _scenario(folder: Path) -> str:
     """Return the scenario of a run as it stands in its folder."""
-    path = folder / _SCENARIO_FILE
+    path = folder / SCENARIO_FILE
     if not path.exists():
         return _NO_SCENARIO
     with open_file(path) as file:

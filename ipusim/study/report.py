@@ -28,9 +28,9 @@ from ipusim.render.window import Window, part_window
 from ipusim.runs.assemble.limits import MAX_CYCLES
 from ipusim.runs.problems import one_of, show
 from ipusim.runs.run import Run
-from ipusim.scenario.write import scenario_text
+from ipusim.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.study.export import EXPORT_FILES
-from ipusim.study.memory_file import memory_file
+from ipusim.study.memory_file import MEMORY_FILE, memory_file
 from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_numbers
@@ -39,13 +39,13 @@ from ipusim.units import format_numbers
 EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
 #: Every file that a run may write, or may have to remove.
 RESULT_FILES: Final = (
-    "scenario.yaml",
+    SCENARIO_FILE,
     "summary.json",
     "losses.csv",
     "outputs.npz",
     "weights.npz",
     "timeline.npz",
-    "memory.npz",
+    MEMORY_FILE,
     "trace.pftrace.gz",
     "trace.json.gz",
     "trace.png",
@@ -169,7 +169,7 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     files = {}
     asked = scenario_text(result.job.request, folder, versions())
     if asked is not None:
-        files["scenario.yaml"] = asked.encode()
+        files[SCENARIO_FILE] = asked.encode()
     files["summary.json"] = json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:
@@ -181,7 +181,7 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     timeline.save(saved)
     files["timeline.npz"] = saved.getvalue()
     if result.describes_memory:
-        files["memory.npz"] = memory_file(run_curves(result))
+        files[MEMORY_FILE] = memory_file(run_curves(result))
     trace_name, files[trace_name] = trace_file(result, trace_format)
     figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
     files["trace.png"] = to_png(figure)

@@ -15,13 +15,13 @@ from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import FileError
 from ipusim.files import open_file
-from ipusim.study.memory_file import read_memory
+from ipusim.study.memory_file import MEMORY_FILE, read_memory
 from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
 #: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
-_MEMORY: Final = ("memory.npz", "memory.png")
+_MEMORY: Final = (MEMORY_FILE, "memory.png")
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -53,20 +53,18 @@ class StoredRun:
 
     @property
     def curves(self) -> tuple[MemoryCurve, ...]:
-        """What each IPU of the first replica holds over time; none where the folder does not say it.
+        """What each IPU holds over time; none where the folder does not say it.
 
         Raises FileError for a file that does not hold curves.
         """
-        path, info = self.folder / _MEMORY[0], self.timeline.info
-        found = read_memory(path, len(info.ipus)) if path.exists() else ()
-        return tuple(curve for curve in found if curve.ipu < info.shards)
+        return read_memory(self.folder, len(self.timeline.info.ipus))
 
     @property
     def fullest(self) -> FullestMemory:
         """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
         memory = self.summary["memory"]
         with self._said():
-            peak = max(memory["ipus"], key=lambda ipu: ipu["peak_bytes"])
+            peak = self._fullest()
             of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
             return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
 
@@ -74,8 +72,7 @@ class StoredRun:
     def peak_cycle(self) -> int:
         """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
         with self._said():
-            peak = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
-            return int(peak["peak_cycle"])
+            return int(self._fullest()["peak_cycle"])
 
     @property
     def last_loss(self) -> float | None:
@@ -83,6 +80,10 @@ class StoredRun:
         learning = self.summary.get("learning")
         means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
         return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
+
+    def _fullest(self) -> dict[str, Any]:
+        found: dict[str, Any] = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
+        return found
 
     @contextmanager
     def _said(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ PyTorch take any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -149,13 +150,24 @@ class Full:
 
     count: int
     apart: int
-    cycles: int
+    cycles: Fraction | int
     slope: Fraction
 
     @property
     def fixed(self) -> Fraction:
         """Cycles that do not depend on the count: ramps, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
+
+    def share(self, count: int) -> Fraction:
+        """Return which part of the throughput that no count passes a count reaches."""
+        return count * self.slope / (count * self.slope + self.fixed)
+
+    def least_count(self, share: Fraction, multiple: int) -> int:
+        """Return the least count, a multiple of ``multiple``, that reaches ``share`` of that throughput."""
+        if not self.slope:
+            return multiple
+        wanted = self.fixed * share / ((1 - share) * self.slope)
+        return max(math.ceil(wanted / multiple) * multiple, multiple)
 
 
 def once_full(cycles_at: Callable[[int], int], multiple: int) -> Full:

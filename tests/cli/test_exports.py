@@ -106,7 +106,7 @@ def test_tables_read_back_as_the_run(folder, tmp_path, form):
     assert found == timeline
 
     memory = rows_of(tmp_path / f"memory.{form}")
-    curves = read_memory(folder / "memory.npz", len(timeline.info.ipus))
+    curves = read_memory(folder, len(timeline.info.ipus))
     assert len(memory) == sum(len(curve.time) for curve in curves)
     for curve in curves:
         own = [row for row in memory if int(row["ipu"]) == curve.ipu]

@@ -11,7 +11,6 @@ from ipusim.ipu.optimizers.accumulation import Accumulation
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.optimizers.optimizer import Optimizer
-from ipusim.ipu.optimizers.variable import GradientsAndVariables
 from ipusim.model.learning import optimizers as core
 
 __all__ = [
@@ -23,7 +22,18 @@ __all__ = [
 ]
 
 
-class GradientAccumulationOptimizerV2(IpuOptimizer):
+class _Accumulating(IpuOptimizer):
+    """An optimizer that says how the program accumulates the gradients that it applies."""
+
+    _accumulation: Accumulation
+
+    @property
+    def accumulation(self) -> Accumulation:
+        """As asked for."""
+        return self._accumulation
+
+
+class GradientAccumulationOptimizerV2(_Accumulating):
     """Accumulates the gradients of several mini-batches before the wrapped optimizer applies them; that may be any."""
 
     def __init__(
@@ -63,17 +73,6 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             GradientAccumulationReductionMethod.parse(reduction_method),
         )
 
-    @property
-    def accumulation(self) -> Accumulation:
-        """As asked for."""
-        return self._accumulation
-
-    def apply_gradients(
-        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
-    ) -> Any:
-        """Let the wrapped optimizer apply the gradients, which the program has accumulated."""
-        return super().apply_gradients(grads_and_vars, global_step, name)
-
 
 class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
     """Accumulates the gradients of several mini-batches, and averages them over replicas before they are applied."""
@@ -101,7 +100,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
         super().__init__(inner, name)
 
 
-class GradientAccumulationOptimizer(IpuOptimizer):
+class GradientAccumulationOptimizer(_Accumulating):
     """Accumulates the gradients of several mini-batches for a GradientDescentOptimizer or a MomentumOptimizer."""
 
     def __init__(
@@ -123,17 +122,6 @@ class GradientAccumulationOptimizer(IpuOptimizer):
                 "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
                 f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"
             )
-
-    @property
-    def accumulation(self) -> Accumulation:
-        """As asked for."""
-        return self._accumulation
-
-    def apply_gradients(
-        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
-    ) -> Any:
-        """Let the wrapped optimizer apply the gradients, which the program has accumulated."""
-        return super().apply_gradients(grads_and_vars, global_step, name)
 
 
 class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):

@@ -51,17 +51,17 @@ class Ceiling:
     samples: int
     multiple: int
 
+    @property
+    def _with_host(self) -> Full:
+        return replace(self.full, cycles=self.full.cycles + self.host)
+
     def share(self, count: int) -> float:
         """Return which part of the ceiling a count reaches."""
-        taken = count * self.full.slope
-        return float(taken / (taken + self.full.fixed + self.host))
+        return float(self._with_host.share(count))
 
     def count_for(self, share: Fraction) -> int:
         """Return the least count that reaches ``share`` of the ceiling."""
-        if not self.full.slope:
-            return self.multiple
-        wanted = (self.full.fixed + self.host) * share / ((1 - share) * self.full.slope)
-        return max(-(-wanted.__ceil__() // self.multiple) * self.multiple, self.multiple)
+        return self._with_host.least_count(share, self.multiple)
 
     @property
     def parts(self) -> dict[str, float]:

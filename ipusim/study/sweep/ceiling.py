@@ -8,7 +8,6 @@ must lie on one line, exactly; where they do not, counts above the largest are s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.study.sweep.outcome import Outcome, outcome_of
 from ipusim.study.sweep.sweep import Sweep
 from ipusim.study.sweep.vary import text_of
+from ipusim.study.throughputs import Full
 
 #: The option whose ceiling is told.
 COUNT: Final = "pipeline.gradient_accumulation_count"
@@ -117,8 +117,8 @@ def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], ag
     if slope <= 0 or busiest <= 0:
         return None
     limit = per_count * high.clock_hz / slope
-    offset = (_period(high) - slope * last) / slope
-    enough, count = (_least(share, limit, offset, step, most, at) for share in (ENOUGH, NEAR))
+    full = Full(last, step, _period(high), slope)
+    enough, count = (_least(share, limit, full, step, most, at) for share in (ENOUGH, NEAR))
     there = at(count).samples_per_s if count <= most else None
     return Ceiling(others, float(limit), enough, count, there, float(mean / busiest), float(busiest / slope))
 
@@ -142,19 +142,13 @@ def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome])
     return None
 
 
-def _least(
-    share: Fraction, limit: Fraction, offset: Fraction, step: int, most: int, at: Callable[[int], Outcome]
-) -> int:
-    """Return the least count with that share of ``limit``; one above ``most`` is not simulated.
-
-    ``offset`` is what a full pipeline takes beside its micro-batches, in micro-batches. Of G the throughput is
-    G / (G + offset) of the limit.
-    """
+def _least(share: Fraction, limit: Fraction, full: Full, step: int, most: int, at: Callable[[int], Outcome]) -> int:
+    """Return the least count with that share of ``limit``; one above ``most`` is that of a ``full`` pipeline."""
 
     def is_near(count: int) -> bool:
         return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= share * limit * _period(at(count))
 
-    count = max(step, math.ceil(share / (1 - share) * offset / step) * step)
+    count = full.least_count(share, step)
     if count > most:
         return count
     for _ in range(_MOST_TRIED):

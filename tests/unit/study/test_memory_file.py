@@ -24,7 +24,7 @@ def curves():
 def test_curves_are_read_back_as_they_were(curves, tmp_path):
     path = tmp_path / "memory.npz"
     path.write_bytes(memory_file(curves))
-    found = read_memory(path, 4)
+    found = read_memory(tmp_path, 4)
     assert [(curve.ipu, curve.resident_bytes) for curve in found] == [(c.ipu, c.resident_bytes) for c in curves]
     for one, other in zip(found, curves, strict=True):
         np.testing.assert_array_equal(one.time, other.time)
@@ -53,6 +53,10 @@ def test_another_file_is_refused_by_its_name(change, reason, tmp_path):
     path = tmp_path / "memory.npz"
     path.write_bytes(file.getvalue())
     with pytest.raises(FileError) as refused:
-        read_memory(path, 4)
+        read_memory(tmp_path, 4)
     said = f"{path}: expected what IPUs hold, as a run writes it, found something else: {reason}"
     assert str(refused.value) == said
+
+
+def test_a_folder_without_the_file_holds_no_curves(tmp_path):
+    assert read_memory(tmp_path, 4) == ()
