@@ -17,11 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ipusim.analysis.executions import executions
 from ipusim.errors import FileError, IpusimError
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
+from ipusim.machine.simulate import simulate
 from ipusim.pricing.price import price
-from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.scenario.load import load_job
 from ipusim.scenario.problems import ScenarioError
@@ -192,7 +193,13 @@ def _cycles(job: Job, rates: Rates) -> int:
     """Return the cycles of an execution with its weight update, by these rates."""
     system = replace(job.system, rates=rates)
     costs = job.costs if rates == job.system.rates else price(job.plan, job.program, system)
-    return execute(replace(job, system=system, costs=costs)).summary.execution_cycles
+    return execution_cycles(replace(job, system=system, costs=costs))
+
+
+def execution_cycles(job: Job) -> int:
+    """Return the cycles of a Job's first execution with its weight update: time alone, and nothing else worked out."""
+    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=1)
+    return executions(timeline)[0].execution_cycles
 
 
 @dataclass(frozen=True)

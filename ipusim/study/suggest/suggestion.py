@@ -16,8 +16,8 @@ from ipusim.runs.request.request import Request
 from ipusim.study.suggest.choices import Choice, Limits, choices
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
 from ipusim.study.suggest.search import Plan, Search, Searched
-from ipusim.study.suggest.trial import Trial, cycles_of, host_part, laid_out, simulated
-from ipusim.study.throughputs import Full, NeverFullError, once_full
+from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated
+from ipusim.study.throughputs import Full, NeverFullError, execution_cycles, once_full
 from ipusim.units import format_bytes
 
 #: Plans beside the best that are simulated and shown.
@@ -147,7 +147,7 @@ def ceiling_of(job: Job) -> Ceiling | None:
     def cycles_at(count: int) -> int:
         found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
         assert found.job is not None
-        return cycles_of(found.job)
+        return execution_cycles(found.job)
 
     try:
         full = once_full(cycles_at, multiple)

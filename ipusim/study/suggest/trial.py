@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from ipusim.analysis.executions import executions
 from ipusim.analysis.fit import remote_verdict
 from ipusim.errors import IpusimError
-from ipusim.machine.simulate import simulate
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.given import changed, reported
+from ipusim.study.throughputs import execution_cycles
 
 #: Passes up to which a plan is simulated whole; larger ones are carried on from small counts first.
 WHOLE: Final = 20_000
@@ -72,10 +71,4 @@ def laid_out(request: Request, again: Reuse | None = None) -> Trial:
 def simulated(trial: Trial) -> Trial:
     """Return ``trial`` with its cycles: of one execution, the same that a run of the scenario begins with."""
     assert trial.job is not None
-    return replace(trial, cycles=cycles_of(trial.job))
-
-
-def cycles_of(job: Job) -> int:
-    """Return the cycles of the first execution with its weight update."""
-    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=1)
-    return executions(timeline)[0].execution_cycles
+    return replace(trial, cycles=execution_cycles(trial.job))
