@@ -161,6 +161,12 @@ GALLERY = (
         "The pipeline has two time-steps more, and in its main phase no pass waits for the host.",
     ),
     Picture(
+        "host_embedding",
+        "The rows of an embedding come from the host before each forward pass of stage 0 (dark), and their gradients "
+        "go there behind each backward pass. The host looks nothing up before it has applied what came earlier, which "
+        "IPU 0 waits for, and IPU 1 for IPU 0.",
+    ),
+    Picture(
         "recomputation",
         "Each backward pass but the last stage's has a forward pass that runs again one time-step before it. The trace "
         "is longer, and the FIFOs keep inputs alone.",

@@ -1,4 +1,4 @@
-"""What stands around passes and weight updates, the same in every sync mode: streams, all-gathers, feeds, the end."""
+"""What stands around passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Around:
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
         summed: whether replicas sum up their gradients.
+        looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
         overlap_copies: whether an IPU goes on while what it has sent is on its way.
     """
 
@@ -37,6 +38,8 @@ class Around:
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
     summed: bool = False
+    looked_up: frozenset[int] = frozenset()
+    rows_updated: frozenset[int] = frozenset()
     overlap_copies: bool = True
 
 
@@ -56,13 +59,22 @@ def around(program: PipelineProgram, replicas: int) -> Around:
             for ipu, profile in zip(shape.mapping, profiles, strict=True)
             if gathers and offload.gathered_bytes(profile)
         ),
+        looked_up=frozenset(stage for stage, profile in enumerate(profiles) if profile.tables.rows),
+        rows_updated=frozenset(
+            stage for stage, profile in enumerate(profiles) if shape.training and profile.tables.gradients
+        ),
         overlap_copies=program.overlap_copies,
-        summed=shape.training and replicas > 1 and any(profile.accumulator_bytes for profile in profiles),
+        summed=shape.training
+        and replicas > 1
+        and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles),
     )
 
 
-def beside_passes(asked: Around, place: Place, kind: Column, stage: Column) -> Iterator[Items]:
-    """Yield loads, all-gathers and stores around the passes at ``place``."""
+def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micro_batch: Column) -> Iterator[Items]:
+    """Yield loads, all-gathers, host tables' rows and stores around the passes at ``place``.
+
+    What a forward pass looks up stays for its recomputation.
+    """
     for (one, where), stream in asked.streams.items():
         own = (kind == one) & (stage == where)
         for code, size, side in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
@@ -72,6 +84,14 @@ def beside_passes(asked: Around, place: Place, kind: Column, stage: Column) -> I
         own = np.isin(stage, sorted(asked.gathered))
         for code, side in ((Code.GATHER, -1), (Code.LET_GO, 1)):
             yield items(_at(place, own, side), code, stage[own])
+    backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
+    for code, stages, passes, side in (
+        (Code.LOOK_UP, asked.looked_up, kind == Pass.FORWARD, -1),
+        (Code.UPDATE_ROWS, asked.rows_updated, backward, 1),
+    ):
+        if stages:
+            own = passes & np.isin(stage, sorted(stages))
+            yield items(_at(place, own, side), code, stage[own], micro_batch[own])
 
 
 def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:

@@ -52,7 +52,7 @@ def _passes(table: Table, asked: Around) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
     place = Place(ipu, step, _Rank.PASSES, np.arange(len(table)))
     yield items(place, kind, stage, micro_batch)
-    yield from beside_passes(asked, place, kind, stage)
+    yield from beside_passes(asked, place, kind, stage, micro_batch)
 
 
 def _feeds(table: Table, asked: Around, shape: PlanShape) -> Iterator[Items]:

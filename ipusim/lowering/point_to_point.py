@@ -47,7 +47,7 @@ def _place(passes: Table, around: int = 0) -> Place:
 def _passes(passes: Table, asked: Around) -> Iterator[Items]:
     _, kind, stage, micro_batch = passes.T
     yield items(_place(passes), kind, stage, micro_batch)
-    yield from beside_passes(asked, _place(passes), kind, stage)
+    yield from beside_passes(asked, _place(passes), kind, stage, micro_batch)
 
 
 def _tensors(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:

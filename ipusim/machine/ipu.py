@@ -19,6 +19,7 @@ from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd, Rendezvous, Wait
+from ipusim.machine.tables import Tables
 from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
@@ -41,6 +42,7 @@ class Connections:
         executor: the arithmetic of its replica.
         infeed, outfeed: its ends of the host's streams.
         reduction: where replicas sum up their gradients.
+        tables: what its stages look up on the host.
         remote: its end of the Streaming Memory.
         gathering: where replicas put its variables together.
         let_go: lets go of what of them is no part of its own; see Replicas.
@@ -52,6 +54,7 @@ class Connections:
     executor: Executor
     infeed: HostPort | None
     outfeed: HostPort | None
+    tables: Tables | None
     reduction: Reduction | None
     remote: RemotePort | None
     gathering: Gathering | None
@@ -207,6 +210,8 @@ class Ipu:
             Code.GATHER: self._gather,
             Code.ALL_REDUCE: self._all_reduce,
             Code.UPDATE: self._update,
+            Code.LOOK_UP: self._look_up,
+            Code.UPDATE_ROWS: self._update_rows,
         }
 
     def _take_infeed(self, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
@@ -262,6 +267,14 @@ class Ipu:
             return cause
         self._record(self._wait, step, start, self._clock.now, cause)
         return last
+
+    def _look_up(self, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        assert self._connections.tables is not None
+        return (yield from self._connections.tables.look_up(stage, micro_batch, step, cause))
+
+    def _update_rows(self, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        assert self._connections.tables is not None
+        return (yield from self._connections.tables.update(stage, micro_batch, step, cause))
 
     def _stream(self, stage: int, kind: int) -> Stream:
         assert self._connections.remote is not None

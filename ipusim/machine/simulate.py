@@ -24,6 +24,7 @@ from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd
+from ipusim.machine.tables import Tables
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
@@ -44,12 +45,14 @@ class State(NamedTuple):
     Attributes:
         streams: of each replica's infeed and outfeed, the places ready for the IPU and for the host, and the cycles
             that the host still needs for what it works on.
+        tables: of each replica's tables on the host, the cycles for which the host is still busy with them.
         deliveries: tensors that have come and that nobody has taken, of each replica.
         links: of each tensor on each link direction, the cycles until it begins and the bytes left; None in
             lock-step, where all have arrived.
     """
 
     streams: tuple[tuple[int, int, int] | None, ...]
+    tables: tuple[int, ...]
     deliveries: tuple[tuple[int, ...], ...]
     links: tuple[tuple[tuple[int, Fraction], ...], ...] | None
 
@@ -111,6 +114,7 @@ class Machine:
         self._gatherings = self._all_gathers()
         self._remote = self._remote_ports()
         self._ports: list[Ports] = []
+        self._tables: list[Tables] = []
         self._deliveries: list[Delivery] = []
         self.ipus = [ipu for replica in range(len(together.executors)) for ipu in self._ipus_of(replica)]
 
@@ -136,6 +140,7 @@ class Machine:
         """
         return State(
             streams=tuple(port.state if port else None for pair in self._ports for port in pair),
+            tables=tuple(each.state for each in self._tables),
             deliveries=tuple(delivery.state for delivery in self._deliveries),
             links=None if self._links is None else self._links.state,
         )
@@ -146,6 +151,7 @@ class Machine:
         given = self._clock, self.recorder, self._program, costs.host, self._executions, replica, first
         infeed, outfeed = ports = infeed_port(*given), outfeed_port(*given)
         self._ports.append(ports)
+        tables = self._tables_of(replica, first)
         agenda = agendas(plan, costs, self.recorder, replica, first)
         delivery = None
         if self._links is not None:
@@ -169,6 +175,7 @@ class Machine:
                     infeed=infeed if place == plan.shape.mapping[0] else None,
                     outfeed=outfeed if place == plan.shape.mapping[-1] else None,
                     reduction=self._reduction,
+                    tables=tables,
                     remote=self._remote.get(first + place),
                     gathering=self._gatherings.get(place),
                     let_go=together.let_go,
@@ -177,6 +184,23 @@ class Machine:
                 update_cycles=costs.updates[place] if plan.shape.training else None,
                 call=(costs.host.call, self._program.repeat_count),
             )
+
+    def _tables_of(self, replica: int, first: int) -> Tables | None:
+        """Return the tables of a replica on its host, whose IPUs begin at ``first``; None without any."""
+        if not self._costs.tables:
+            return None
+        shape = self._plan.shape
+        ipus = {stage: first + shape.mapping[stage] for stage in self._costs.tables}
+        found = Tables(
+            self._clock,
+            self.recorder,
+            self._costs.tables,
+            ipus=ipus,
+            micro_batches=shape.micro_batches,
+            replica=replica,
+        )
+        self._tables.append(found)
+        return found
 
     def _places(self, replicas: Iterable[int]) -> dict[int, int]:
         """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.model.work import Work
+from ipusim.model.work import NO_TABLES, TableBytes, Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
 PassCost = tuple[Work, ...] | int
@@ -43,6 +43,7 @@ class StageProfile:
         kept_again_bytes: what the forward pass keeps then; None: the input.
         cluster_bytes: what is alive of that at a time; None: the stash.
         temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
+        tables: what it looks up on the host.
     """
 
     name: str
@@ -70,6 +71,7 @@ class StageProfile:
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None
+    tables: TableBytes = NO_TABLES
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -180,3 +181,30 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
         compute_sets=sum(work.compute_sets for work in parts),
         parts=parts,
     )
+
+
+#: Bytes of an id of a row, a 32-bit number on IPUs.
+ID_BYTES: Final = 4
+
+
+@dataclass(frozen=True)
+class TableBytes:
+    """What a stage moves between its IPU and tables on the host for one micro-batch, in bytes.
+
+    Attributes:
+        ids: which rows it asks for, which go to the host.
+        rows: what comes from there.
+        gradients: what goes back there with the ids, in training; 0 where no table learns.
+    """
+
+    ids: int = 0
+    rows: int = 0
+    gradients: int = 0
+
+    def __add__(self, other: TableBytes) -> TableBytes:
+        """Return what both move."""
+        return TableBytes(self.ids + other.ids, self.rows + other.rows, self.gradients + other.gradients)
+
+
+#: Of a stage without tables on the host.
+NO_TABLES: Final = TableBytes()

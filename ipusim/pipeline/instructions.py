@@ -67,6 +67,10 @@ class Code(IntEnum):
     UPDATE = 20
     #: The execution ends when all IPUs are here.
     END = 21
+    #: What the next forward pass of a stage looks up in tables on the host comes.
+    LOOK_UP = 22
+    #: The gradients of what a stage has looked up go to the host, which updates its tables.
+    UPDATE_ROWS = 23
 
     @property
     def word(self) -> str:
@@ -95,6 +99,8 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
             rest = f"{micro_batch}" + (f" /{number}" if number != 1 else "")
         case Code.INFEED | Code.ADD_RESULTS:
             rest = f"{micro_batch}"
+        case Code.LOOK_UP | Code.UPDATE_ROWS:
+            rest = f"{stage}.{micro_batch}"
         case Code.BEGIN_IO:
             given, taken = (str(each) if each != NONE else "." for each in (number, micro_batch))
             rest = f"{given} {taken}" + (f" /{stage}" if stage != 1 else "")
@@ -125,8 +131,9 @@ def parse(text: str) -> tuple[int, int, int, int]:
         elif code is Code.OUTFEED:
             micro, _, period = rest.partition(" /")
             found = (code, NONE, int(micro), int(period or 1))
-        elif code in (Code.INFEED, Code.ADD_RESULTS):
-            found = (code, NONE, int(rest), NONE)
+        elif code in (Code.INFEED, Code.ADD_RESULTS, Code.LOOK_UP, Code.UPDATE_ROWS):
+            of_stage, _, micro = rest.rpartition(".")
+            found = (code, int(of_stage or NONE), int(micro), NONE)
         elif code is Code.BEGIN_IO:
             moved, _, period = rest.partition(" /")
             given, taken = (NONE if each == "." else int(each) for each in moved.split())

@@ -17,10 +17,12 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
     if not asked.summed:
         return None
     held = dict.fromkeys(sorted(program.shape.mapping), 0)
-    itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
+    widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
+    itemsize = min(widths, default=1)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         held[ipu] += profile.accumulator_bytes
-    held = {ipu: size for ipu, size in held.items() if size}
+    # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
+    held = {ipu: size for ipu, size in held.items() if size} or dict.fromkeys(list(held)[:1], itemsize)
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
     return GradientSum(plans[0].algorithm, cost, sum(held.values()))

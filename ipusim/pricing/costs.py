@@ -10,6 +10,7 @@ from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
+from ipusim.model.work import TableBytes
 from ipusim.pipeline.order import Edge
 
 
@@ -105,6 +106,24 @@ class HostCosts:
 
 
 @dataclass(frozen=True)
+class TableCosts:
+    """What a stage's tables on the host cost for one micro-batch, in cycles.
+
+    Attributes:
+        ids, gather, rows: the IPU's write of the ids, the host's search for their rows, the IPU's read of these.
+        gradients, apply: the IPU's write of ids and gradients, the host's update; 0 where no table learns.
+        bytes: what moves.
+    """
+
+    ids: int
+    gather: int
+    rows: int
+    gradients: int
+    apply: int
+    bytes: TableBytes
+
+
+@dataclass(frozen=True)
 class GradientSum:
     """The all-reduces of one weight update: of every IPU of a replica with its likes in the others, all at once.
 
@@ -143,6 +162,7 @@ class Costs:
         updates: cycles of the weight update of each IPU that holds a stage.
         copies: what moves between IPUs after time-steps.
         host: host copies.
+        tables: what the stages that have tables on the host move there and back.
         pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
         update_streams: the same of each IPU's weight update.
         gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
@@ -157,6 +177,7 @@ class Costs:
     updates: Mapping[int, int]
     copies: CopyCosts
     host: HostCosts
+    tables: Mapping[int, TableCosts] = field(default_factory=dict)
     pass_streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     update_streams: Mapping[int, Stream] = field(default_factory=dict)
     gradient_sum: GradientSum | None = None

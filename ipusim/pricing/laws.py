@@ -135,6 +135,16 @@ INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("cloc
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
 OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
 DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
+ROWS_OUT: Final = Law("rows out", OUTFEED.formula, (), OUTFEED.figures)
+GATHER_ROWS: Final = Law(
+    "host gather",
+    "ids as host drain + rows as host fill",
+    (),
+    (*DRAIN.figures, *FILL.figures),
+    "assumed as fast as the host's buffers, wherever the rows lie",
+)
+ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
+APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
 HOST_CALL: Final = Law(
     "host call",
     "the framework's host time x clock_hz",

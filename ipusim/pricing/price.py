@@ -12,7 +12,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
 from ipusim.pricing.copies import copy_costs, send_costs
-from ipusim.pricing.costs import Costs, HostCosts
+from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.reuse import Reuse
 
@@ -38,6 +38,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         updates=again(_updates, program, system),
         copies=copies,
         host=_host(program, system),
+        tables=_tables(program, system),
         pass_streams={key: each for key, each in asked.streams.items() if key[0] in kinds},
         update_streams=asked.updates,
         gradient_sum=summed,
@@ -87,3 +88,21 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
         drain=system.host_drain_cycles(program.outfeed.element_bytes),
         call=system.host_call_cycles,
     )
+
+
+def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
+    """Return what each stage that looks up rows on the host costs; the host reads ids and writes rows at its rates."""
+    found = {}
+    for stage, profile in enumerate(program.stages):
+        moved = profile.tables
+        if moved.rows:
+            back = moved.ids + moved.gradients if moved.gradients else 0
+            found[stage] = TableCosts(
+                ids=system.outfeed_cycles(moved.ids),
+                gather=system.host_drain_cycles(moved.ids) + system.host_fill_cycles(moved.rows),
+                rows=system.infeed_cycles(moved.rows),
+                gradients=system.outfeed_cycles(back),
+                apply=system.host_drain_cycles(back),
+                bytes=moved,
+            )
+    return found

@@ -76,6 +76,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_copies(costs, program, system),
         *_sends(costs, program, system),
         *_host(costs, program, system),
+        *_tables(costs, program, system),
         *_call(costs, system),
         *_streams(costs, program, system),
         *_collectives(costs, system),
@@ -232,6 +233,26 @@ def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Te
     ):
         if cycles:
             yield _once(of, law, cycles, _transfer(size, rate, system))
+
+
+def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield what stages move between their IPUs and tables on the host."""
+    rates = system.host
+    for stage, cost in costs.tables.items():
+        moved, of = cost.bytes, program.stages[stage].name
+        back = moved.ids + moved.gradients
+        write, read = rates.outfeed_bytes_per_s, rates.infeed_bytes_per_s
+        drain = _transfer(moved.ids, rates.host_drain_bytes_per_s, system)
+        fill = _transfer(moved.rows, rates.host_fill_bytes_per_s, system)
+        for what, law, cycles, text in (
+            ("look-up", laws.ROWS_OUT, cost.ids, _transfer(moved.ids, write, system)),
+            ("look-up", laws.GATHER_ROWS, cost.gather, f"{drain} + {fill}"),
+            ("look-up", laws.ROWS_IN, cost.rows, _transfer(moved.rows, read, system)),
+            ("row update", laws.ROWS_OUT, cost.gradients, _transfer(back, write, system)),
+            ("row update", laws.APPLY_ROWS, cost.apply, _transfer(back, rates.host_drain_bytes_per_s, system)),
+        ):
+            if cycles:
+                yield _once(f"{what} of {of}", law, cycles, text)
 
 
 def _call(costs: Costs, system: System) -> Iterator[Term]:

@@ -23,7 +23,7 @@ from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 Integers = npt.NDArray[np.int64]
 
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
-_FEEDS: Final = ("infeed", "outfeed")
+_FEEDS: Final = ("infeed", "outfeed", "tables")
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,14 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         for link in sorted(range(len(info.links)), key=lambda link: _link_key(info.links[link])):
             found.link[link] = found.add(info.links[link], group)
     found.feed = np.full(info.replicas * len(_FEEDS), NONE, dtype=np.int64)
-    if len(timeline.rows(SpanKind.HOST)):
+    worked = timeline.rows(SpanKind.HOST)
+    if len(worked):
         group = found.add("host", group=True)
+        tables = (timeline.link[worked] == len(_FEEDS) - 1).any()
         for feed in range(len(found.feed)):
             replica, which = divmod(feed, len(_FEEDS))
+            if which == len(_FEEDS) - 1 and not tables:  # the feeds have their tracks also where they are idle
+                continue
             of = "" if info.replicas == 1 else f" of replica {replica}"
             found.feed[feed] = found.add(_FEEDS[which] + of, group)
     return found

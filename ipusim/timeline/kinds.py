@@ -8,6 +8,7 @@ bottom up where boxes are stacked; the numbers are those of saved Timelines.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", n
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPY)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
+_HOST_COPY: Final = Row(
+    doc="", name="", category="host", colour="black", look=_HOST_IO, use=_HOST_TRANSFER, numbered=True
+)
 _REMOTE: Final = Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 
 
@@ -140,52 +144,46 @@ class SpanKind(IntEnum):
     )
     INFEED = (
         7,
-        Row(
+        replace(
+            _HOST_COPY,
             doc="Host to IPU copy, on the IPU that holds the first stage.",
             name="infeed",
-            category="host",
-            colour="black",
-            look=_HOST_IO,
-            use=_HOST_TRANSFER,
-            numbered=True,
         ),
     )
     OUTFEED = (
         8,
-        Row(
+        replace(
+            _HOST_COPY,
             doc="IPU to host copy, on the IPU that holds the last stage.",
             name="outfeed",
-            category="host",
-            colour="black",
-            look=_HOST_IO,
-            use=_HOST_TRANSFER,
-            numbered=True,
+        ),
+    )
+    HOST_ROWS = (
+        27,
+        replace(
+            _HOST_COPY,
+            doc="Rows of tables on the host come, or what is looked up, and rows' gradients, go there.",
+            name="rows of the host",
         ),
     )
     OVERLAPPED_INFEED = (
         15,
-        Row(
+        replace(
+            _HOST_COPY,
             doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.",
             name="infeed",
-            category="host",
-            colour="black",
-            look=_HOST_IO,
             use=_OVERLAPPED_IO,
             track=Track.IO_TILES,
-            numbered=True,
         ),
     )
     OVERLAPPED_OUTFEED = (
         16,
-        Row(
+        replace(
+            _HOST_COPY,
             doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.",
             name="outfeed",
-            category="host",
-            colour="black",
-            look=_HOST_IO,
             use=_OVERLAPPED_IO,
             track=Track.IO_TILES,
-            numbered=True,
         ),
     )
     REMOTE_LOAD = (

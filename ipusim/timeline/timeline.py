@@ -245,7 +245,7 @@ class Timeline:
             "micro_batch": info.count,
             "time_step": info.time_steps + 1,  # the weight update has the number behind the last
             "execution": info.executions,
-            "link": max(len(info.links), 2),  # the host has two
+            "link": max(len(info.links), 3),  # the host has three
             "bytes": _LATEST,
             "cause": len(self),
             "replica": info.replicas,

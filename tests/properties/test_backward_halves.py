@@ -18,7 +18,7 @@ from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout
-from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.embedding import Embedding, HostEmbedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
@@ -114,7 +114,14 @@ def kinds_of(layer):
 
 def test_every_kind_of_layer_is_drawn():
     drawn = {kind for layers in SHAPES.values() for layer in layers for kind in kinds_of(layer)}
-    beside = {"add", "flatten", "embedding", "tied_projection", "softmax_cross_entropy"}  # drawn in place below
+    beside = {
+        "add",
+        "flatten",
+        "embedding",
+        "host_embedding",
+        "tied_projection",
+        "softmax_cross_entropy",
+    }  # drawn in place below
     # A loss of no parameters is a loss like another.
     others = {"mean_squared_error", "masked_softmax_cross_entropy"}
     assert drawn | beside >= {row.kind for row in rows()} - others
@@ -126,7 +133,8 @@ def workloads(draw):
     middle = draw(st.lists(st.sampled_from(SHAPES[shape]), min_size=1, max_size=5))
     tokens = len(shape) == 2 and draw(st.booleans())
     tied = [TiedProjection(7, "layer0", draw(st.booleans()))] if draw(st.booleans()) else []
-    stack = [Embedding(7, WIDTH), *middle, *tied] if tokens else middle
+    table = Embedding if tied else draw(st.sampled_from([Embedding, HostEmbedding]))
+    stack = [table(7, WIDTH), *middle, *tied] if tokens else middle
     named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
     skips = draw(st.booleans())
     for at in draw(st.sets(st.integers(1, len(named)), max_size=2)) if skips else ():

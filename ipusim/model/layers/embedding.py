@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from ipusim.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import ID_BYTES, TableBytes, VectorWork, Work
 
 
 def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
@@ -110,6 +110,30 @@ class Embedding(InHalves):
             compute_sets=3,
         )
         return LayerCost(forward, backward, all_later(backward))
+
+
+@dataclass(frozen=True)
+class HostEmbedding(Embedding):
+    """An embedding whose table lies on the host, as Graphcore's HostEmbedding.
+
+    For each micro-batch the ids go to the host, and their rows come from there; in training the ids and
+    the rows' gradients go back. Table, accumulator, optimizer's state and update are the host's. What is computed is
+    that of an :class:`Embedding`.
+    """
+
+    kind: ClassVar = "host_embedding"
+
+    def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
+        """Return what moves for a micro-batch: ids of 4 bytes, rows, and their gradients."""
+        ids = batch * math.prod(input_shape)
+        rows = ids * self.output_dim * itemsize
+        return TableBytes(ids * ID_BYTES, rows, rows)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work: rows that have come, or gradients that go, are put where they belong."""
+        elements = batch * math.prod(input_shape) * self.output_dim
+        moved = Work(sram_bytes=2 * elements * itemsize, itemsize=itemsize, compute_sets=1)
+        return LayerCost(moved, moved, all_later(moved))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.work import Work
+from ipusim.model.work import TableBytes, Work
 
 Array = npt.NDArray[Any]
 #: Shape of one sample, without the batch axis.
@@ -181,6 +181,15 @@ class SharesParameters(Protocol):
     @property
     def shared(self) -> Mapping[str, tuple[str, str]]:
         """By its own name for each, the earlier layer and the name there."""
+        ...
+
+
+@runtime_checkable
+class OnHost(Protocol):
+    """A layer whose parameters are tables that lie on the host: the IPU asks for rows, and sends their gradients."""
+
+    def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
+        """Return what moves for a micro-batch of ``batch`` samples, in training."""
         ...
 
 

@@ -8,7 +8,7 @@ from typing import Generic
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.layer import DescribedT, Layer, Loss, Shape, SharesParameters
+from ipusim.model.layers.layer import DescribedT, Layer, Loss, OnHost, Shape, SharesParameters
 from ipusim.near_names import did_you_mean
 
 
@@ -56,6 +56,8 @@ def why_not_shared(
     ``shapes`` are those of the inputs of the ``earlier`` layers.
     """
     layer, name = owner
+    if any(named.name == layer and isinstance(named.layer, OnHost) for named in earlier):
+        return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
     having = {
         named.name: found[name]
         for named, before in zip(earlier, shapes, strict=False)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ipusim.errors import ModelError
-from ipusim.model.layers.layer import Halves, all_later
+from ipusim.model.layers.layer import Halves, OnHost, all_later
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.stages.stash import kept_bytes, with_memory
-from ipusim.model.work import Work
+from ipusim.model.work import TableBytes, Work
 
 
 def layer_profile(
@@ -63,6 +63,7 @@ def layer_profile(
         gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
         parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
         label_bytes=0 if stage.is_last else passing_labels,
+        tables=_tables(stage, batch, itemsize, training),
     )
     profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
     used = batch * itemsize * skips.elements((*skips.arriving, *skips.fetched), skips.used)
@@ -103,6 +104,15 @@ def _passes(
     into = tuple(half.input for half in apart if not half.input.is_nothing)
     own = tuple(half.weights for half in apart if not half.weights.is_nothing)
     return tuple(forward), tuple(reversed(backward)), (into, own)
+
+
+def _tables(stage: LayerStage, batch: int, itemsize: int, training: bool) -> TableBytes:
+    """Return what layers move between the IPU and their tables on the host."""
+    moved = TableBytes()
+    for named, shape in zip(stage.described, stage.shapes, strict=False):
+        if isinstance(named.layer, OnHost):
+            moved += named.layer.table_bytes(shape, batch, itemsize)
+    return moved if training else replace(moved, gradients=0)
 
 
 def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[str, int, int]]:

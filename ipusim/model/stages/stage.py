@@ -14,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, Parameters, Shape, parameter_count
+from ipusim.model.layers.layer import (
+    Array,
+    Described,
+    DescribedT,
+    Layer,
+    Loss,
+    OnHost,
+    Parameters,
+    Shape,
+    parameter_count,
+)
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
@@ -146,10 +156,11 @@ class LayerStage:
 
     @cached_property
     def parameter_sizes(self) -> dict[str, int]:
-        """The elements of each parameter, by its name ``layer/W``."""
+        """The elements of each parameter on the IPU, by its name ``layer/W``."""
         return {
             named.flat_name(name): math.prod(size)
             for named, shape in zip(self.described, self.shapes, strict=False)
+            if not isinstance(named.layer, OnHost)
             for name, size in named.layer.parameter_shapes(shape).items()
         }
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
-from ipusim.model.layers.layer import Array, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, OnHost, Shape, TakesTokens, View, parameter_count
 from ipusim.model.layers.outline import Outline
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -44,7 +44,10 @@ def with_memory(
     """
     sizes = [math.prod(shape) for shape in stage.shapes]
     layers = [named.layer for named in stage.described]
-    weights = [parameter_count(layer, shape) for layer, shape in zip(layers, stage.shapes, strict=False)]
+    weights = [
+        0 if isinstance(layer, OnHost) else parameter_count(layer, shape)
+        for layer, shape in zip(layers, stage.shapes, strict=False)
+    ]
     touched = [
         start + end  # of a loss there is no output to speak of, and a change of view touches nothing
         for layer, start, end in zip(layers, sizes, [*sizes[1:], 0], strict=False)

@@ -12,7 +12,7 @@ from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import accumulator_dtype
@@ -99,12 +99,14 @@ def counted_profiles(
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
-    """Return the program; with synthetic data its feeds carry no bytes."""
+    """Return the program; with synthetic data its feeds carry no bytes, and nothing is asked of tables on the host."""
     pipeline, outfeed, in_bytes = options.pipeline, content.outfeed, content.infeed_bytes
+    stages = content.profiles
     if options.use_synthetic_data:
         outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
+        stages = tuple(replace(each, tables=NO_TABLES) if each.tables.rows else each for each in stages)
     return PipelineProgram(
-        stages=content.profiles,
+        stages=stages,
         shape=shape,
         schedule=schedule,
         repeat_count=pipeline.repeat_count,

@@ -49,6 +49,8 @@ TEXTS = {
     (Code.ALL_REDUCE, NONE, NONE, NONE): "all-reduce",
     (Code.UPDATE, NONE, NONE, NONE): "update",
     (Code.END, NONE, NONE, NONE): "end",
+    (Code.LOOK_UP, 1, 3, NONE): "look-up 1.3",
+    (Code.UPDATE_ROWS, 0, 12, NONE): "update-rows 0.12",
 }
 
 
@@ -60,7 +62,17 @@ def test_every_code_has_its_text():
 
 
 WRONG = ("", "F1", "X1.2", "meet 3", "meet x1", "meet xx", "send 0-1.3", "send 0->1", "receive 0->1.x", "infeed")
-WRONGLY_MEANT = ("infeed x", "outfeed 3 / 2", "outfeed 3 /1", "load C1", "load B", "gather x", "end now", "begin-io 1")
+WRONGLY_MEANT = (
+    "infeed x",
+    "outfeed 3 / 2",
+    "outfeed 3 /1",
+    "look-up 1",
+    "load C1",
+    "load B",
+    "gather x",
+    "end now",
+    "begin-io 1",
+)
 
 
 @pytest.mark.parametrize("text", [*WRONG, *WRONGLY_MEANT, "F01.3", "update\x00"])
@@ -87,6 +99,8 @@ def plans():
         gathered=frozenset({0}),
         gathered_updates=frozenset({0, 1}),
         summed=True,
+        looked_up=frozenset({0}),
+        rows_updated=frozenset({0}),
         overlap_copies=False,
     )
     shape = PlanShape(mapping=(0, 1), micro_batches=12)

@@ -45,6 +45,7 @@ RUNS = {
     "replicas alone": ("data_parallel_4x4", ("numerics=off", "system.sync_replicas_independently=true")),
     "two pods": ("data_parallel_4x4", ("numerics=off", "system.name=pod128", "system.auto_select_ipus=128")),
     "offload": ("optimizer_state_offload", ("numerics=off",)),
+    "tables": ("host_embedding", ()),
     "other rates": (
         "tutorial_step3_pipelining",
         (
@@ -110,6 +111,10 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
     assert total.pop("infeed element", 0) == costs.host.infeed + costs.host.fill
     assert total.pop("session run", 0) == costs.host.call
     assert total.pop("outfeed element", 0) == costs.host.outfeed + costs.host.drain
+    for stage, cost in costs.tables.items():
+        of = program.stages[stage].name
+        assert total.pop(f"look-up of {of}") == cost.ids + cost.gather + cost.rows
+        assert total.pop(f"row update of {of}") == cost.gradients + cost.apply
     copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
     assert [total.pop(of) for of in list(total) if "copy" in of] == copies
     sends = [send.lead_cycles + send.cycles for send in costs.sends.values()]
