@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.options_table import ATTRIBUTES, WITHOUT_EFFECT
 from reports.graphcore_names import Name
 
 
@@ -26,11 +28,28 @@ class Said:
     why: str = ""
 
 
+def _of_options() -> dict[str, Said]:
+    """Return what has no effect of the functions that make a configuration: a whole one, or arguments of it."""
+    found = {}
+    config = IPUConfig()
+    for function in sorted(ATTRIBUTES.keys() | WITHOUT_EFFECT.keys()):
+        attributes = ATTRIBUTES.get(function, {})
+        whys = {each: config.get_attribute_metadata(path).without_effect for each, path in attributes.items()}
+        whys |= {each: unused.why for each, unused in WITHOUT_EFFECT.get(function, {}).items()}
+        path, distinct = f"ipu.utils.{function}", set(whys.values())
+        if "" not in distinct:
+            found[path] = Said(Status.NO_EFFECT, "; ".join(sorted(distinct)))
+        else:
+            found |= {f"{path}({each})": Said(Status.NO_EFFECT, why) for each, why in whys.items() if why}
+    return found
+
+
 _NO_OPERATIONS: Final = "there are no operations to name"
 _NO_GRAPH: Final = "there is no graph"
 #: What is there and has no effect, or is refused, as far as the thing itself does not say it. An argument stands in
 #: brackets behind its function or class; tests hold that what is refused is, with this text.
 EXCEPTIONS: Final = {
+    **_of_options(),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
         Status.REFUSED, "Continuous weight updates are currently not supported."
     ),
@@ -64,17 +83,32 @@ EXCEPTIONS: Final = {
         )
         for name in ("dependencies", "get_shard_from_colocation", "has_attr")
     },
+    "ipu.config.VerificationOptions": Said(
+        Status.NO_EFFECT, WITHOUT_EFFECT["set_verification_options"]["verification_options"].why
+    ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
-    "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": Said(
-        Status.REFUSED,
-        "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each replica "
-        "are its own here, got 2",
+    **dict.fromkeys(
+        (
+            "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size",
+            "ipu.utils.set_norm_options(experimental_distributed_batch_norm_replica_group_size)",
+        ),
+        Said(
+            Status.REFUSED,
+            "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each "
+            "replica are its own here, got 2",
+        ),
     ),
-    "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count": Said(
-        Status.REFUSED,
-        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas of "
-        "the device that auto_select_ipus asks for, got 2",
+    **dict.fromkeys(
+        (
+            "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count",
+            "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)",
+        ),
+        Said(
+            Status.REFUSED,
+            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas "
+            "of the device that auto_select_ipus asks for, got 2",
+        ),
     ),
 }
 #: Functions and classes whose arguments stand in the order of another release too, found out from what is given.

@@ -29,6 +29,7 @@ from ipusim.ipu.attributes import (
 )
 from ipusim.ipu.configured import configure, configured
 from ipusim.ipu.stage_options import plan_options, poplar_options
+from ipusim.ipu.verification import KeyId, VerificationOptions
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes
 
@@ -37,9 +38,11 @@ __all__ = [
     "DeviceConnectionType",
     "ExecutionProfileType",
     "IPUConfig",
+    "KeyId",
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "VerificationOptions",
     "configure_ipu_system",
     "get_ipu_config",
     "reset_ipu_configuration",
@@ -200,6 +203,15 @@ class IPUConfig(Category):
     def __init__(self) -> None:
         """Begin with the defaults."""
         super().__init__("", _fields())
+        self.__dict__["_remarks"] = {}
+
+    def remark(self, given: str, why: str) -> None:
+        """Note that what a program has ``given`` has no effect, and why, where no attribute says it."""
+        self._remarks[given] = f"{given} will have no effect: {why}."
+
+    def notes(self) -> tuple[str, ...]:
+        """Return why each value that is not the default has no effect, where it has none."""
+        return (*super().notes(), *self._remarks.values())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
         """Take this configuration, as it is now, for all programs that are built from now on and name none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.ipu import scopes, sharding
+from ipusim.ipu import scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
@@ -86,6 +86,10 @@ def _configured(path, value):
     return call
 
 
+def _optioned(function, **given):
+    return lambda run: run(config=function(utils.auto_select_ipus(utils.create_ipu_config(), 2), **given))
+
+
 CALLS = {
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
     "ipu.scopes.outside_compilation_scope": lambda run: scopes.outside_compilation_scope(),
@@ -97,6 +101,12 @@ CALLS = {
     ),
     "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count": _configured(
         "experimental.multi_replica_distribution.process_count", 2
+    ),
+    "ipu.utils.set_norm_options(experimental_distributed_batch_norm_replica_group_size)": _optioned(
+        utils.set_norm_options, experimental_distributed_batch_norm_replica_group_size=2
+    ),
+    "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)": _optioned(
+        utils.set_experimental_multi_replica_distribution_options, process_count=2, process_index=0
     ),
 }
 

@@ -1,0 +1,340 @@
+"""The configuration as releases up to SDK 2.1 make it: what each argument sets, Graphcore's texts, and the notes."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+
+from ipusim.ipu import utils
+from ipusim.ipu.config import (
+    DeviceConnectionType,
+    ExecutionProfileType,
+    IPUConfig,
+    KeyId,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+    VerificationOptions,
+)
+from ipusim.ipu.options_table import ATTRIBUTES, WITHOUT_EFFECT
+
+MERGE = MergeRemoteBuffersBehaviour.MERGE
+SETS = [
+    ("create_ipu_config", "scheduler_selection", SchedulingAlgorithm.LOOK_AHEAD, "scheduling.algorithm", None),
+    ("create_ipu_config", "scheduler_selection", "Clustering", "scheduling.algorithm", SchedulingAlgorithm.CLUSTERING),
+    (
+        "create_ipu_config",
+        "always_rearrange_copies_on_the_host",
+        True,
+        "experimental.always_rearrange_copies_on_the_host",
+        None,
+    ),
+    ("create_ipu_config", "merge_infeed_io_copies", True, "optimizations.merge_infeed_io_copies", None),
+    ("create_ipu_config", "disable_graph_outlining", True, "optimizations.enable_graph_outlining", False),
+    (
+        "create_ipu_config",
+        "max_cross_replica_sum_buffer_size",
+        7,
+        "optimizations.maximum_cross_replica_sum_buffer_size",
+        None,
+    ),
+    (
+        "create_ipu_config",
+        "max_inter_ipu_copies_buffer_size",
+        7,
+        "optimizations.maximum_inter_ipu_copies_buffer_size",
+        None,
+    ),
+    ("create_ipu_config", "max_scheduler_lookahead_depth", 7, "scheduling.maximum_scheduler_lookahead_depth", None),
+    ("create_ipu_config", "max_scheduler_search_space_size", 7, "scheduling.maximum_scheduler_search_space_size", None),
+    ("create_ipu_config", "prefetch_data_streams", False, "optimizations.prefetch_data_streams", None),
+    ("create_ipu_config", "selection_order", SelectionOrder.SNAKE, "selection_order", None),
+    (
+        "create_ipu_config",
+        "enable_experimental_remote_buffer_embedding",
+        True,
+        "experimental.enable_remote_buffer_embedding",
+        None,
+    ),
+    ("auto_select_ipus", "num_ipus", 4, "auto_select_ipus", None),
+    ("select_ipus", "indices", [3], "select_ipus", None),
+    ("set_compilation_options", "compilation_options", {"a": "b"}, "compilation_poplar_options", None),
+    ("set_convolution_options", "convolution_options", {"a": "b"}, "convolutions.poplar_options", None),
+    *(
+        ("set_floating_point_behaviour_options", name, value, f"floating_point_behaviour.{name}", None)
+        for name in ("inv", "div0", "oflo", "esr", "nanoo")
+        for value in (True, False)
+    ),
+    ("set_gcl_options", "gcl_options", {"a": "b"}, "gcl_poplar_options", None),
+    ("set_io_tile_options", "num_io_tiles", 32, "io_tiles.num_io_tiles", None),
+    ("set_io_tile_options", "place_ops_on_io_tiles", True, "io_tiles.place_ops_on_io_tiles", None),
+    (
+        "set_io_tile_options",
+        "io_tile_available_memory_proportion",
+        0.5,
+        "io_tiles.available_memory_proportion",
+        None,
+    ),
+    (
+        "set_ipu_connection_type",
+        "connection_type",
+        DeviceConnectionType.ON_DEMAND,
+        "device_connection.type",
+        None,
+    ),
+    ("set_ipu_connection_type", "ipu_version", "ipu1", "device_connection.version", None),
+    ("set_ipu_connection_type", "ipu_version", 2, "device_connection.version", "ipu2"),
+    ("set_ipu_connection_type", "enable_remote_buffers", True, "device_connection.enable_remote_buffers", None),
+    ("set_ipu_model_options", "compile_ipu_code", False, "ipu_model.compile_ipu_code", None),
+    ("set_ipu_model_options", "tiles_per_ipu", 4, "ipu_model.tiles_per_ipu", None),
+    ("set_ipu_model_options", "ipu_model_version", "ipu1", "ipu_model.version", None),
+    ("set_matmul_options", "matmul_options", {"a": "b"}, "matmuls.poplar_options", None),
+    ("set_matmul_options", "clear_pass_type", True, "matmuls.clear_pass_type", None),
+    ("set_norm_options", "use_stable_statistics", True, "norms.use_stable_statistics", None),
+    (
+        "set_norm_options",
+        "experimental_distributed_batch_norm_replica_group_size",
+        2,
+        "norms.experimental.distributed_batch_norm_replica_group_size",
+        None,
+    ),
+    ("set_optimization_options", "combine_embedding_lookups", True, "optimizations.combine_embedding_lookups", None),
+    ("set_optimization_options", "combine_matmuls", True, "optimizations.combine_matmuls", None),
+    *(
+        ("set_optimization_options", f"max_{name}", 7, f"optimizations.maximum_{name}", None)
+        for name in (
+            "cross_replica_sum_buffer_size",
+            "reduce_scatter_buffer_size",
+            "inter_ipu_copies_buffer_size",
+            "send_recv_cluster_size",
+        )
+    ),
+    ("set_optimization_options", "minimum_remote_tensor_size", 64, "optimizations.minimum_remote_tensor_size", None),
+    ("set_optimization_options", "merge_remote_buffers", MERGE, "optimizations.merge_remote_buffers", None),
+    ("set_optimization_options", "gather_simplifier", False, "optimizations.enable_gather_simplifier", None),
+    (
+        "set_optimization_options",
+        "triangular_solve_expander_block_size",
+        7,
+        "optimizations.triangular_solve_expander_block_size",
+        None,
+    ),
+    ("set_optimization_options", "cholesky_block_size", 7, "optimizations.cholesky_block_size", None),
+    ("set_optimization_options", "enable_fast_math", True, "optimizations.enable_fast_math", None),
+    ("set_pooling_options", "pooling_options", {"a": "b"}, "pooling.poplar_options", None),
+    ("set_recomputation_options", "allow_recompute", True, "allow_recompute", None),
+    ("set_serialization_options", "output_folder", "x", "serialization_output_folder", None),
+]
+#: What must be given beside an argument.
+BESIDE = {"place_ops_on_io_tiles": {"num_io_tiles": 16}, "io_tile_available_memory_proportion": {"num_io_tiles": 16}}
+
+
+def call(function, given):
+    if function == "create_ipu_config":
+        return utils.create_ipu_config(**given)
+    config = IPUConfig()
+    assert getattr(utils, function)(config, **given) is config
+    return config
+
+
+@pytest.mark.parametrize(("function", "argument", "value", "path", "expected"), SETS)
+def test_an_argument_sets_its_attribute(function, argument, value, path, expected):
+    config = call(function, {argument: value, **BESIDE.get(argument, {})})
+    found = operator.attrgetter(path)(config)
+    assert found == (value if expected is None else expected)
+
+
+def test_every_argument_is_tried():
+    tried = {(function, argument) for function, argument, *_ in SETS}
+    named = {(function, argument) for function, found in ATTRIBUTES.items() for argument in found}
+    processes = "set_experimental_multi_replica_distribution_options"
+    assert named == tried | {(processes, "process_count"), (processes, "process_index")}
+
+
+def test_defaults_are_those_of_a_configuration():
+    """But for the three that releases up to 2.1 have otherwise in their functions."""
+    config = utils.create_ipu_config()
+    assert (config.notes(), config.auto_select_ipus) == ((), [])
+    utils.set_ipu_model_options(config)
+    utils.set_norm_options(config)
+    utils.set_io_tile_options(config, 0)
+    utils.set_matmul_options(config)
+    utils.set_report_options(config)
+    utils.set_transfer_options(config)
+    utils.set_verification_options(config, VerificationOptions())
+    utils.set_ipu_connection_type(config)
+    assert config.notes() == ()
+    utils.set_optimization_options(config)
+    utils.set_floating_point_behaviour_options(config)
+    utils.set_recomputation_options(config)
+    assert [note.split(" ")[0] for note in config.notes()] == [
+        *(f"IPUConfig.floating_point_behaviour.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo")),
+        "IPUConfig.optimizations.merge_remote_buffers",
+    ]
+    assert config.allow_recompute
+
+
+def test_an_old_programs_configuration_is_the_one_that_runs(run):
+    config = utils.create_ipu_config(profiling=True, selection_order=SelectionOrder.HOOF)
+    config = utils.auto_select_ipus(config, 4)
+    config = utils.set_matmul_options(config, {"availableMemoryProportion": "0.2"})
+    utils.configure_ipu_system(config)
+    try:
+        assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 4
+        found = run()
+    finally:
+        utils.reset_ipu_configuration()
+    assert (found.system.count, found.system.replicas) == (4, 2)
+    assert found.notes == (
+        "profiling of create_ipu_config will have no effect: a simulated run always has its whole profile, which is "
+        "no part of the program.",
+    )
+
+
+def test_several_calls_add_options():
+    config = utils.set_compilation_options(utils.create_ipu_config(), {"a": "1", "b": "2"})
+    utils.set_compilation_options(config, {"b": "3"})
+    assert config.compilation_poplar_options == {"a": "1", "b": "3"}
+    assert utils.create_ipu_config().compilation_poplar_options == {}
+
+
+UNUSED = {
+    "profiling": True,
+    "enable_ipu_events": True,
+    "use_poplar_text_report": True,
+    "use_poplar_cbor_report": True,
+    "profile_execution": ExecutionProfileType.TILE_PROFILE,
+    "enable_poplar_serialized_graph": True,
+    "report_every_nth_execution": 3,
+    "max_report_size": 1,
+    "report_directory": "x",
+    "retain_control_dependencies": True,
+    "graph_options": {"a": "b"},
+    "execution_options": {"a": "b"},
+    "use_verified_transfers": True,
+    "verification_options": VerificationOptions(inputs=KeyId(1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"), [(function, argument) for function, found in WITHOUT_EFFECT.items() for argument in found]
+)
+def test_what_became_no_attribute_is_noted(function, argument):
+    beside = {"profiling": True} if argument == "profile_execution" else {}
+    notes = call(function, {argument: UNUSED[argument], **beside}).notes()
+    assert notes[-1] == f"{argument} of {function} will have no effect: {WITHOUT_EFFECT[function][argument].why}."
+    assert len(notes) == 1 + len(beside)
+
+
+def test_keys_of_verified_transfers():
+    options = VerificationOptions()
+    options.infeeds["training_feed"] = KeyId(2)
+    options.outfeeds["out"].key = 3
+    assert options.outfeeds == {"out": KeyId(3, -1)}
+    assert (options.checkpoint_in, options.inputs) == (KeyId(0, 0), KeyId(0, -1))
+    assert options.infeeds["other"].start_id == -1
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wrong"),
+    [
+        (
+            ValueError,
+            "`profiling` and `enable_ipu_events` are mutually exclusive",
+            lambda config: utils.create_ipu_config(profiling=True, enable_ipu_events=True),
+        ),
+        (
+            ValueError,
+            "`profiling` is required when `profile_execution` is set",
+            lambda config: utils.create_ipu_config(profile_execution=True),
+        ),
+        (
+            TypeError,
+            "`profile_execution` must be True, False, or an ExecutionProfileType instance",
+            lambda config: utils.create_ipu_config(profile_execution="x", profiling=True),
+        ),
+        (
+            TypeError,
+            "Could not convert 'bogus' to a valid `SchedulingAlgorithm`.",
+            lambda config: utils.create_ipu_config(scheduler_selection="bogus"),
+        ),
+        (
+            ValueError,
+            "IPU devices have already been configured.",
+            lambda config: utils.auto_select_ipus(utils.auto_select_ipus(config, 2), 2),
+        ),
+        (
+            ValueError,
+            "IPU devices have already been configured.",
+            lambda config: utils.select_ipus(utils.auto_select_ipus(config, 2), [2]),
+        ),
+        (
+            TypeError,
+            "`num_ipus` must be an integer, list or tuple.",
+            lambda config: utils.auto_select_ipus(config, "2"),
+        ),
+        (TypeError, "`indices` must be a list or tuple.", lambda config: utils.select_ipus(config, 2)),
+        (
+            ValueError,
+            "All device indices in `indices` must be unique.",
+            lambda config: utils.select_ipus(config, [2, 2]),
+        ),
+        *(
+            (
+                TypeError,
+                f"`{name}_options` must be a dictionary",
+                lambda config, name=name: getattr(utils, f"set_{name}_options")(config, ["a"]),
+            )
+            for name in ("compilation", "convolution", "matmul", "pooling", "gcl")
+        ),
+        (TypeError, "`gcl_options` must be a dictionary", utils.set_gcl_options),
+        (
+            TypeError,
+            "`execution_options` must be a dictionary",
+            lambda config: utils.set_report_options(config, execution_options="a"),
+        ),
+        (
+            ValueError,
+            "Cannot place ops on I/O tiles when num_io_tiles == 0",
+            lambda config: utils.set_io_tile_options(config, 0, True),
+        ),
+        (
+            ValueError,
+            "`ipu_version` must be specified when `connection_type` isset to `DeviceConnectionType.NEVER`.",
+            lambda config: utils.set_ipu_connection_type(config, DeviceConnectionType.NEVER),
+        ),
+        (
+            ValueError,
+            "0 <= process_index < process_count",
+            lambda config: utils.set_experimental_multi_replica_distribution_options(config, 2, 2),
+        ),
+        (
+            TypeError,
+            "`verification_options` must be of type VerificationOptions",
+            lambda config: utils.set_verification_options(config, None),
+        ),
+        (
+            TypeError,
+            "opts: expected what create_ipu_config returns, or an IPUConfig, got 3",
+            lambda config: utils.set_norm_options(3),
+        ),
+        (
+            TypeError,
+            "gather_simplifier: Trying to set optimizations.enable_gather_simplifier to 1, but it must be of type bool",
+            lambda config: utils.set_optimization_options(config, gather_simplifier=1),
+        ),
+    ],
+)
+def test_what_is_refused(kind, text, wrong, refused):
+    refused(kind, text, lambda: wrong(IPUConfig()))
+
+
+def test_several_processes_are_refused_where_they_are_configured(refused):
+    config = utils.set_experimental_multi_replica_distribution_options(utils.create_ipu_config(), 2, 1)
+    assert config.experimental.multi_replica_distribution.process_index == 1
+    text = (
+        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas of "
+        "the device that auto_select_ipus asks for, got 2"
+    )
+    refused(NotImplementedError, text, lambda: utils.configure_ipu_system(config))
