@@ -86,6 +86,18 @@ EXCEPTIONS: Final = {
     "ipu.config.VerificationOptions": Said(
         Status.NO_EFFECT, WITHOUT_EFFECT["set_verification_options"]["verification_options"].why
     ),
+    **{
+        f"ipu.ipu_{queue}_queue.{kind}({argument})": Said(Status.NO_EFFECT, why)
+        for queue, kind, more in (
+            ("infeed", "IPUInfeedQueue", ()),
+            ("outfeed", "IPUOutfeedQueue", (("io_batch_size", "each element is sent when it is there"),)),
+        )
+        for argument, why in (
+            ("feed_name", "a queue is its object"),
+            ("replication_factor", "the device and the program say it"),
+            *more,
+        )
+    },
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **dict.fromkeys(

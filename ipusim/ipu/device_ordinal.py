@@ -1,4 +1,4 @@
-"""What both queues take beside their own arguments: a device's number, and in releases up to 2.1 a name."""
+"""What both queues take beside their own arguments: a device's number, and a name in releases up to 2.1."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from ipusim.ipu import checks
 
 
 def check_device_ordinal(device_ordinal: object) -> None:
-    """Refuse an ordinal that is no whole number from 0 up; None is the first device. Raises ProgramError.
-
-    A name in its place is that of the queue in releases up to 2.1, and without effect: later ones generate it.
-    """
-    if device_ordinal is None or (isinstance(device_ordinal, str) and not device_ordinal.isdecimal()):
+    """Refuse an ordinal that is no whole number from 0 up; None is the first device. Raises ProgramError."""
+    if device_ordinal is None:
         return
     if not isinstance(device_ordinal, int) or isinstance(device_ordinal, bool):
         raise ProgramError("Device ordinal must be an integer")

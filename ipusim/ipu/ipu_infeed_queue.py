@@ -13,6 +13,7 @@ from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.host import Operation
+from ipusim.ipu.releases import infeed_in_any_release
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array
@@ -72,36 +73,43 @@ class IPUInfeedQueue:
     Arguments:
         dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
             names of the first stage's arguments. All elements have the shapes of the first.
-        device_ordinal: number of the device; a simulation has one. A name there is feed_name.
+        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
+        device_ordinal: number of the device; a simulation has one.
+        data_to_prefetch: of those releases too: prefetch_depth by another name, where it is not 1.
         prefetch_depth: elements that the host keeps ready; 3 by default, as in Graphcore's software.
         optimise_latency: accepted, and without effect on what is simulated.
-        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
-        data_to_prefetch: of those releases too: prefetch_depth by another name.
+
+    The arguments are in the order of SDK 2.1; by position they may be in that of later releases too, which is
+    device_ordinal, prefetch_depth, optimise_latency.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range, and for a
     dataset whose elements are nested. The elements are read when they are needed; the first is
     read at once, for its shapes.
     """
 
+    @infeed_in_any_release
     def __init__(
         self,
         dataset: Iterable[Any],
-        device_ordinal: int | str | None = None,
-        prefetch_depth: int | None = None,
-        optimise_latency: bool = False,
-        *,
         feed_name: str | None = None,
-        replication_factor: int | None = None,
-        data_to_prefetch: int | None = None,
+        device_ordinal: int | None = 0,
+        replication_factor: int | None = 1,
+        data_to_prefetch: int = 1,
+        prefetch_depth: int | None = None,
+        *,
+        optimise_latency: bool = False,
     ) -> None:
         """Check the arguments and read the first element."""
         check_device_ordinal(device_ordinal)
         check_deprecated(feed_name, replication_factor)
-        given = data_to_prefetch if prefetch_depth is None else prefetch_depth
-        asked = _PREFETCH_DEPTH if given is None else given
-        self.prefetch_depth = checks.integer("prefetch_depth", asked)
+        ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
+        if prefetch_depth is None:
+            prefetch_depth = ahead if ahead > 1 else _PREFETCH_DEPTH
+        self.prefetch_depth = checks.integer("prefetch_depth", prefetch_depth)
         check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
+        #: What the elements come from.
+        self.dataset = dataset
         self._elements = _iterator(dataset)
         self._waiting: dict[int, Arrays] = {}
         self._read = 0
@@ -127,6 +135,11 @@ class IPUInfeedQueue:
     def deleter(self) -> Operation:
         """The operation that deletes the queue's resources: it has none that a new queue would miss."""
         return Operation("infeed/delete")
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether a program reads the queue."""
+        return self._replicas is not None
 
     @property
     def number_of_tuple_elements(self) -> int:

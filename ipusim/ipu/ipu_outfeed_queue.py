@@ -13,6 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.host import Fetch, Operation, Running
 from ipusim.ipu.loop_body import enqueue
+from ipusim.ipu.releases import outfeed_in_any_release
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -47,30 +48,32 @@ class IPUOutfeedQueue:
     """Takes the results of one pipeline to the host.
 
     Arguments:
-        outfeed_mode: which elements are kept; ALL by default. A name there is feed_name.
+        feed_name, replication_factor, io_batch_size: of releases up to 2.1, which call them deprecated: without
+            effect, as each element is sent when it is there.
+        outfeed_mode: which elements are kept; ALL by default.
         device_ordinal: number of the device; a simulation has one.
         buffer_depth: elements that the host's buffer holds.
         optimise_latency: accepted, and without effect on what is simulated.
-        feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
+
+    The arguments are in the order of SDK 2.1; by position they may be in that of later releases too, which is
+    outfeed_mode, device_ordinal, buffer_depth, optimise_latency.
 
     Raises ProgramError (a ValueError) in Graphcore's words for what is out of range.
     """
 
+    @outfeed_in_any_release
     def __init__(
         self,
-        outfeed_mode: IPUOutfeedMode | str | None = None,
-        device_ordinal: int | IPUOutfeedMode | None = None,
+        feed_name: str | None = None,
+        outfeed_mode: IPUOutfeedMode | None = None,
+        device_ordinal: int | None = 0,
+        replication_factor: int | None = None,
+        io_batch_size: int = 1,
+        *,
         buffer_depth: int = _BUFFER_DEPTH,
         optimise_latency: bool = False,
-        *,
-        feed_name: str | None = None,
-        replication_factor: int | None = None,
     ) -> None:
         """Check the arguments; nothing is connected yet."""
-        if _is_name(outfeed_mode):  # the first two arguments up to 2.1 are feed_name and outfeed_mode
-            outfeed_mode, device_ordinal = (
-                (device_ordinal, None) if isinstance(device_ordinal, IPUOutfeedMode) else (None, device_ordinal)
-            )
         mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
             raise ProgramError(
@@ -79,6 +82,7 @@ class IPUOutfeedQueue:
             )
         check_device_ordinal(device_ordinal)
         check_deprecated(feed_name, replication_factor)
+        checks.whole("io_batch_size", io_batch_size, 1)
         check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth
@@ -183,8 +187,3 @@ class IPUOutfeedQueue:
             )
         elements, self._elements = self._elements, []
         return iter([self._packing(list(element)) for element in elements])
-
-
-def _is_name(outfeed_mode: object) -> bool:
-    """Tell whether a text is the name of a queue, and not that of a mode."""
-    return isinstance(outfeed_mode, str) and outfeed_mode.upper() not in IPUOutfeedMode.__members__

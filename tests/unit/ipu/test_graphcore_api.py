@@ -10,24 +10,6 @@ from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
 
-#: Arguments that are not as in the references, by name: what is still to do.
-DIFFERENT = {
-    "ipu.ipu_infeed_queue.IPUInfeedQueue": [
-        "feed_name",
-        "device_ordinal",
-        "replication_factor",
-        "data_to_prefetch",
-        "prefetch_depth",
-    ],
-    "ipu.ipu_outfeed_queue.IPUOutfeedQueue": [
-        "feed_name",
-        "outfeed_mode",
-        "device_ordinal",
-        "replication_factor",
-        "io_batch_size",
-    ],
-}
-
 
 def test_each_name_is_listed_once():
     paths = [name.path for name in names()]
@@ -41,7 +23,7 @@ def test_each_name_is_listed_once():
 def test_what_is_here_has_graphcores_signature_and_defaults(name):
     assert said_of(name).status is not Status.NOT_YET, said_of(name).why
     found = [argument for argument, said in said_of_arguments(name).items() if said.status is Status.NOT_YET]
-    assert found == DIFFERENT.get(name.path, [])
+    assert found == []
 
 
 def test_a_difference_is_seen():

@@ -191,9 +191,119 @@ def test_infeed_elements_differ_in_number_or_type():
             queue.take(1)
 
 
-def test_queues_take_the_names_of_releases_up_to_2_1():
-    assert IPUInfeedQueue([ONES], "infeed", data_to_prefetch=2).prefetch_depth == 2
-    assert IPUInfeedQueue([ONES], feed_name="infeed", replication_factor=2).prefetch_depth == 3
-    assert IPUOutfeedQueue("outfeed", IPUOutfeedMode.LAST).outfeed_mode is IPUOutfeedMode.LAST
-    assert IPUOutfeedQueue("outfeed").outfeed_mode is IPUOutfeedMode.ALL
-    assert IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST, feed_name="outfeed").mode == "LAST"
+def infeed(*given, **named):
+    return IPUInfeedQueue([ONES], *given, **named).prefetch_depth
+
+
+def outfeed(*given, **named):
+    queue = IPUOutfeedQueue(*given, **named)
+    return queue.outfeed_mode.name, queue.buffer_depth, queue.optimise_latency
+
+
+@pytest.mark.parametrize(
+    ("given", "depth"),
+    [
+        ((), 3),
+        (("infeed",), 3),
+        (("infeed", 0, 1, 2), 2),
+        (("infeed", 2, 4, 2, 5), 5),
+        ((None, 0), 3),
+        ((None, None), 3),
+        ((None, 0, 2), 3),
+        ((None, 1, 2), 3),
+        ((None, 1, 2, 7), 7),
+        ((None, 0, None, 1, 7), 7),
+        ((0,), 3),
+        ((0, 5), 5),
+        ((0, 5, True), 5),
+        ((None, 5, True), 5),
+    ],
+)
+def test_an_infeeds_positions_are_those_of_either_release(given, depth):
+    assert infeed(*given) == depth
+
+
+def test_an_infeeds_deprecated_names():
+    assert infeed("infeed", data_to_prefetch=2) == 2
+    assert infeed(data_to_prefetch=2, prefetch_depth=4) == 4
+    assert infeed(feed_name="infeed", replication_factor=2, device_ordinal=None) == 3
+    assert infeed(None, prefetch_depth=6) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ((), ("ALL", 3, False)),
+        (("outfeed",), ("ALL", 3, False)),
+        (("outfeed", IPUOutfeedMode.LAST), ("LAST", 3, False)),
+        (("outfeed", IPUOutfeedMode.LAST, 1, 2, 4), ("LAST", 3, False)),
+        ((None, IPUOutfeedMode.LAST, 2), ("LAST", 3, False)),
+        ((None, None, 0), ("ALL", 3, False)),
+        ((None, None, 2, 4), ("ALL", 3, False)),
+        ((None, None, None, None, 1), ("ALL", 3, False)),
+        ((IPUOutfeedMode.LAST,), ("LAST", 3, False)),
+        ((IPUOutfeedMode.LAST, 0, 5), ("LAST", 5, False)),
+        ((IPUOutfeedMode.LAST, None, 5, True), ("LAST", 5, True)),
+        ((None, 0, 5, True), ("ALL", 5, True)),
+        ((None, None, 5, True), ("ALL", 5, True)),
+    ],
+)
+def test_an_outfeeds_positions_are_those_of_either_release(given, found):
+    assert outfeed(*given) == found
+
+
+def test_an_outfeeds_deprecated_names():
+    named = {"feed_name": "outfeed", "replication_factor": 2, "io_batch_size": 3}
+    assert outfeed(outfeed_mode=IPUOutfeedMode.LAST, **named) == ("LAST", 3, False)
+    assert outfeed("outfeed", buffer_depth=6) == ("ALL", 6, False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            lambda: infeed(None, 5),
+            "IPUInfeedQueue: expected arguments by their names, as behind None stands device_ordinal up to SDK 2.1 and "
+            "prefetch_depth after it, got 5 by its position",
+        ),
+        (
+            lambda: outfeed(None, None, 5),
+            "IPUOutfeedQueue: expected arguments by their names, as behind None stands device_ordinal up to SDK 2.1 "
+            "and buffer_depth after it, got 5 by its position",
+        ),
+        (
+            lambda: infeed(0, 5, True, 4),
+            "expected at most 3 arguments, device_ordinal, prefetch_depth, optimise_latency, got 4",
+        ),
+        (
+            lambda: outfeed(IPUOutfeedMode.ALL, 0, 5, True, 4),
+            "expected at most 4 arguments, outfeed_mode, device_ordinal, buffer_depth, optimise_latency, got 5",
+        ),
+    ],
+)
+def test_positions_that_no_release_or_both_have(wrong, text, refused):
+    refused(TypeError, text, wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            lambda: outfeed("last"),
+            "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is <class 'str'>.",
+        ),
+        (lambda: infeed("infeed", "0"), "Device ordinal must be an integer"),
+        (lambda: outfeed(None, None, True), "Device ordinal must be an integer"),
+        (lambda: infeed("infeed", 0, 0), "replication_factor: expected a whole number from 1 to 2147483647, got 0"),
+        (lambda: outfeed(io_batch_size=0), "io_batch_size: expected a whole number from 1 to 2147483647, got 0"),
+    ],
+)
+def test_values_of_positions(wrong, text, refused):
+    refused(ValueError, text, wrong)
+
+
+def test_a_queue_says_whether_a_program_reads_it(run):
+    queue = IPUInfeedQueue(repeat([ONES]))
+    assert not queue.dequeued
+    run(infeed_queue=queue)
+    assert queue.dequeued
