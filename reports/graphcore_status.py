@@ -98,6 +98,7 @@ EXCEPTIONS: Final = {
             *more,
         )
     },
+    "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **dict.fromkeys(

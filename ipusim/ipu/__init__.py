@@ -47,7 +47,9 @@ __all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "o
 #: Modules, each imported when it is first asked for.
 _MODULES: Final = (
     "config",
+    "data",
     "dataset",
+    "dataset_benchmark",
     "embedding_ops",
     "functional_ops",
     "ipu_compiler",

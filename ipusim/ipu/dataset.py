@@ -46,7 +46,7 @@ class Dataset:
         Raises ProgramError for arrays of other lengths, or without an axis.
         """
         element = _element(tensors)
-        lengths = {len(array) if array.ndim else -1 for array in _leaves(element)}
+        lengths = {len(array) if array.ndim else -1 for array in leaves(element)}
         if len(lengths) != 1 or -1 in lengths:
             checks.wrong_value("tensors", "arrays that are equally long along their first axis", sorted(lengths))
         return Dataset(lambda: (_at(element, place) for place in range(*lengths)))
@@ -192,10 +192,11 @@ def _typed(value: Any, types: Any) -> Element:
     return np.asarray(value, checks.dtype("output_types", types, "biuf"))
 
 
-def _leaves(element: Element) -> Iterator[Any]:
+def leaves(element: Element) -> Iterator[Any]:
+    """Yield the arrays of an element, those of a dictionary in its order."""
     if isinstance(element, tuple | Mapping):
         for each in element.values() if isinstance(element, Mapping) else element:
-            yield from _leaves(each)
+            yield from leaves(each)
     else:
         yield element
 

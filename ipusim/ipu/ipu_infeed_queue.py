@@ -120,7 +120,7 @@ class IPUInfeedQueue:
             raise ModelError("expected a dataset with elements, got none")
         #: Names of an element's arrays, where it is a dictionary.
         self.keywords: tuple[str, ...] = _names(first) if isinstance(first, Mapping) else ()
-        self._first: Arrays | None = self._arrays(first)
+        self._first: Arrays | None = self.arrays(first)
         self._forms = [(array.shape, array.dtype) for array in self._first]
 
     @property
@@ -193,7 +193,7 @@ class IPUInfeedQueue:
                 f"the infeed's dataset ended after {self._read} elements: give more, or wrap it in "
                 "ipu_infeed_queue.repeat"
             )
-        arrays = self._arrays(element)
+        arrays = self.arrays(element)
         if len(arrays) != len(self._forms):
             raise ModelError(f"expected {len(self._forms)} arrays in each element of the infeed, got {len(arrays)}")
         for array, (shape, dtype) in zip(arrays, self._forms, strict=True):
@@ -206,7 +206,11 @@ class IPUInfeedQueue:
                 raise ModelError(f"expected {dtype} in each element of the infeed, got {array.dtype}")
         return arrays
 
-    def _arrays(self, element: Any) -> Arrays:
+    def arrays(self, element: Any) -> Arrays:
+        """Return an element of the dataset as arrays, in the order of the first stage's arguments.
+
+        Raises ProgramError and ProgramTypeError for an element of another structure than the first, or a nested one.
+        """
         values = element
         if isinstance(element, Mapping):
             if set(element) != set(self.keywords):

@@ -1,0 +1,184 @@
+"""How fast the host makes the elements of a dataset: they are made for real, and timed by the wall clock.
+
+What is measured is the host's code, which a simulation does not know. The rate goes into a scenario as
+``system.host.host_fill``, and the simulated host is then as fast as the real one:
+
+>>> import json
+>>> import numpy as np
+>>> from ipusim.ipu import dataset_benchmark, tensorflow as tf
+>>> dataset = tf.data.Dataset.from_tensors(np.zeros((64, 1024), np.float32)).repeat()
+>>> benchmark = dataset_benchmark.dataset_benchmark(dataset, 1, 100, print_stats=False)
+>>> with tf.Session() as session:
+...     epochs = json.loads(session.run(benchmark)[0])["epochs"]
+>>> epochs[0]["elements_processed"], epochs[0]["total_bytes_processed"]
+(100, 26214400)
+>>> host_fill = f"system.host.host_fill={epochs[0]['bandwidth']} GB/s"  # ipusim run scenario.yaml --set "..."
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter_ns
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.ipu.dataset import Dataset, leaves
+from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.model.layers.layer import Array
+
+#: What an iterator gives after its last element, which may be anything.
+_END: Final = object()
+_SECOND_NS: Final = 10**9
+
+
+class Benchmark(Fetch):
+    """Measures in each run of a session, which gives a list of one JSON string; ``numpy`` measures at once."""
+
+    def __init__(self, measure: Callable[[], str]) -> None:
+        """Take what measures."""
+        self._measure = measure
+
+    def evaluate(self, running: Running) -> list[str]:
+        """Measure."""
+        return self.numpy()
+
+    def numpy(self) -> list[str]:
+        """Measure, and return a list of the JSON string alone, as Graphcore's tensor has one element.
+
+        Raises ModelError where the dataset ends before the last epoch, ProgramError for arrays without elements.
+        """
+        return [self._measure()]
+
+
+def dataset_benchmark(
+    dataset: Dataset,
+    number_of_epochs: int,
+    elements_per_epochs: int,
+    print_stats: bool = True,
+    apply_options: bool = True,
+    do_memcpy: bool = True,
+) -> Benchmark:
+    """Return what measures how fast a dataset's elements are made, one epoch going on where the one before ended.
+
+    The JSON string has for each of its ``epochs`` the elements_processed, total_bytes_processed, time_elapsed in
+    seconds, elements_per_second and bandwidth in GB/s.
+
+    Arguments:
+        dataset: it is gone through from its first element on.
+        number_of_epochs, elements_per_epochs: how often, and how many elements each time.
+        print_stats: whether each epoch's rates are printed.
+        apply_options: without effect: a dataset has no options here.
+        do_memcpy: whether each element is copied into the host's buffer as well.
+
+    Raises ProgramTypeError and ProgramError in Graphcore's words for what is no dataset and for numbers below 1.
+    """
+    if not isinstance(dataset, Dataset):
+        raise ProgramTypeError(
+            f"Expected `dataset` argument to be of type `tf.data.Dataset`, but got {dataset} instead."
+        )
+    checks.truth("apply_options", apply_options)
+    return _benchmark(
+        dataset, lambda element: tuple(leaves(element)), number_of_epochs, elements_per_epochs, print_stats, do_memcpy
+    )
+
+
+def infeed_benchmark(
+    infeed_queue: IPUInfeedQueue,
+    number_of_epochs: int,
+    elements_per_epochs: int,
+    print_stats: bool = True,
+    do_memcpy: bool = True,
+) -> Benchmark:
+    """Return what measures how fast the elements of a queue are made, as :func:`dataset_benchmark` does.
+
+    The queue's dataset is gone through anew, so that programs miss none of its elements.
+
+    Raises ProgramTypeError in Graphcore's words for what is no queue, and for one whose elements come once.
+    """
+    if not isinstance(infeed_queue, IPUInfeedQueue):
+        raise ProgramTypeError(
+            "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got "
+            f"{infeed_queue} instead."
+        )
+    dataset = infeed_queue.dataset
+    if iter(dataset) is dataset:
+        checks.wrong_type("infeed_queue", "a dataset that can be gone through again, such as a Dataset", dataset)
+    return _benchmark(dataset, infeed_queue.arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+
+
+def _benchmark(
+    dataset: Iterable[Any],
+    arrays: Callable[[Any], Sequence[Array]],
+    number_of_epochs: int,
+    elements_per_epochs: int,
+    print_stats: bool,
+    do_memcpy: bool,
+) -> Benchmark:
+    numbers = {"number_of_epochs": number_of_epochs, "elements_per_epochs": elements_per_epochs}
+    for name, value in numbers.items():
+        if checks.integer(name, value) < 1:
+            raise ProgramError(f"Expected `{name}` to be at least 1.")
+    checks.truth("print_stats", print_stats)
+    checks.truth("do_memcpy", do_memcpy)
+
+    def measure() -> str:
+        elements = iter(dataset)
+        buffer = _Buffer(do_memcpy)
+        epochs = []
+        for epoch in range(number_of_epochs):
+            begin = perf_counter_ns()
+            total_bytes = 0
+            for _ in range(elements_per_epochs):
+                element = next(elements, _END)
+                if element is _END:
+                    raise ModelError(
+                        "The dataset iterator has reached the end of the dataset: expected "
+                        f"{number_of_epochs * elements_per_epochs} elements, give more or repeat it"
+                    )
+                total_bytes += buffer.fill(arrays(element))
+            epochs.append(_epoch(elements_per_epochs, total_bytes, perf_counter_ns() - begin))
+            if print_stats:
+                print(_told(epoch, epochs[-1]))
+        return json.dumps({"epochs": epochs})
+
+    return Benchmark(measure)
+
+
+class _Buffer:
+    """The host's buffer of one element, which each in turn is copied to."""
+
+    def __init__(self, copies: bool) -> None:
+        self._copies = copies
+        self._arrays: list[Array] = []
+
+    def fill(self, arrays: Sequence[Array]) -> int:
+        """Return the bytes of an element; raises ProgramError for arrays without elements."""
+        if [(each.shape, each.dtype) for each in arrays] != [(each.shape, each.dtype) for each in self._arrays]:
+            self._arrays = [np.empty_like(each) for each in arrays]
+            if any(each.size == 0 for each in arrays):
+                raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
+        if self._copies:
+            for held, array in zip(self._arrays, arrays, strict=True):
+                np.copyto(held, array)
+        return sum(array.nbytes for array in arrays)
+
+
+def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]:
+    """Return an epoch as the JSON has it; a time below the clock's nanosecond counts as one."""
+    seconds = max(elapsed_ns, 1) / _SECOND_NS
+    return {
+        "elements_processed": elements,
+        "total_bytes_processed": total_bytes,
+        "time_elapsed": seconds,
+        "elements_per_second": elements / seconds,
+        "bandwidth": total_bytes / seconds / 10**9,
+    }
+
+
+def _told(epoch: int, found: dict[str, float]) -> str:
+    return f"Epoch {epoch}: {found['elements_per_second']:,.0f} elements/second, {found['bandwidth']:.6f} GB/s."
