@@ -1,14 +1,17 @@
-"""Files that others made, read so that none of them can make a run wait or take memory without end."""
+"""Files: read so that none which others made can make a run wait or take memory without end, and written whole."""
 
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import stat
+import tempfile
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -16,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import FileError
+from ipusim.errors import FileError, OutputError
 
 #: What is read at a time: memory follows what a file holds, not what it says of itself.
 _CHUNK_BYTES: Final = 1 << 20
@@ -80,6 +83,41 @@ def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str,
                 held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
                 raise FileError(f"no array {name!r}; it holds {held or 'none'}")
         return {name: _array(archive, members[name], name) for name in names}
+
+
+def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return arrays as a NumPy archive (npz); names may hold slashes, as ``dense256/W`` does."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # NumPy types its keyword arguments as the flag's too
+    return buffer.getvalue()
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file whole or not at all; raises OutputError naming the path that cannot be written."""
+    with naming(path):
+        check_target(path)
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as waiting:
+            new = Path(waiting) / target.name
+            new.write_bytes(content)
+            new.replace(target)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a folder where a file is to be written; raises OutputError."""
+    if path.is_dir():
+        raise OutputError(f"{path}: expected a place for a file, got a folder; name another folder for the results")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn the system's errors into one message with the path that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        which = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
+        raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error
 
 
 def _array(archive: ZipFile, info: ZipInfo, name: str) -> npt.NDArray[Any]:

@@ -29,8 +29,8 @@ def trace(
     execution: Execution = 0,
 ) -> None:
     """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.files import write_file
     from ipusim.study.export import timeline_file
-    from ipusim.study.folder import write_file
     from ipusim.study.report import check_picture_suffix, picture, picture_name, picture_window
     from ipusim.timeline.timeline import Timeline
 

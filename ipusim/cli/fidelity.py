@@ -94,10 +94,10 @@ def calibrate(
     ] = None,
 ) -> None:
     """Fit rates to throughputs or stages that you measured, and say how sure they are."""
+    from ipusim.files import write_file
     from ipusim.study.calibration import calibrate as fit
     from ipusim.study.calibration_report import rate_table, rates_file, row_table, verdict, words
     from ipusim.study.calibration_rows import read_measured
-    from ipusim.study.folder import write_file
 
     if out is not None and out.suffix not in (".yaml", ".yml"):
         raise OptionError("out", f"expected a file whose name ends in .yaml, which a scenario can name, got {out}")

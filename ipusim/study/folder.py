@@ -6,15 +6,15 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
 from filelock import FileLock, Timeout
 
 from ipusim.errors import OutputError
+from ipusim.files import check_target, naming
 
 #: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
 #: whoever writes, what was written (as sha256sum lists it), new files until all are there, old ones until all are.
@@ -42,7 +42,7 @@ class ResultsFolder:
 
     def __enter__(self) -> Self:
         """Make the folder, refuse it where another run writes into it, and clear up after one that was killed."""
-        with ExitStack() as stack, _naming(self._shown):
+        with ExitStack() as stack, naming(self._shown):
             if self._folder.exists() and not self._folder.is_dir():
                 raise OutputError(f"{self._shown}: expected a folder for the results, got a file; name another")
             stack.callback(self._remove_made)
@@ -74,7 +74,7 @@ class ResultsFolder:
         Of the names that may be written but are not now, a file goes if it is listed as an earlier
         run's and is still what that wrote; strangers' files stay. On a failure all is as it was.
         """
-        with _naming(self._shown):
+        with naming(self._shown):
             self._check_places(files)
             for name, content in files.items():
                 (self._own / _NEW / name).write_bytes(content)
@@ -110,7 +110,7 @@ class ResultsFolder:
 
     def _check_places(self, names: Collection[str]) -> None:
         for name in names:
-            _check_target(self._shown / name)
+            check_target(self._shown / name)
 
     def _listed(self) -> set[str]:
         path = self._own / _LIST
@@ -147,32 +147,5 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         results.write(files)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file whole or not at all; raises OutputError naming the path that cannot be written."""
-    with _naming(path):
-        _check_target(path)
-        target = path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{_OWN}-", dir=target.parent) as waiting:
-            new = Path(waiting) / target.name
-            new.write_bytes(content)
-            new.replace(target)
-
-
-def _check_target(path: Path) -> None:
-    if path.is_dir():
-        raise OutputError(f"{path}: expected a place for a file, got a folder; name another folder for the results")
-
-
 def _listing(name: str, content: bytes) -> str:
     return f"{hashlib.sha256(content).hexdigest()}  {name}"
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn the system's errors into one message with the path that was asked for."""
-    try:
-        yield
-    except OSError as error:
-        which = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
-        raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error

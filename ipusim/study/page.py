@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.analysis.causes import CAUSES, IdleCauses
 from ipusim.errors import FileError
-from ipusim.files import open_file
+from ipusim.files import open_file, write_file
 from ipusim.pipeline.holders import Holder
 from ipusim.render.idle_causes import COMPUTES
 from ipusim.render.page.page import html_page
@@ -17,7 +17,7 @@ from ipusim.render.tables import Table, ipu_table, summary_table
 from ipusim.scenario.source import MAX_BYTES
 from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.explanation import explain
-from ipusim.study.folder import write_file, write_folder
+from ipusim.study.folder import write_folder
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
 from ipusim.study.versions import versions

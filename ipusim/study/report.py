@@ -7,16 +7,14 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import MemoryCurve, memory_curves
 from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OptionError
+from ipusim.files import archive_of
 from ipusim.near_names import did_you_mean
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.execution_trace import default_title, execution_trace
@@ -81,13 +79,6 @@ def losses_csv(learning: Learning) -> bytes:
         which = loss.micro_batches if summed else loss.micro_batch
         writer.writerow((loss.step, loss.execution, which, *of, repr(loss.loss)))
     return text.getvalue().encode()
-
-
-def npz(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
-    """Return arrays as an npz archive; names may hold slashes, as ``dense256/W`` does."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # NumPy types its keyword arguments as the flag's too
-    return buffer.getvalue()
 
 
 def json_bytes(data: object) -> bytes:
@@ -175,8 +166,8 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
         if learning.losses:
             files["losses.csv"] = losses_csv(learning)
         if learning.outputs:
-            files["outputs.npz"] = npz(learning.outputs)
-        files["weights.npz"] = npz(learning.weights)
+            files["outputs.npz"] = archive_of(learning.outputs)
+        files["weights.npz"] = archive_of(learning.weights)
     saved = io.BytesIO()
     timeline.save(saved)
     files["timeline.npz"] = saved.getvalue()

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ipusim.errors import OutputError
+from ipusim.files import write_file
 from ipusim.scenario.load import job_of
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.source import parse_source, read_source
-from ipusim.study.folder import write_file
 from ipusim.study.suggest.scenario_text import suggested_text
 from ipusim.study.suggest.suggestion import Suggestion
 

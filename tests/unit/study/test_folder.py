@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from ipusim.errors import OutputError
-from ipusim.study.folder import ResultsFolder, write_file, write_folder
+from ipusim.files import write_file
+from ipusim.study.folder import ResultsFolder, write_folder
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 
@@ -216,7 +217,8 @@ def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_on
         import os, sys
         from pathlib import Path
         from ipusim.errors import OutputError
-        from ipusim.study.folder import ResultsFolder, write_file
+        from ipusim.files import write_file
+        from ipusim.study.folder import ResultsFolder
         if os.getuid() == 0:  # whom no permission keeps out
             os.setgroups([])
             os.setgid(65534)
