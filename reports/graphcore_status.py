@@ -99,6 +99,12 @@ EXCEPTIONS: Final = {
         )
     },
     "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
+    "ipu.summary_ops.ipu_compile_summary(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS),
+    "ipu.summary_ops.ipu_compile_summary(collections)": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.summary_ops.tensor_summary(collections)": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.summary_ops.tensor_summary(summary_metadata)": Said(Status.NO_EFFECT, "no plugin reads it"),
+    "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "an array has no name in its file"),
+    "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **dict.fromkeys(

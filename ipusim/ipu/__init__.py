@@ -66,6 +66,7 @@ _MODULES: Final = (
     "rand_ops",
     "scopes",
     "sharding",
+    "summary_ops",
     "tensorflow",
     "utils",
 )

@@ -35,6 +35,10 @@ class Running:
             self._values[id(fetch)] = fetch, fetch.evaluate(self)
         return self._values[id(fetch)][1]
 
+    def evaluated(self) -> tuple[Fetch, ...]:
+        """Return all that has been evaluated in this run, in order."""
+        return tuple(fetch for fetch, _ in self._values.values())
+
 
 class Fetch(ABC):
     """What a session can be asked for."""

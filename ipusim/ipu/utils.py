@@ -17,6 +17,7 @@ from ipusim.ipu.config import (
     get_ipu_config,
     reset_ipu_configuration,
 )
+from ipusim.ipu.exports import export_dataset_to_file, export_inputs_to_file
 from ipusim.ipu.ipu_options import (
     auto_select_ipus,
     create_ipu_config,
@@ -39,6 +40,14 @@ from ipusim.ipu.ipu_options import (
     set_transfer_options,
     set_verification_options,
 )
+from ipusim.ipu.trace_events import (
+    extract_all_events,
+    extract_all_strings_from_event_trace,
+    extract_all_types_from_event_trace,
+    extract_compile_reports,
+    extract_execute_reports,
+    extract_poplar_serialized_graphs,
+)
 
 __all__ = [
     "DeviceConnectionType",
@@ -52,6 +61,14 @@ __all__ = [
     "auto_select_ipus",
     "configure_ipu_system",
     "create_ipu_config",
+    "export_dataset_to_file",
+    "export_inputs_to_file",
+    "extract_all_events",
+    "extract_all_strings_from_event_trace",
+    "extract_all_types_from_event_trace",
+    "extract_compile_reports",
+    "extract_execute_reports",
+    "extract_poplar_serialized_graphs",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
     "move_variable_initialization_to_cpu",

@@ -1,0 +1,119 @@
+"""Summaries in Graphcore's names: what a session returns beside a program's results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ipusim.ipu import checks
+from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.run import Pipeline
+from ipusim.ipu.trace_events import IpuTraceEvent, IpuTraceEventType
+from ipusim.model.layers.layer import Array
+
+__all__ = ["TensorSummary", "ipu_compile_summary", "tensor_summary"]
+
+
+class _Trace(Fetch):
+    """The events of a run: an execution of each program that it holds, in order."""
+
+    late: ClassVar[bool] = True
+
+    def __init__(self, operations: Sequence[Any]) -> None:
+        self._operations = operations
+
+    def evaluate(self, running: Running) -> tuple[IpuTraceEvent, ...]:
+        for operation in self._operations:
+            running.value(operation)
+        programs = [each for each in running.evaluated() if isinstance(each, Pipeline)]
+        return tuple(
+            IpuTraceEvent(
+                IpuTraceEventType.EXECUTE, program.timeline.info.name, json.dumps(program.summary.times_dict())
+            )
+            for program in programs
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSummary:
+    """A tensor under a tag, as a session saw it.
+
+    Attributes:
+        tag: what it is called: the display name, or the name behind its family.
+        tensor: its value.
+        description: what is told of it.
+    """
+
+    tag: str
+    tensor: Array
+    description: str
+
+
+class _Summary(Fetch):
+    """A TensorSummary of a tensor's value in each run."""
+
+    late: ClassVar[bool] = True
+
+    def __init__(self, tag: str, tensor: Any, description: str) -> None:
+        self._tag, self._tensor, self._description = tag, tensor, description
+
+    def evaluate(self, running: Running) -> TensorSummary:
+        value = running.value(self._tensor)
+        return TensorSummary(self._tag, checks.numbers("tensor", value), self._description)
+
+
+def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Fetch:
+    """Return what gives the events of a session's run: ``ipu.utils.extract_all_events`` and its kin read them.
+
+    Arguments:
+        name: of the summary.
+        op_list: an operation, or a list of operations, that come first; results of compiled programs are some.
+        collections: without effect, as there is no graph.
+
+    Raises ProgramTypeError for what is no name, operation or collection.
+    """
+    checks.text("name", name)
+    _check_collections(collections)
+    operations = op_list if isinstance(op_list, list | tuple) else [op_list]
+    if not all(isinstance(each, Fetch) for each in operations):
+        checks.wrong_type("op_list", "an operation or a list of operations", op_list)
+    return _Trace(tuple(operations))
+
+
+def tensor_summary(
+    name: str,
+    tensor: Any,
+    summary_description: str | None = None,
+    collections: Sequence[str] | None = None,
+    summary_metadata: object = None,
+    family: str | None = None,
+    display_name: str | None = None,
+) -> Fetch:
+    """Return what gives a :class:`TensorSummary` of a tensor in each run of a session.
+
+    Arguments:
+        name: of the tensor, its tag behind ``family`` and a slash where there is no ``display_name``.
+        tensor: a tensor of the host, a program's result, or an array.
+        summary_description: what is told of it.
+        collections, summary_metadata: without effect, as there is no graph and no plugin that reads it.
+        family, display_name: what the tag is made of.
+
+    Raises ProgramTypeError for texts that are none, and for what is no tensor.
+    """
+    checks.text("name", name)
+    _check_collections(collections)
+    texts = {"summary_description": summary_description, "family": family, "display_name": display_name}
+    for argument, value in texts.items():
+        if value is not None:
+            checks.text(argument, value)
+    if not isinstance(tensor, Fetch):
+        checks.numbers("tensor", tensor)
+    tag = display_name or (f"{family}/{name}" if family else name)
+    return _Summary(tag, tensor, summary_description or "")
+
+
+def _check_collections(collections: object) -> None:
+    if collections is not None and not isinstance(collections, list | tuple):
+        checks.wrong_type("collections", "a list of names, or None", collections)
