@@ -42,7 +42,7 @@ def export_dataset_to_file(
     checks.truth("apply_options", apply_options)
     if checks.integer("num_elements", num_elements) < 1:
         raise ProgramError("Expected `num_elements` to be at least 1.")
-    columns = _columns(dataset_or_infeed, num_elements)
+    columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements, 1))
     for place, column in enumerate(columns):
         where = target if len(columns) == 1 else target.with_suffix(f".{place}{target.suffix}")
         content = io.BytesIO()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import checks
+from ipusim.ipu.attributes import is_int
 from ipusim.ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -57,8 +58,8 @@ def create_ipu_config(
     """
     given = dict(locals())
     config = IPUConfig()
-    _without(config, "create_ipu_config", {name: given[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
     _check_profile(profiling, enable_ipu_events, profile_execution)
+    _without(config, "create_ipu_config", {name: given[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
     outlining = not checks.truth("disable_graph_outlining", disable_graph_outlining)
     changed = {"scheduler_selection": _scheduler(scheduler_selection), "disable_graph_outlining": outlining}
     return _set(config, "create_ipu_config", {name: given[name] for name in ATTRIBUTES["create_ipu_config"]} | changed)
@@ -134,16 +135,15 @@ def set_io_tile_options(
 
     Raises ProgramError in Graphcore's words for operations on no tiles.
     """
-    if place_ops_on_io_tiles is not None:
-        placed = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
-        if placed and checks.whole("num_io_tiles", num_io_tiles) == 0:
-            raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
-    given = {
+    given: dict[str, Any] = {
         "num_io_tiles": num_io_tiles,
-        "place_ops_on_io_tiles": place_ops_on_io_tiles,
         "io_tile_available_memory_proportion": io_tile_available_memory_proportion,
     }
-    return _set(opts, "set_io_tile_options", {name: value for name, value in given.items() if value is not None})
+    if place_ops_on_io_tiles is not None:
+        given["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
+    if place_ops_on_io_tiles and checks.integer("num_io_tiles", num_io_tiles) == 0:
+        raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
+    return _set(opts, "set_io_tile_options", given)
 
 
 def set_ipu_connection_type(
@@ -157,8 +157,9 @@ def set_ipu_connection_type(
     A version that is a number, as before SDK 2.1, is that of its text. Raises ProgramError in Graphcore's words for
     no version where none can be found out.
     """
-    version = f"ipu{ipu_version}" if isinstance(ipu_version, int) and ipu_version is not True else ipu_version
-    if version == "" and connection_type in (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE):
+    version = f"ipu{ipu_version}" if is_int(ipu_version) else ipu_version
+    offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
+    if offline and isinstance(version, str) and not version:
         raise ProgramError(f"`ipu_version` must be specified when `connection_type` isset to `{connection_type}`.")
     given = {
         "connection_type": connection_type,
@@ -172,12 +173,9 @@ def set_ipu_model_options(
     opts: IPUConfig, compile_ipu_code: bool = True, tiles_per_ipu: int | None = None, ipu_model_version: str = "ipu2"
 ) -> IPUConfig:
     """Set options of Graphcore's IPU Model, which does not run here; None leaves as it is how many tiles it has."""
-    given = {
-        "compile_ipu_code": compile_ipu_code,
-        "tiles_per_ipu": tiles_per_ipu,
-        "ipu_model_version": ipu_model_version,
-    }
-    return _set(opts, "set_ipu_model_options", {name: value for name, value in given.items() if value is not None})
+    given = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
+    tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
+    return _set(opts, "set_ipu_model_options", given | tiles)
 
 
 def set_matmul_options(
@@ -278,7 +276,8 @@ def _check_dictionary(name: str, value: Any) -> None:
 
 
 def _check_profile(profiling: bool, enable_ipu_events: bool, profile_execution: Any) -> None:
-    if profiling and enable_ipu_events:
+    events = checks.truth("enable_ipu_events", enable_ipu_events)
+    if checks.truth("profiling", profiling) and events:
         raise ProgramError("`profiling` and `enable_ipu_events` are mutually exclusive")
     if not isinstance(profile_execution, bool | ExecutionProfileType | None):
         raise ProgramTypeError("`profile_execution` must be True, False, or an ExecutionProfileType instance")

@@ -11,13 +11,15 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipusim.errors import IpusimError
-from ipusim.ipu import get_variable, layers
+from ipusim.ipu import data, dataset_benchmark, get_variable, layers, summary_ops, utils
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
@@ -30,6 +32,7 @@ from ipusim.ipu.optimizers import (
     Optimizer,
     Variable,
 )
+from ipusim.ipu.options_table import ATTRIBUTES
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layers import Dense
@@ -224,6 +227,199 @@ def setting(path):
     return call
 
 
+def optioned(function):
+    """Return what calls a function that acts on a configuration, on a new one unless another is given."""
+    return lambda opts=None, **given: function(IPUConfig() if opts is None else opts, **given)
+
+
+def sets(name, beside=None, **legal):
+    """Return the arguments of such a function, each with the values that it takes and Graphcore's texts."""
+    function = getattr(utils, name)
+    given = {key: (lambda value=value: value) for key, value in (beside or {}).items()}
+    own = {
+        argument: (
+            values,
+            rf"^{argument}: Trying to set {ATTRIBUTES[name].get(argument, '(?!)')} to |^`{argument}` must be ",
+        )
+        for argument, values in legal.items()
+    }
+    opts = Argument(name, "opts", lambda value: function(value, **{key: make() for key, make in given.items()}))
+    return [opts, *of(name, optioned(function), given, **own)]
+
+
+MAPPINGS = ("None", "empty dictionary", "dictionary")
+NUMBER = ("0", "1", "huge")
+OPTIONS = [
+    *of(
+        "create_ipu_config",
+        utils.create_ipu_config,
+        {},
+        **{
+            name: (TRUTH, rf"^{name}: Trying to set ")
+            for name in (
+                *("profiling", "enable_ipu_events", "use_poplar_text_report", "use_poplar_cbor_report"),
+                *("enable_poplar_serialized_graph", "retain_control_dependencies", "disable_graph_outlining"),
+                *("always_rearrange_copies_on_the_host", "merge_infeed_io_copies", "prefetch_data_streams"),
+                "enable_experimental_remote_buffer_embedding",
+            )
+        },
+        **{
+            name: (NUMBER, rf"^{name}: Trying to set ")
+            for name in (
+                *("max_cross_replica_sum_buffer_size", "max_inter_ipu_copies_buffer_size"),
+                *("max_scheduler_lookahead_depth", "max_scheduler_search_space_size"),
+            )
+        },
+        profile_execution=(("None", "False"), "^`profile_execution` must be|^`profiling` is required"),
+        report_every_nth_execution=(("0", "1"),),
+        max_report_size=(("0", "1"),),
+        report_directory=(("text", "empty text"),),
+        scheduler_selection=(("empty text",), "^Could not convert|^scheduler_selection: Trying to set "),
+        selection_order=((), "^selection_order: Trying to set "),
+    ),
+    *sets("auto_select_ipus", {"num_ipus": 2}, num_ipus=(*NUMBER, "-1", "empty list", "empty tuple")),
+    *sets("select_ipus", {"indices": [2]}, indices=("empty list", "empty tuple")),
+    *sets("set_compilation_options", compilation_options=MAPPINGS),
+    *sets("set_convolution_options", convolution_options=MAPPINGS),
+    *of(
+        "set_experimental_multi_replica_distribution_options",
+        optioned(utils.set_experimental_multi_replica_distribution_options),
+        {"process_count": lambda: 1, "process_index": lambda: 0},
+        process_count=(("1",), "^0 <= process_index < process_count$"),
+        process_index=(("0",), "^0 <= process_index < process_count$"),
+    ),
+    *sets("set_floating_point_behaviour_options", **dict.fromkeys(("inv", "div0", "oflo", "esr", "nanoo"), TRUTH)),
+    *sets("set_gcl_options", {"gcl_options": {}}, gcl_options=MAPPINGS[1:]),
+    *sets(
+        "set_io_tile_options",
+        {"num_io_tiles": 4},
+        num_io_tiles=NUMBER,
+        place_ops_on_io_tiles=("None", *TRUTH),
+        io_tile_available_memory_proportion=(),
+    ),
+    *sets("set_ipu_connection_type", connection_type=(), ipu_version=("empty text", "1"), enable_remote_buffers=TRUTH),
+    *sets("set_ipu_model_options", compile_ipu_code=TRUTH, tiles_per_ipu=("None", *NUMBER), ipu_model_version=()),
+    *sets("set_matmul_options", matmul_options=MAPPINGS, clear_pass_type=TRUTH),
+    *sets(
+        "set_norm_options",
+        use_stable_statistics=TRUTH,
+        experimental_distributed_batch_norm_replica_group_size=("1", "huge"),
+    ),
+    *sets(
+        "set_optimization_options",
+        **dict.fromkeys(
+            ("combine_embedding_lookups", "combine_matmuls", "gather_simplifier", "enable_fast_math"), TRUTH
+        ),
+        **dict.fromkeys(
+            (
+                *(f"max_{name}_size" for name in ("cross_replica_sum_buffer", "reduce_scatter_buffer")),
+                *("max_inter_ipu_copies_buffer_size", "max_send_recv_cluster_size", "minimum_remote_tensor_size"),
+                *("triangular_solve_expander_block_size", "cholesky_block_size"),
+            ),
+            NUMBER,
+        ),
+        merge_remote_buffers=(),
+    ),
+    *sets("set_pooling_options", pooling_options=MAPPINGS),
+    *sets("set_recomputation_options", allow_recompute=TRUTH),
+    *sets("set_serialization_options", output_folder=("text", "empty text")),
+    *(
+        argument
+        for name, found in {
+            "set_report_options": {"graph_options": MAPPINGS, "execution_options": MAPPINGS},
+            "set_transfer_options": {"use_verified_transfers": TRUTH},
+            "set_verification_options": {"verification_options": ()},
+        }.items()
+        for argument in of(
+            name,
+            optioned(getattr(utils, name)),
+            {},
+            **{each: (legal, rf"^`{each}` must be ") for each, legal in found.items()},
+        )
+    ),
+]
+
+
+def exporting(**given):
+    with TemporaryDirectory() as folder:
+        utils.export_inputs_to_file(**{"output_filename": Path(folder) / "file"} | given)
+
+
+NUMBERED = {"number_of_epochs": lambda: 1, "elements_per_epochs": lambda: 1, "print_stats": lambda: False}
+AT_LEAST = "^Expected `{}` to be at least 1.$"
+HOST_PIPELINE = [
+    *of(
+        "dataset_benchmark",
+        lambda **given: dataset_benchmark.dataset_benchmark(**given).numpy(),
+        {"dataset": lambda: data.Dataset.range(3), **NUMBERED},
+        dataset=((), "^Expected `dataset` argument to be of type"),
+        **{name: (("1",), AT_LEAST.format(name) + "|reached the end of") for name in list(NUMBERED)[:2]},
+        apply_options=(TRUTH,),
+        do_memcpy=(TRUTH,),
+        print_stats=(TRUTH,),
+    ),
+    *of(
+        "infeed_benchmark",
+        dataset_benchmark.infeed_benchmark,
+        {"infeed_queue": lambda: IPUInfeedQueue([np.ones(3)]), **NUMBERED},
+        infeed_queue=((), "^Expected `infeed_queue` argument to be of type"),
+        **{name: (("1", "huge"), AT_LEAST.format(name)) for name in list(NUMBERED)[:2]},
+        do_memcpy=(TRUTH,),
+        print_stats=(TRUTH,),
+    ),
+    *of(
+        "BufferDataset",
+        data.ops.dataset_ops.BufferDataset,
+        {"input_dataset": lambda: data.Dataset.range(3), "buffer_size": lambda: 2},
+        input_dataset=((),),
+        buffer_size=(("1", "huge"), "^Buffer size must be greater than zero"),
+    ),
+    *of(
+        "export_dataset_to_file",
+        utils.export_dataset_to_file,
+        {
+            "dataset_or_infeed": lambda: data.Dataset.range(0),
+            "output_filename": lambda: "unwritten",
+            "num_elements": lambda: 1,
+        },
+        dataset_or_infeed=((),),
+        output_filename=((), "^The dataset iterator has reached the end"),
+        num_elements=((), "^Expected `num_elements` to be at least 1|^The dataset iterator has reached the end"),
+        feed_name=((), "^The dataset iterator has reached the end"),
+        apply_options=((), "^The dataset iterator has reached the end"),
+    ),
+    *of(
+        "export_inputs_to_file",
+        exporting,
+        {"inputs": lambda: [None], "feed_dict": dict},
+        inputs=(("empty list", "empty tuple", "ragged"),),
+        output_filename=((), r"^inputs\[0\]: expected an array or a number, got None"),
+        feed_dict=((), r"^inputs\[0\]: expected an array or a number, got None"),
+    ),
+    *(
+        argument
+        for name in ("all_events", "all_strings_from_event_trace", "all_types_from_event_trace", "compile_reports")
+        for argument in of(
+            f"extract_{name}", getattr(utils, f"extract_{name}"), {}, events=(("empty list", "empty tuple"),)
+        )
+    ),
+    *of(
+        "ipu_compile_summary",
+        summary_ops.ipu_compile_summary,
+        {"name": lambda: "n", "op_list": list},
+        name=(("text", "empty text"),),
+        op_list=(("empty list", "empty tuple"),),
+        collections=(("None", "empty list", "empty tuple", "list", "ragged"),),
+    ),
+    *of(
+        "tensor_summary",
+        summary_ops.tensor_summary,
+        {"name": lambda: "n", "tensor": lambda: 1.0},
+        name=(("text", "empty text"),),
+        tensor=(("True", "False", "-1", "0", "1", "1.5", "nan", "infinite", "array", "empty list", "empty tuple"),),
+        **dict.fromkeys(("summary_description", "family", "display_name"), (("None", "text", "empty text"),)),
+    ),
+]
 OUTPUT = {"opt": lambda: GradientDescentOptimizer(0.1), "loss": lambda: np.float32(1)}
 ORDINAL = "^Device ordinal must be"
 OTHERS = [
@@ -476,7 +672,9 @@ def finished():
 
 
 @pytest.mark.parametrize(
-    "argument", [*PIPELINE_ARGUMENTS, *OTHERS], ids=lambda argument: f"{argument.label} {argument.name}"
+    "argument",
+    [*PIPELINE_ARGUMENTS, *OTHERS, *OPTIONS, *HOST_PIPELINE],
+    ids=lambda argument: f"{argument.label} {argument.name}",
 )
 def test_what_an_argument_does_not_take_is_refused_by_name(argument):
     wrong = {value: told for value in VALUES if (told := complaint(argument, value))}
