@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import re
 import runpy
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +123,17 @@ def test_concurrent_stages_learn(capsys, monkeypatch):
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.05) == (True, True)
     assert program.program.shape.parts == ((0,), (1, 2), (3,))
+
+
+def test_the_measured_rate_of_a_dataset_is_a_scenarios(capsys, monkeypatch):
+    """The times are real: what holds is how much was read, and that the scenario's host needs as long for it."""
+    out, _ = ran("dataset_benchmark", capsys, monkeypatch)
+    assert len(re.findall(r"^Epoch [01]: [\d,]+ elements/second, [\d.]+ GB/s\.$", out, re.MULTILINE)) == 2
+    assert "\n2 epochs of 100 elements\n100480 bytes in each\n" in out
+    (rate,) = re.findall(r"^--set 'system\.host\.host_fill=([\d.]+) GB/s'$", out, re.MULTILINE)
+    changes = ("use_synthetic_data=false", f"system.host.host_fill={rate} GB/s")
+    job = load_job(Path("scenarios/tutorial_step3_pipelining.yaml"), changes)
+    assert job.system.host_fill_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
 
 
 def imports(text):

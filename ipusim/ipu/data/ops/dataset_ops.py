@@ -26,7 +26,7 @@ class BufferDataset(Dataset):
             raise ProgramError("Buffer size must be greater than zero.")
 
         def begin() -> Iterator[Element]:
-            source = iter(input_dataset)
+            source = input_dataset._begin()
             while len(buffer := list(itertools.islice(source, buffer_size))) == buffer_size:
                 yield from buffer
 
