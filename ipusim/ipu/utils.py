@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ipusim.errors import ProgramStateError
+from enum import Enum
+
+from ipusim.hardware.build import build_system
 from ipusim.ipu import checks
 from ipusim.ipu.config import (
     DeviceConnectionType,
@@ -57,6 +59,7 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "SyntheticDataCategory",
     "VerificationOptions",
     "auto_select_ipus",
     "configure_ipu_system",
@@ -93,7 +96,18 @@ __all__ = [
     "set_serialization_options",
     "set_transfer_options",
     "set_verification_options",
+    "use_synthetic_data_for",
 ]
+
+
+class SyntheticDataCategory(Enum):
+    """What data may be synthetic, and travel not at all."""
+
+    Infeed = "infeed"
+    Outfeed = "outfeed"
+    Seed = "seed"
+    Hostembedding = "hostembedding"
+    Parameters = "parameters"
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
@@ -101,12 +115,11 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     checks.text("ipu_device", ipu_device)
     checks.text("device", device)
     (config,) = get_ipu_config()
-    count = config.auto_select_ipus
-    if not isinstance(count, int):
-        count = count[0] if count else 0
-    if not count:
-        raise ProgramStateError("get_num_of_ipus_in_device: expected a device by auto_select_ipus, got select_ipus")
-    return int(count)
+    found = config.device((0,))
+    system = build_system(
+        found["name"], mapping=(0,), ipus=found["auto_select_ipus"], select=found["select_ipus"], pipelined=False
+    )
+    return system.count
 
 
 def move_variable_initialization_to_cpu(graph: object = None) -> None:
@@ -125,4 +138,11 @@ def reset_ipu_seed(
 
 def running_on_ipu_model() -> bool:
     """Return False: this simulator is not Graphcore's IPU Model."""
+    return False
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Return False: a program's data always travel. Raises ProgramTypeError for what is no SyntheticDataCategory."""
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
     return False

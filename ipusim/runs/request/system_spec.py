@@ -20,7 +20,10 @@ class HostSpec(Node, title="host"):
     """Rates of the host, instead of the machine's, and what it does between session runs."""
 
     infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
-    host_fill: BytesPerSecond | None = Field(default=None, description="rate at which the host writes that buffer")
+    host_fill: BytesPerSecond | None = Field(
+        default=None,
+        description="rate at which the host writes that buffer; `ipu.dataset_benchmark` measures that of a dataset",
+    )
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
     host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
     framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(

@@ -338,3 +338,16 @@ def test_several_processes_are_refused_where_they_are_configured(refused):
         "the device that auto_select_ipus asks for, got 2"
     )
     refused(NotImplementedError, text, lambda: utils.configure_ipu_system(config))
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 1), (5, 2), (6, 4)])
+def test_ipus_of_a_device_that_its_id_selects(index, count):
+    utils.configure_ipu_system(utils.select_ipus(utils.create_ipu_config(), [index]))
+    try:
+        assert utils.get_num_of_ipus_in_device("/device:IPU:0") == count
+    finally:
+        utils.reset_ipu_configuration()
+
+
+def test_data_of_a_program_travel():
+    assert [utils.use_synthetic_data_for(each) for each in utils.SyntheticDataCategory] == [False] * 5

@@ -348,6 +348,7 @@ def exporting(**given):
 NUMBERED = {"number_of_epochs": lambda: 1, "elements_per_epochs": lambda: 1, "print_stats": lambda: False}
 AT_LEAST = "^Expected `{}` to be at least 1.$"
 HOST_PIPELINE = [
+    *of("use_synthetic_data_for", utils.use_synthetic_data_for, {}, synthetic_data_category=((),)),
     *of(
         "dataset_benchmark",
         lambda **given: dataset_benchmark.dataset_benchmark(**given).numpy(),
