@@ -21,6 +21,8 @@ from ipusim.runs.request.schema import OutfeedSpec
 
 #: Elements that the host's buffer holds, unless another number is given.
 _BUFFER_DEPTH: Final = OutfeedSpec().buffer_depth
+#: Why a release's batches of elements have no effect.
+_NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
 
 
 class IPUOutfeedMode(Enum):
@@ -82,7 +84,9 @@ class IPUOutfeedQueue:
             )
         check_device_ordinal(device_ordinal)
         check_deprecated(feed_name, replication_factor)
-        checks.whole("io_batch_size", io_batch_size, 1)
+        batches = checks.whole("io_batch_size", io_batch_size, 1) > 1
+        #: What a run that sends here has to say of it.
+        self.notes: tuple[str, ...] = (_NO_BATCHES,) if batches else ()
         check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth

@@ -42,7 +42,8 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
     except RequestError as error:
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
-    return replace(job, notes=(*job.notes, *chosen.notes()))
+    sent = () if asked.outfeed is None else asked.outfeed.notes
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent))
 
 
 def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:

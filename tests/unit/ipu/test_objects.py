@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 
 import autograd.numpy as anp
 import numpy as np
@@ -166,6 +167,12 @@ def test_the_package_shows_its_modules():
 def test_the_example_of_the_package_runs():
     assert doctest.testmod(ipu).failed == 0
     assert doctest.testmod(ipu.tensorflow).failed == 0
+
+
+@pytest.mark.parametrize("module", ["dataset_benchmark", "verification"])
+def test_the_example_of_a_module_runs(module):
+    failed, attempted = doctest.testmod(importlib.import_module(f"ipusim.ipu.{module}"))
+    assert (failed, attempted > 3) == (0, True)
 
 
 def test_a_stage_that_cannot_be_counted_or_traced_is_named(run):

@@ -307,3 +307,9 @@ def test_a_queue_says_whether_a_program_reads_it(run):
     assert not queue.dequeued
     run(infeed_queue=queue)
     assert queue.dequeued
+
+
+def test_a_run_notes_that_elements_are_sent_one_by_one(run):
+    note = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
+    assert run(outfeed_queue=IPUOutfeedQueue(io_batch_size=4)).notes == (note,)
+    assert run(outfeed_queue=IPUOutfeedQueue(io_batch_size=1)).notes == ()
