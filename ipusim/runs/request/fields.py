@@ -234,6 +234,8 @@ MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
 Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
 #: A rate, such as ``64 GB/s``.
 BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14, "1 MB/s to 100 TB/s", whole=False)]
+#: The same of code on the host, which may be slow.
+HostBytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**3, 10**14, "1 kB/s to 100 TB/s", whole=False)]
 #: A duration, such as ``3.7 us``.
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
 #: A duration in cycles of the tile clock, or a time. At most about a minute, so that the longest run fits 64 bits.

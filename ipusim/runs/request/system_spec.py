@@ -12,7 +12,16 @@ from ipusim.hardware.system import FRAMEWORKS
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
 from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
-from ipusim.runs.request.fields import Bytes, BytesPerSecond, Choice, Hertz, MachineBytes, Node, Seconds
+from ipusim.runs.request.fields import (
+    Bytes,
+    BytesPerSecond,
+    Choice,
+    Hertz,
+    HostBytesPerSecond,
+    MachineBytes,
+    Node,
+    Seconds,
+)
 from ipusim.runs.request.graphcore import Attribute
 
 
@@ -20,12 +29,12 @@ class HostSpec(Node, title="host"):
     """Rates of the host, instead of the machine's, and what it does between session runs."""
 
     infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
-    host_fill: BytesPerSecond | None = Field(
+    host_fill: HostBytesPerSecond | None = Field(
         default=None,
         description="rate at which the host writes that buffer; `ipu.dataset_benchmark` measures that of a dataset",
     )
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
-    host_drain: BytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
+    host_drain: HostBytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
     framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(
         default=None,
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "

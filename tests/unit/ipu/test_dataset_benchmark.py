@@ -15,6 +15,7 @@ from ipusim.ipu.data import Dataset, ops
 from ipusim.ipu.dataset_benchmark import dataset_benchmark, infeed_benchmark
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.runs.execute import execute
+from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 MS = 10**6
@@ -190,3 +191,13 @@ def test_a_scenario_with_the_measured_rate_waits_for_the_host(clock, load):
     fast = execute(usual)
     assert fast.timeline.makespan_cycles * 100 < run.timeline.makespan_cycles
     assert 8 * ELEMENT_NS < run.timeline.makespan_cycles < 8.1 * ELEMENT_NS
+
+
+def test_a_dataset_may_be_slow_down_to_a_kilobyte_a_second(clock, load):
+    dataset = slow(clock, element=np.zeros(1000, np.float32), taken=lambda index: 4 * 10**9)
+    (epoch,) = json.loads(dataset_benchmark(dataset, 1, 3, False).numpy()[0])["epochs"]
+    job = load(SCENARIO, f"system.host.host_fill={epoch['bandwidth']} GB/s")
+    assert job.system.host_fill_cycles(ELEMENT_BYTES) == 4 * 10**9
+    assert 8 * 4 * 10**9 < execute(job).timeline.makespan_cycles < 8.1 * 4 * 10**9
+    with pytest.raises(ScenarioError, match=r"expected bytes per second from 1 kB/s to 100 TB/s, .* got '999 B/s'"):
+        load(SCENARIO, "system.host.host_fill=999 B/s")
