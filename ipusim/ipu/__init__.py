@@ -30,7 +30,8 @@ returns, and asks for its variables by name. Two stages learn to triple a number
 >>> done.summary.schedule, done.summary.time_steps
 ('grouped', 8)
 
-The pipeline has run when ``pipeline`` returns; its ``run`` goes on from there.
+The pipeline has run when ``pipeline`` returns; its ``run`` goes on from there. Inside ``with ipu.profile("folder"):``
+it leaves the files of a run there.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
+    from ipusim.ipu.profiling import profile
     from ipusim.model.functions.variables import get_variable
 
-__all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops"]
+__all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops", "profile"]
 
 #: Modules, each imported when it is first asked for.
 _MODULES: Final = (
@@ -72,12 +74,14 @@ _MODULES: Final = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Return a module of Graphcore's by its name, or ``get_variable``; raises AttributeError for another."""
-    if name == "get_variable":
-        from ipusim.model.functions import variables  # noqa: PLC0415 - on demand
+#: The modules of what is no module itself.
+_HOMES: Final = {"get_variable": "ipusim.model.functions.variables", "profile": "ipusim.ipu.profiling"}
 
-        return variables.get_variable
+
+def __getattr__(name: str) -> Any:
+    """Return a module of Graphcore's by its name, or a function of ours; raises AttributeError for another."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"{__name__}.{name}")
@@ -85,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the modules and functions."""
-    return sorted(["get_variable", *_MODULES])
+    return sorted([*_HOMES, *_MODULES])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ipusim.analysis.learning import LOSS
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.hardware.system import System
 from ipusim.ipu import checks
@@ -142,7 +144,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
 def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
     """Return which of the last stage's results are sent, and how."""
     outputs = traced.stages[-1].outputs
-    names = ("loss",) if arguments.outfeed_loss else tuple(f"output {position}" for position in range(len(outputs)))
+    names = (LOSS,) if arguments.outfeed_loss else tuple(_result_names(traced.loss, len(outputs)))
     if arguments.outfeed is None:
         return Outfeed(names=names, mask=(True,) * len(names))
     dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
@@ -159,6 +161,12 @@ def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
             checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
     widths = [outputs[position].size * sent_dtype(found, outputs[position]).itemsize for position in found.kept]
     return replace(found, element_bytes=sum(widths))
+
+
+def _result_names(loss: int | None, count: int) -> Iterator[str]:
+    """Yield what results are called: the loss so, others by their numbers."""
+    for position in range(count):
+        yield LOSS if position == loss else f"output {position}"
 
 
 def sent_dtype(outfeed: Outfeed, output: Array) -> np.dtype[Any]:

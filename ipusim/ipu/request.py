@@ -11,6 +11,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.memory import check_memory
+from ipusim.ipu.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.stage_options import poplar_options
 from ipusim.ipu.traced import Traced
 from ipusim.model.stages.stage_options import StageOptions
@@ -43,7 +44,7 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
     sent = () if asked.outfeed is None else asked.outfeed.notes
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent))
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes()))
 
 
 def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:
@@ -56,6 +57,8 @@ def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *,
     options: dict[str, Any] = config.options()
     options["system"] |= device
     options["pipeline"] |= _pipeline(asked, functions.parts)
+    if uses_synthetic_data():
+        options["use_synthetic_data"] = True
     if asked.infeed is not None:
         options["infeed"] = {"prefetch_depth": asked.infeed.prefetch_depth}
     return Request(validate(options), name=asked.name, functions=functions)

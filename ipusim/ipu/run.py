@@ -13,6 +13,7 @@ from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.recording import note, recorder
 from ipusim.ipu.traced import Traced
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -50,6 +51,7 @@ class Pipeline(Fetch):
             self._outfeed.connect(forms, traced.packing(outfeed.kept), in_session=symbols is not None)
         self._session, self._symbols = Session(job), symbols or ()
         self._timeline: Timeline | None = None
+        self._recorder = recorder()
 
     @property
     def timeline(self) -> Timeline:
@@ -87,6 +89,8 @@ class Pipeline(Fetch):
             self._feed.replace_inputs(as_results(inputs))
         self._feed.go_on()
         self._timeline = self._session.run()
+        # A session may run it in another thread than the one that laid it out.
+        note((recorder(), self._recorder), self._session, self._timeline)
         sent = self._sent()
         if self.plan.shape.training:
             self._note_not_finite(sent)

@@ -52,6 +52,8 @@ class Traced:
         sends_alone: whether an element of the outfeed is one value by itself: the loss, or in inference a result
             that the last stage does not return in a list. As in Graphcore's, the results of a training, and
             accumulated ones, are in a list however few they are.
+        loss: which of the results of the last stage, as arrays, is the loss itself; None where none is, and in
+            inference.
     """
 
     stages: tuple[TracedStage, ...]
@@ -59,6 +61,7 @@ class Traced:
     inputs: Inputs
     sends: Form
     sends_alone: bool
+    loss: int | None = None
 
     def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
         """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
@@ -173,6 +176,7 @@ class _Tracer:
             self._inputs,
             self._form.without_first(),
             arguments.outfeed_loss if own is None else own,
+            self._finish.loss,
         )
 
 
@@ -181,12 +185,14 @@ class _Finish:
 
     Attributes:
         weight_update: the optimizer that the latest call has returned, as the core applies it; None before the first.
+        loss: which of the results is the loss, None for none of them.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments) -> None:
         self._function = function
         self._arguments = arguments
         self.weight_update: WeightUpdate | None = None
+        self.loss: int | None = None
 
     def again(self) -> _Finish:
         """Return another of the same functions, which notes its optimizers for itself."""
@@ -210,6 +216,9 @@ class _Finish:
         computed = found.compute_gradients_args, found.compute_gradients_kwargs
         if update is None:
             self._check(outputs)
+            same = [position for position, each in enumerate(outputs) if each is found.loss]
+            # A dictionary among them counts as several arrays, by which places are told then.
+            self.loss = same[0] if same and not any(isinstance(each, dict) for each in outputs) else None
             self.weight_update = WeightUpdate(found.opt, *given, *computed)
             return
         before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__

@@ -12,6 +12,7 @@ from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
+from ipusim.timeline.timeline import Timeline
 
 
 def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
@@ -33,6 +34,11 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )
+    return sum_up(job, timeline, learning)
+
+
+def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
+    """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there."""
     orders = order_reports(job.plan, job.program, job.system, job.costs)
     summary = summarise(
         timeline,

@@ -1,0 +1,147 @@
+"""A profile of programs: ``with ipu.profile("folder"):`` leaves there what a run of a scenario leaves."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from ipusim.errors import ProgramStateError
+from ipusim.ipu import checks
+from ipusim.ipu.poplar_flags import synthetic_data
+from ipusim.ipu.recording import Recorded, Recorder, recorder, recording
+from ipusim.runs.run import Run
+from ipusim.study.folder import ResultsFolder
+from ipusim.study.report import RESULT_FILES, picture_window, run_files
+
+#: From a run and the folder that it goes to, to the content of each file by name.
+Files = Callable[[Run, Path], dict[str, bytes]]
+
+
+def first_execution(result: Run, folder: Path) -> dict[str, bytes]:
+    """Return the files of a run, whose picture shows the first execution of its pipeline."""
+    return run_files(result, picture_window(result.timeline), folder)
+
+
+class profile:  # noqa: N801 - a function to whoever calls it
+    """Profile the programs that a session runs, or that run as they are built, inside ``with ipu.profile(folder):``.
+
+    When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim view``,
+    ``report``, ``explain``, ``export`` and ``compare``: a program's session runs stand one after the other on one time
+    axis, as the steps of a scenario. Several programs have a folder each in it, called as they are, with a number
+    behind names that come again. Programs of other threads count where they were laid out inside the block. Where the
+    block fails, nothing is written.
+
+    Arguments:
+        folder: where to. Files that an earlier run has left there go; others stay.
+        steps: session runs of each program to keep, from the first; by default as many as one trace can hold.
+        synthetic: whether data never travel from and to the host, as with Graphcore's ``use_synthetic_data``, of
+            programs that are laid out inside the block.
+        description: of what runs.
+        files: what makes the files.
+
+    Attributes:
+        folders: where what ran has gone to, once the block has ended; of one program the one that was given.
+        runs: what ran, in that order.
+
+    Raises OutputError on entering where the folder cannot be written, ProgramStateError inside another profile, on
+    entering again, and at the end of a block in which nothing ran.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        steps: int | None = None,
+        synthetic: bool = False,
+        *,
+        description: str = "",
+        files: Files = first_execution,
+    ) -> None:
+        """Take what to keep and where to put it; raises ProgramTypeError and ProgramError for what is neither."""
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            checks.wrong_type("folder", "the name of a folder", folder)
+        self._folder = Path(folder)
+        self._steps = None if steps is None else checks.whole("steps", steps, 1)
+        self._synthetic = checks.truth("synthetic", synthetic)
+        self._description, self._files = description, files
+        self._exit: ExitStack | None = None
+        self.recorder = ProfileRecorder(self._folder, self._steps)
+        self.folders: tuple[Path, ...] = ()
+        self.runs: tuple[Run, ...] = ()
+
+    def __enter__(self) -> Self:
+        """Begin to keep what runs."""
+        if self._exit is not None:
+            raise ProgramStateError(f"profile: expected a profile for each block, got that of {self._folder} again")
+        outer = recorder()
+        if isinstance(outer, ProfileRecorder):
+            raise ProgramStateError(
+                f"profile: expected no profile inside another, got {self._folder} inside that of {outer.folder}: what "
+                "runs is in that already"
+            )
+        with ExitStack() as stack:
+            self._results = stack.enter_context(ResultsFolder(self._folder, RESULT_FILES))
+            stack.enter_context(synthetic_data(self._synthetic))
+            stack.enter_context(recording(self.recorder))
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        """Write what ran, unless the block has failed."""
+        assert self._exit is not None
+        with self._exit:
+            if kind is None:
+                self._write()
+
+    def _write(self) -> None:
+        programs = self.recorder.programs
+        if not programs:
+            raise ProgramStateError(
+                f"profile: expected a program that runs on IPUs inside the block, got none, so that {self._folder} has "
+                "nothing new"
+            )
+        runs = {path: each.run(self._description) for path, each in _places(self._folder, programs).items()}
+        files = {path: self._files(run, path) for path, run in runs.items()}
+        with ExitStack() as others:
+            every = {
+                path: self._results if path == self._folder else others.enter_context(ResultsFolder(path, RESULT_FILES))
+                for path in files
+            }
+            for path, content in files.items():
+                every[path].write(content)
+            if self._folder not in every:
+                self._results.write({})  # an earlier run's go
+        self.folders, self.runs = tuple(runs), tuple(runs.values())
+
+
+class ProfileRecorder(Recorder):
+    """The recorder of a profile.
+
+    Attributes:
+        folder: where the profile goes.
+    """
+
+    def __init__(self, folder: Path, steps: int | None) -> None:
+        """Keep so many session runs of each program."""
+        super().__init__(steps)
+        self.folder = folder
+
+
+def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded]:
+    """Return the folder of each program: the one given, or one inside it for each of several."""
+    if len(programs) == 1:
+        return {folder: programs[0]}
+    found: dict[Path, Recorded] = {}
+    seen: Counter[str] = Counter()
+    for each in programs:
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in each.job.name).strip(".") or "program"
+        seen[name] += 1
+        numbered = name if seen[name] == 1 else f"{name}_{seen[name]}"
+        while folder / numbered in found:
+            seen[name] += 1
+            numbered = f"{name}_{seen[name]}"
+        found[folder / numbered] = each
+    return found

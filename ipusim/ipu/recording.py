@@ -1,0 +1,129 @@
+"""What programs have run on IPUs, for whoever profiles them: each with its session runs, as far as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, Final
+
+from ipusim.analysis.learning import Learning, received
+from ipusim.machine.extent import most_spans
+from ipusim.model.layers.layer import Array
+from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
+from ipusim.runs.execute import sum_up
+from ipusim.runs.job import Job
+from ipusim.runs.run import Run
+from ipusim.runs.session import Session
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(eq=False)
+class Recorded:
+    """A program, and the session runs of it that are kept.
+
+    Attributes:
+        job: what runs.
+        steps: session runs that are kept, from the first on.
+        ran: session runs in all.
+    """
+
+    job: Job
+    steps: int = 0
+    ran: int = 0
+    _timeline: Timeline | None = None
+    _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
+    _weights: dict[str, Array] = field(default_factory=dict)
+    _not_finite: str = ""
+
+    def keep(self, session: Session, timeline: Timeline) -> None:
+        """Keep the session run that has just ended."""
+        self.steps += 1
+        self._timeline = timeline if self.steps == 1 else None
+        if not session.computes:
+            return
+        if not self._results:
+            self._results = [[] for _ in session.results]
+            self._not_finite = session.not_finite
+        for kept, new in zip(self._results, session.results, strict=True):
+            kept += new
+        self._weights = session.variables()
+
+    def run(self, description: str = "") -> Run:
+        """Return all that is kept as one Run: steps one after the other, as those of a scenario."""
+        notes = list(self.job.notes)
+        if self.steps < self.ran:
+            notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
+        request = replace(self.job.request, description=description)
+        job = replace(self.job, request=request, steps=self.steps, notes=tuple(notes))
+        # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
+        timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
+        return sum_up(job, timeline, self._learning())
+
+    def _learning(self) -> Learning | None:
+        if not self._results:
+            return None
+        losses, outputs = received(self.job.program, self._results)
+        return Learning(losses, outputs, self._weights, (), None, self._not_finite)
+
+
+class Recorder:
+    """Keeps the session runs of all programs that run while it looks on, from any thread.
+
+    Attributes:
+        programs: those that have run, in the order of their first session runs.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        """Keep ``steps`` session runs of each program; by default as many as one trace can hold."""
+        self._steps = steps
+        self._of: dict[int, Recorded] = {}
+        self._lock = Lock()
+
+    @property
+    def programs(self) -> tuple[Recorded, ...]:
+        """The programs that have run."""
+        return tuple(self._of.values())
+
+    def note(self, session: Session, timeline: Timeline) -> None:
+        """Note that a session run has ended."""
+        job = session.job
+        with self._lock:
+            found = self._of.setdefault(id(job), Recorded(job))
+            found.ran += 1
+            if found.steps == found.ran - 1 and found.steps < self._most(job):
+                found.keep(session, timeline)
+
+    def _most(self, job: Job) -> int:
+        spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
+        fit = max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans))
+        return fit if self._steps is None else min(self._steps, fit)
+
+
+#: Who looks on in this context; None where nobody does.
+_RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=None)
+
+
+def recorder() -> Recorder | None:
+    """Return who keeps what runs, None where nobody does."""
+    return _RECORDER.get()
+
+
+@contextmanager
+def recording(by: Recorder) -> Iterator[Recorder]:
+    """Let ``by`` look on at what runs inside the block, and at what was laid out there and runs in another thread."""
+    token = _RECORDER.set(by)
+    try:
+        yield by
+    finally:
+        _RECORDER.reset(token)
+
+
+def note(recorders: Sequence[Recorder | None], session: Session, timeline: Timeline) -> None:
+    """Tell the first recorder that there is of a session run that has ended."""
+    for found in recorders:
+        if found is not None:
+            found.note(session, timeline)
+            return
