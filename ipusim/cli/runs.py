@@ -1,23 +1,35 @@
-"""The command that lets time pass: run."""
+"""The command that lets time pass, of a scenario or of a program: run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.cli.app import End, Execution, Out, Overrides, PhaseName, ScenarioPath, Start, app
+from ipusim.cli.app import End, Execution, Out, Overrides, PhaseName, Start, app
+from ipusim.cli.programs import Arguments, ProfileSteps, Synthetic, check_options, is_program, profiled
 from ipusim.errors import OptionError, OutputError
 from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
 if TYPE_CHECKING:
+    from ipusim.render.window import Window
     from ipusim.runs.run import Run
 
 
 @app.command()
 def run(
-    scenario: ScenarioPath,
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="the scenario, a YAML file, or a program in Graphcore's API, a Python file",
+            show_default=False,
+        ),
+    ],
+    arguments: Arguments = None,
     out: Out = None,
     overrides: Overrides = None,
     start: Start = None,
@@ -30,39 +42,94 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
+    profile_steps: ProfileSteps = None,
+    synthetic: Synthetic = False,
 ) -> None:
-    """Run a scenario; write losses, weights, timeline, trace and pictures; print the verdict."""
-    from ipusim.runs.execute import execute
-    from ipusim.scenario.load import load_job
-    from ipusim.study.folder import ResultsFolder
-    from ipusim.study.report import RESULT_FILES, check_picture, check_trace_format, picture_window, run_files
+    """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
+    from ipusim.study.report import check_trace_format, json_bytes
 
     if verbose + quiet + as_json > 1:
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
-    job = load_job(scenario, overrides or ())
-    folder = out or Path("reports") / job.name
-    check_picture(job.executions, start, end, phase, execution)
+    check_options(scenario, arguments, overrides, profile_steps, synthetic)
     check_trace_format(trace_format)
+    results = _Results(start, end, phase, execution, trace_format)
+    if is_program(scenario):
+        results.check(execution + 1)  # how many there are shows when it has run
+        folder = out or Path("reports") / scenario.stem
+        done = profiled(scenario, arguments or (), folder, results.files, profile_steps, synthetic, aside=as_json)
+    else:
+        done = _executed(scenario, overrides or (), out, results)
+    for where, result in done.items():
+        if as_json:
+            typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
+        elif not quiet:
+            _print_run(result, verbose)
+            typer.echo(f"{where}: {', '.join(results.names[where])}")
+    if results.missing:
+        raise OutputError("\n".join(results.missing))
+
+
+@dataclass
+class _Results:
+    """The files of runs, with the picture that options ask for.
+
+    Attributes:
+        names: of the files in each folder.
+        missing: what is said of pictures that could not be had.
+    """
+
+    start: int | None
+    end: int | None
+    phase: str | None
+    execution: int
+    trace_format: str
+    names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def check(self, executions: int) -> None:
+        """Refuse a picture that no run of so many executions can show; raises OptionError."""
+        from ipusim.study.report import check_picture
+
+        check_picture(executions, self.start, self.end, self.phase, self.execution)
+
+    def files(self, result: Run, folder: Path) -> dict[str, bytes]:
+        """Return the files of a run by name."""
+        from ipusim.study.report import run_files
+
+        files = run_files(result, self._window(result), folder, self.trace_format)
+        self.names[folder] = tuple(files)
+        return files
+
+    def _window(self, result: Run) -> Window:
+        from ipusim.study.report import picture_window
+
+        try:
+            return picture_window(result.timeline, self.start, self.end, self.phase, self.execution)
+        except (OutputError, OptionError) as error:
+            # Only the run itself shows that there is no such part; its results are kept.
+            instead = min(self.execution, result.timeline.info.executions - 1)
+            self.missing.append(f"{error}; the picture shows execution {instead} instead")
+            return picture_window(result.timeline, execution=instead)
+
+
+def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results) -> dict[Path, Run]:
+    """Run a scenario and write its results; return the Run by its folder."""
+    from ipusim.runs.execute import execute
+    from ipusim.scenario.load import load_job
+    from ipusim.study.folder import ResultsFolder
+    from ipusim.study.report import RESULT_FILES
+
+    job = load_job(scenario, overrides)
+    folder = out or Path("reports") / job.name
+    results.check(job.executions)
     keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as results:
+    with interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as held:
         with progress(job.name, heed) as told:
             result = execute(job, told)
-        missing = ""
-        try:
-            window = picture_window(result.timeline, start, end, phase, execution)
-        except OutputError as error:  # only the run itself shows that there is no such part; its results are kept
-            missing = f"{error}; the picture shows execution {execution} instead"
-            window = picture_window(result.timeline, execution=execution)
-        files = run_files(result, window, folder, trace_format)
+        files = results.files(result, folder)
         heed()
-        results.write(files)
-    if as_json:
-        typer.echo(files["summary.json"].decode(), nl=False)
-    elif not quiet:
-        _print_run(result, verbose)
-        typer.echo(f"{folder}: {', '.join(files)}")
-    if missing:
-        raise OutputError(missing)
+        held.write(files)
+    return {folder: result}
 
 
 def _print_run(result: Run, verbose: bool) -> None:

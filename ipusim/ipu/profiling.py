@@ -96,13 +96,19 @@ class profile:  # noqa: N801 - a function to whoever calls it
             if kind is None:
                 self._write()
 
+    def check(self, what: str = "the block of a profile") -> None:
+        """Refuse that nothing has run; raises ProgramStateError, in which ``what`` says where."""
+        if self.recorder.programs:
+            return
+        laid_out = self.recorder.laid_out
+        got = f"{laid_out} that no session has run" if laid_out else "none"
+        raise ProgramStateError(
+            f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}; {self._folder} has nothing new"
+        )
+
     def _write(self) -> None:
+        self.check()
         programs = self.recorder.programs
-        if not programs:
-            raise ProgramStateError(
-                f"profile: expected a program that runs on IPUs inside the block, got none, so that {self._folder} has "
-                "nothing new"
-            )
         runs = {path: each.run(self._description) for path, each in _places(self._folder, programs).items()}
         files = {path: self._files(run, path) for path, run in runs.items()}
         with ExitStack() as others:

@@ -48,7 +48,7 @@ class Recorded:
             self._results = [[] for _ in session.results]
             self._not_finite = session.not_finite
         for kept, new in zip(self._results, session.results, strict=True):
-            kept += new
+            kept.extend(new)
         self._weights = session.variables()
 
     def run(self, description: str = "") -> Run:
@@ -73,7 +73,7 @@ class Recorder:
     """Keeps the session runs of all programs that run while it looks on, from any thread.
 
     Attributes:
-        programs: those that have run, in the order of their first session runs.
+        laid_out: programs that were laid out.
     """
 
     def __init__(self, steps: int | None = None) -> None:
@@ -81,10 +81,11 @@ class Recorder:
         self._steps = steps
         self._of: dict[int, Recorded] = {}
         self._lock = Lock()
+        self.laid_out = 0
 
     @property
     def programs(self) -> tuple[Recorded, ...]:
-        """The programs that have run."""
+        """The programs that have run, in the order of their first session runs."""
         return tuple(self._of.values())
 
     def note(self, session: Session, timeline: Timeline) -> None:

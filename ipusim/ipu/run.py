@@ -52,6 +52,8 @@ class Pipeline(Fetch):
         self._session, self._symbols = Session(job), symbols or ()
         self._timeline: Timeline | None = None
         self._recorder = recorder()
+        if self._recorder is not None:
+            self._recorder.laid_out += 1
 
     @property
     def timeline(self) -> Timeline:

@@ -1,0 +1,96 @@
+"""Programs in Graphcore's API on the command line: what `run` does with a Python file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.errors import OptionError
+from ipusim.terminal import interruptible, keep_watch
+
+if TYPE_CHECKING:
+    from ipusim.runs.run import Run
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS]", help="of a program, as behind `python program.py`", show_default=False),
+]
+ProfileSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--profile-steps",
+        min=1,
+        metavar="N",
+        help="of a program: session runs of each pipeline or loop to keep  [default: all]",
+        show_default=False,
+    ),
+]
+Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
+
+
+def is_program(path: Path) -> bool:
+    """Tell whether a file is a program, by its name."""
+    return path.suffix == ".py"
+
+
+def check_options(
+    path: Path,
+    arguments: Sequence[str] | None,
+    overrides: Sequence[str] | None,
+    steps: int | None,
+    synthetic: bool,
+) -> None:
+    """Refuse options of scenarios for a program, and the other way round.
+
+    Raises OptionError, and Click's usage error for arguments behind a scenario.
+    """
+    if is_program(path):
+        if overrides:
+            raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
+        return
+    if arguments:
+        raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
+    if steps is not None:
+        raise OptionError(
+            "profile_steps",
+            f"expected a program, a Python file, got {path}: of a scenario, {{}} steps=N says it",
+            "set",
+        )
+    if synthetic:
+        text = f"expected a program, a Python file, got {path}: of a scenario, {{}} use_synthetic_data=true says it"
+        raise OptionError("synthetic", text, "set")
+
+
+def profiled(
+    path: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    files: Callable[[Run, Path], dict[str, bytes]],
+    steps: int | None,
+    synthetic: bool,
+    *,
+    aside: bool,
+) -> dict[Path, Run]:
+    """Run a program under a profile, and return what ran by its folder.
+
+    With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
+    and leaves with the program's own exit code where that ends the program.
+    """
+    from ipusim.ipu.profiling import profile
+    from ipusim.ipu.program_file import ProgramEnded, ProgramFile
+
+    program = ProgramFile(path)
+    keep_watch()
+    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext():
+        try:
+            with profile(folder, steps, synthetic, description=program.description, files=files) as found:
+                program.run(arguments)
+                found.check(str(path))
+        except ProgramEnded as end:
+            raise typer.Exit(end.code) from None
+    return dict(zip(found.folders, found.runs, strict=True))

@@ -1,0 +1,119 @@
+"""A program, a Python file, that runs as ``python program.py`` runs it."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from ipusim.errors import FileError, IpusimError, ProgramError
+from ipusim.files import open_file
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.near_names import did_you_mean
+
+#: What tells a program from a scenario.
+SUFFIX: Final = ".py"
+
+
+class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
+    """A program that has ended by itself before its last line, and not well.
+
+    Attributes:
+        code: its exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        """Take the exit code."""
+        super().__init__(code)
+        self.code = code
+
+
+class ProgramFile:
+    """A Python file that has been read and parsed.
+
+    Attributes:
+        path: where it is.
+        description: the first paragraph of its docstring, in one line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read it; raises FileError where it cannot be read, or is no Python."""
+        self.path = path
+        self._tree = _parsed(path)
+        first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
+        self.description = " ".join(first.split())
+
+    def run(self, arguments: Sequence[str] = ()) -> None:
+        """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
+
+        What it has configured and compiled ends with it. Raises ProgramError, with file and line of the program, for
+        what this package refuses; ProgramEnded for another exception, which is printed as Python prints it, and where
+        it leaves with a code that is not 0.
+        """
+        before = set(threading.enumerate())
+        with _as_main(self.path, arguments) as module:
+            contextvars.copy_context().run(self._execute, module)
+            for thread in set(threading.enumerate()) - before:
+                if not thread.daemon:
+                    thread.join()
+
+    def _execute(self, module: ModuleType) -> None:
+        try:
+            exec(compile(self._tree, str(self.path), "exec"), module.__dict__)
+        except IpusimError as error:
+            place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error)
+            raise ProgramError(f"{place or self.path}: {told(error)}") from error
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+            if error.code not in (None, 0):
+                raise ProgramEnded(error.code if isinstance(error.code, int) else 1) from None
+        except Exception as error:
+            self._print(error)
+            raise ProgramEnded(1) from None
+
+    def _print(self, error: Exception) -> None:
+        """Print what the program raised, without the lines that led to its own."""
+        step = error.__traceback__
+        while step is not None and step.tb_frame.f_code.co_filename != str(self.path):
+            step = step.tb_next
+        traceback.print_exception(type(error), error, step)
+
+
+def _parsed(path: Path) -> ast.Module:
+    if path.is_dir():
+        raise FileError(f"{path}: expected a program, a Python file, got a folder")
+    try:
+        with open_file(path) as file:
+            return ast.parse(file.read(), str(path))
+    except FileNotFoundError:
+        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{SUFFIX}")))
+        near = near.removesuffix("?") + f"{SUFFIX}?" if near else ""
+        raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
+    except SyntaxError as error:
+        raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
+    except ValueError as error:  # a null character, in its name or in its text
+        raise FileError(f"{path}: expected a program, a Python file, got what is none: {error}") from None
+
+
+@contextmanager
+def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[ModuleType]:
+    """Give the module ``__main__`` of a program; inside the block it is that, and has its arguments."""
+    module = ModuleType("__main__")
+    module.__file__ = str(path)
+    before = sys.modules.get("__main__"), sys.argv, sys.path
+    sys.modules["__main__"] = module
+    sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]
+    try:
+        yield module
+    finally:
+        main, sys.argv, sys.path = before
+        if main is not None:
+            sys.modules["__main__"] = main
