@@ -70,7 +70,7 @@ def profiled(
     path: Path,
     arguments: Sequence[str],
     folder: Path,
-    files: Callable[[Run, Path], dict[str, bytes]],
+    files: Callable[[Run, Path, Sequence[str]], dict[str, bytes]],
     steps: int | None,
     synthetic: bool,
     *,

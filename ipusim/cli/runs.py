@@ -92,11 +92,11 @@ class _Results:
 
         check_picture(executions, self.start, self.end, self.phase, self.execution)
 
-    def files(self, result: Run, folder: Path) -> dict[str, bytes]:
-        """Return the files of a run by name."""
+    def files(self, result: Run, folder: Path, comments: Sequence[str] = ()) -> dict[str, bytes]:
+        """Return the files of a run by name; ``comments`` are on its scenario."""
         from ipusim.study.report import run_files
 
-        files = run_files(result, self._window(result), folder, self.trace_format)
+        files = run_files(result, self._window(result), folder, self.trace_format, comments)
         self.names[folder] = tuple(files)
         return files
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from ipusim.errors import ProgramStateError
 from ipusim.ipu import checks
+from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.poplar_flags import synthetic_data
 from ipusim.ipu.recording import Recorded, Recorder, recorder, recording
 from ipusim.runs.run import Run
 from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import RESULT_FILES, picture_window, run_files
 
-#: From a run and the folder that it goes to, to the content of each file by name.
-Files = Callable[[Run, Path], dict[str, bytes]]
+#: From a run, the folder that it goes to, and comments on its scenario, to the content of each file by name.
+Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]
 
 
-def first_execution(result: Run, folder: Path) -> dict[str, bytes]:
+def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[str, bytes]:
     """Return the files of a run, whose picture shows the first execution of its pipeline."""
-    return run_files(result, picture_window(result.timeline), folder)
+    return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 
 class profile:  # noqa: N801 - a function to whoever calls it
@@ -109,8 +111,13 @@ class profile:  # noqa: N801 - a function to whoever calls it
     def _write(self) -> None:
         self.check()
         programs = self.recorder.programs
-        runs = {path: each.run(self._description) for path, each in _places(self._folder, programs).items()}
-        files = {path: self._files(run, path) for path, run in runs.items()}
+        runs: dict[Path, Run] = {}
+        files: dict[Path, dict[str, bytes]] = {}
+        for path, each in _places(self._folder, programs).items():
+            said = as_scenario(each.kept, self._description)
+            request = said.request if said else replace(each.job.request, description=self._description)
+            runs[path] = each.run(request)
+            files[path] = self._files(runs[path], path, said.comments if said else ())
         with ExitStack() as others:
             every = {
                 path: self._results if path == self._folder else others.enter_context(ResultsFolder(path, RESULT_FILES))

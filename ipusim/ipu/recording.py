@@ -15,6 +15,7 @@ from ipusim.model.layers.layer import Array
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
 from ipusim.runs.execute import sum_up
 from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Timeline
@@ -51,13 +52,20 @@ class Recorded:
             kept.extend(new)
         self._weights = session.variables()
 
-    def run(self, description: str = "") -> Run:
-        """Return all that is kept as one Run: steps one after the other, as those of a scenario."""
+    @property
+    def kept(self) -> Job:
+        """The job of all that is kept."""
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
-        request = replace(self.job.request, description=description)
-        job = replace(self.job, request=request, steps=self.steps, notes=tuple(notes))
+        return replace(self.job, steps=self.steps, notes=tuple(notes))
+
+    def run(self, request: Request) -> Run:
+        """Return all that is kept as one Run: steps one after the other, as those of a scenario.
+
+        ``request`` is what the Run says that was asked for.
+        """
+        job = replace(self.kept, request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
         return sum_up(job, timeline, self._learning())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -146,11 +146,13 @@ def run_curves(result: Run) -> list[MemoryCurve]:
     ]
 
 
-def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "perfetto") -> dict[str, bytes]:
+def run_files(
+    result: Run, shown: Window, folder: Path, trace_format: str = "perfetto", comments: Sequence[str] = ()
+) -> dict[str, bytes]:
     """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
 
     ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
-    scenario can, which a program of Python functions is not.
+    scenario can, which a program of Python functions is not. ``comments`` are lines at its head.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
@@ -158,7 +160,7 @@ def run_files(result: Run, shown: Window, folder: Path, trace_format: str = "per
     """
     timeline, learning = result.timeline, result.learning
     files = {}
-    asked = scenario_text(result.job.request, folder, versions())
+    asked = scenario_text(result.job.request, folder, (*versions(), *comments))
     if asked is not None:
         files[SCENARIO_FILE] = asked.encode()
     files["summary.json"] = json_bytes(result.summary.to_dict())

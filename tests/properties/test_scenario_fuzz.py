@@ -181,6 +181,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "backward": 20,
                     "update": 3,
                     "output_bytes": "4 KiB",
+                    "label_bytes": 64,
                     "gradient_bytes": 0,
                     "parameter_bytes": "1 MB",
                     "stash_bytes": "3 MiB",

@@ -52,6 +52,7 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
         backward=spec.backward if training else 0,
         update=spec.update if training else 0,
         output_bytes=spec.output_bytes,
+        label_bytes=spec.label_bytes,
         gradient_bytes=spec.gradient_bytes if training else 0,
         parameter_bytes=spec.parameter_bytes,
         state_bytes=spec.state_bytes if training else 0,

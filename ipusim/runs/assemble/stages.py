@@ -59,6 +59,7 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
     else:
         stages = list(_by_lists(options, layers, findings))
         _check_kinds(stages, findings)
+        _check_labels(stages, findings)
     _check_names([_names(stage) for stage in stages], findings)
     if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
         text = "expected no cycles beside stages that give their own, got both: leave this key out"
@@ -126,6 +127,15 @@ def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
     if 0 < len(timed) < len(stages):
         text = "expected a stage that computes, as the others do, got one known by its cost alone"
         findings.add(("pipeline", "stages", timed[0]), text)
+
+
+def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
+    """Refuse more bytes of labels than leave a stage."""
+    for index, stage in enumerate(stages):
+        for number, spec in enumerate(stage.costs):
+            if spec.label_bytes > spec.output_bytes:
+                path: KeyPath = ("pipeline", "stages", index, *([number] if stage.concurrent else []), "label_bytes")
+                findings.add(path, f"expected at most the output_bytes, {spec.output_bytes}, got {spec.label_bytes}")
 
 
 def _names(stage: RequestedStage) -> tuple[str, ...]:

@@ -38,6 +38,9 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
 
     name: Name = Field(description="the stage's name in charts")
     output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch that leave for the next stage")
+    label_bytes: Bytes = Field(
+        default=0, description="bytes of labels among output_bytes, of which no gradient comes back"
+    )
     gradient_bytes: Bytes = Field(default=0, description="bytes of the gradient of the stage's input, which go back")
     parameter_bytes: Bytes = Field(default=0, description="bytes of the stage's weights")
     state_bytes: Bytes = Field(default=0, description="bytes of the optimizer's state")

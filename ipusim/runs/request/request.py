@@ -85,6 +85,11 @@ class Request:
         found: dict[str, Any] = plain(given(self.options, named))
         return found
 
+    def without_defaults(self) -> dict[str, Any]:
+        """Return the options as :meth:`given` does, without those that say what their absence does."""
+        found: dict[str, Any] = plain(_needed(self.options))
+        return found
+
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
@@ -148,6 +153,26 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     if isinstance(value, NameOfFile):
         return named(value)
     return value.text if isinstance(value, CyclesOfTime) else value
+
+
+def _needed(value: Any) -> Any:
+    """Return options by their keys without those that are their defaults, and without lists of such."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        differing = {
+            name: _needed(each)
+            for name in fields
+            if name in value.model_fields_set
+            and (each := getattr(value, name)) != fields[name].get_default(call_default_factory=True)
+        }
+        return {fields[name].alias or name: each for name, each in differing.items() if not _says_nothing(each)}
+    if isinstance(value, tuple):
+        return [_needed(each) for each in value]
+    return given(value)
+
+
+def _says_nothing(value: Any) -> bool:
+    return isinstance(value, dict | list) and (not value or all(each == {} for each in value))
 
 
 def _take_out(data: Any, names: Sequence[str]) -> None:
