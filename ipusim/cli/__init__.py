@@ -12,7 +12,7 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, comparisons, sweeps, suggestions, explanations, pages, exports, plans, fidelity  # isort: skip
+from ipusim.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError
 from ipusim.streams import prepare_streams
@@ -27,6 +27,7 @@ __all__ = [
     "pages",
     "plans",
     "runs",
+    "scenarios",
     "suggestions",
     "sweeps",
 ]

@@ -1,10 +1,10 @@
-"""Programs in Graphcore's API on the command line: what `run` does with a Python file."""
+"""Programs in Graphcore's API on the command line: what commands have of a Python file in common."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +66,22 @@ def check_options(
         raise OptionError("synthetic", text, "set")
 
 
+@contextmanager
+def running(*, aside: bool) -> Iterator[None]:
+    """Let a program run inside the block; with ``aside`` it prints to standard error.
+
+    Leaves with the program's own exit code where that ends the program.
+    """
+    from ipusim.ipu.program_file import ProgramEnded
+
+    keep_watch()
+    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext():
+        try:
+            yield
+        except ProgramEnded as end:
+            raise typer.Exit(end.code) from None
+
+
 def profiled(
     path: Path,
     arguments: Sequence[str],
@@ -82,15 +98,13 @@ def profiled(
     and leaves with the program's own exit code where that ends the program.
     """
     from ipusim.ipu.profiling import profile
-    from ipusim.ipu.program_file import ProgramEnded, ProgramFile
+    from ipusim.ipu.program_file import ProgramFile
 
     program = ProgramFile(path)
-    keep_watch()
-    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext():
-        try:
-            with profile(folder, steps, synthetic, description=program.description, files=files) as found:
-                program.run(arguments)
-                found.check(str(path))
-        except ProgramEnded as end:
-            raise typer.Exit(end.code) from None
+    with (
+        running(aside=aside),
+        profile(folder, steps, synthetic, description=program.description, files=files) as found,
+    ):
+        program.run(arguments)
+        found.recorder.check(str(path))
     return dict(zip(found.folders, found.runs, strict=True))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import IpusimError
+from ipusim.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu import as_costs, as_layers
 from ipusim.ipu.functions import TracedFunctions
 from ipusim.runs.assemble.assemble import assemble
@@ -17,8 +18,8 @@ from ipusim.runs.request.request import Request, plain
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Span, Timeline
 
-#: Options that a program's feeds and functions say instead.
-_SAID_ELSEWHERE = ("outfeed_mask", "accumulate_outfeed_dtype")
+#: Characters of a line of comment.
+_LINE: Final = 110
 
 
 @dataclass(frozen=True)
@@ -34,61 +35,67 @@ class Said:
     comments: tuple[str, ...]
 
 
-def as_scenario(job: Job, description: str = "") -> Said | None:
+def as_scenario(job: Job, description: str = "") -> Said:
     """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
 
-    None where neither takes the time that the program takes.
+    Raises UnsupportedProgramError where neither takes the time that the program takes.
     """
     functions = job.request.functions
-    if not isinstance(functions, TracedFunctions):
-        return None
+    assert isinstance(functions, TracedFunctions)
     want = _time_alone(job)
-    why = ""
     try:
-        said = as_layers.in_layers(job, functions)
-        if (found := _request(job, said, description, functions)) is not None and _takes(found, want):
-            return Said(found, as_layers.NOT_SAID)
-        why = "its layers alone take another time"
+        found = _request(job, as_layers.in_layers(job, functions), description, functions)
+        _check_time(found, want)
+        return Said(found, as_layers.NOT_SAID)
     except IpusimError as error:
         why = str(error)
-    found = _request(job, as_costs.in_costs(job, functions.parts), description, functions)
-    if found is None or not _takes(found, want):
-        return None
-    return Said(found, (*as_costs.NOT_SAID, f"It is no scenario of layers: {why}."))
+    try:
+        found = _request(job, as_costs.in_costs(job, functions.parts), description, functions)
+        _check_time(found, want)
+    except IpusimError as error:
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes; of its layers: {why}; of what its stages "
+            f"cost: {error}"
+        ) from None
+    return Said(found, (*as_costs.NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
 
 
-def _request(job: Job, said: Mapping[str, Any], description: str, functions: TracedFunctions) -> Request | None:
-    """Return the request of a scenario, with ``said`` about its stages; None where it is refused."""
+def _request(job: Job, said: Mapping[str, Any], description: str, functions: TracedFunctions) -> Request:
+    """Return the request of a scenario, with ``said`` about its stages; raises RequestError where it is refused."""
     options = job.request.without_defaults()
-    counted = "model" in said
     pipeline = dict(options.get("pipeline", {}))
-    if not counted:
+    if "model" not in said:
         for key in [key for key in pipeline if key.endswith("_poplar_options")]:
             del pipeline[key]
-    arguments, outfeed = functions.arguments, job.program.outfeed
-    if outfeed.accumulate and outfeed.accumulate_dtype:
+    outfeed = job.program.outfeed
+    if outfeed.accumulate_dtype:
         pipeline["accumulate_outfeed_dtype"] = outfeed.accumulate_dtype
-    feeds: dict[str, Any] = {}
-    if arguments.outfeed is not None:
-        feeds["outfeed"] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
+    sent: dict[str, Any] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
+    taken: dict[str, Any] = options.get("infeed", {})
     if not options.get("use_synthetic_data"):
-        feeds["outfeed"] = {**feeds.get("outfeed", {}), "element_bytes": outfeed.element_bytes}
-        feeds["infeed"] = {**options.get("infeed", {}), "element_bytes": job.program.infeed.element_bytes}
-    data = {**options, **said, **feeds, "pipeline": {**said["pipeline"], **pipeline}, "steps": job.steps}
-    try:
-        found = Request.from_dict(plain(data), name=job.request.name, description=description)
-        return replace(found, options=Request.from_dict(found.without_defaults()).options)
-    except IpusimError:
-        return None
+        sent |= {"element_bytes": outfeed.element_bytes}
+        taken = {**taken, "element_bytes": job.program.infeed.element_bytes}
+    data = {
+        **options,
+        **said,
+        "outfeed": sent if functions.arguments.outfeed is not None else {},
+        "infeed": taken,
+        "pipeline": {**said["pipeline"], **pipeline},
+        "steps": job.steps,
+    }
+    found = Request.from_dict(plain(data), name=job.request.name, description=description)
+    return replace(found, options=Request.from_dict(found.without_defaults()).options)
 
 
-def _takes(request: Request, want: Timeline) -> bool:
-    """Tell whether a request takes the time that is wanted, span by span."""
-    try:
-        got = _time_alone(assemble(request))
-    except IpusimError:
-        return False
-    return all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields)
+def _check_time(request: Request, want: Timeline) -> None:
+    """Refuse a request that takes another time than is wanted, span by span.
+
+    Raises UnsupportedProgramError, and as ``assemble`` does.
+    """
+    got = _time_alone(assemble(request))
+    if not all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields):
+        cycles = f"{got.end.max():,} cycles a step and not {want.end.max():,}"
+        raise UnsupportedProgramError(f"they take {cycles}, or the same in another way")
 
 
 def _time_alone(job: Job) -> Timeline:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from ipusim.errors import ProgramStateError
+from ipusim.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.poplar_flags import synthetic_data
@@ -98,26 +98,20 @@ class profile:  # noqa: N801 - a function to whoever calls it
             if kind is None:
                 self._write()
 
-    def check(self, what: str = "the block of a profile") -> None:
-        """Refuse that nothing has run; raises ProgramStateError, in which ``what`` says where."""
-        if self.recorder.programs:
-            return
-        laid_out = self.recorder.laid_out
-        got = f"{laid_out} that no session has run" if laid_out else "none"
-        raise ProgramStateError(
-            f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}; {self._folder} has nothing new"
-        )
-
     def _write(self) -> None:
-        self.check()
+        self.recorder.check("the block of a profile")
         programs = self.recorder.programs
         runs: dict[Path, Run] = {}
         files: dict[Path, dict[str, bytes]] = {}
         for path, each in _places(self._folder, programs).items():
-            said = as_scenario(each.kept, self._description)
-            request = said.request if said else replace(each.job.request, description=self._description)
+            comments: Sequence[str] = ()
+            try:
+                said = as_scenario(each.kept, self._description)
+                request, comments = said.request, said.comments
+            except UnsupportedProgramError:  # its folder has no scenario then
+                request = replace(each.job.request, description=self._description)
             runs[path] = each.run(request)
-            files[path] = self._files(runs[path], path, said.comments if said else ())
+            files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {
                 path: self._results if path == self._folder else others.enter_context(ResultsFolder(path, RESULT_FILES))

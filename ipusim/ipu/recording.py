@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, Final
 
 from ipusim.analysis.learning import Learning, received
+from ipusim.errors import ProgramStateError
 from ipusim.machine.extent import most_spans
 from ipusim.model.layers.layer import Array
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
@@ -95,6 +96,13 @@ class Recorder:
     def programs(self) -> tuple[Recorded, ...]:
         """The programs that have run, in the order of their first session runs."""
         return tuple(self._of.values())
+
+    def check(self, what: str) -> None:
+        """Refuse that nothing has run; raises ProgramStateError, in which ``what`` says where."""
+        if self._of:
+            return
+        got = f"{self.laid_out} that no session has run" if self.laid_out else "none"
+        raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}")
 
     def note(self, session: Session, timeline: Timeline) -> None:
         """Note that a session run has ended."""
