@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.functions import TracedFunctions, accumulator_dtype
-from ipusim.ipu.scope_names import short_names
+from ipusim.ipu.scopes_of_stages import short_names_of
 from ipusim.ipu.shards import RecordedNode
 from ipusim.ipu.written_calls import WrittenStage, arrays_of, layer_of, written
 from ipusim.model.functions.layer_call import Call
@@ -79,22 +79,13 @@ def chain_of(functions: TracedFunctions) -> tuple[tuple[Chained, ...], ...]:
     return tuple(found)
 
 
-def names_of(chain: Sequence[Sequence[Chained]]) -> tuple[tuple[str, ...], ...]:
-    """Return a scenario's names of the layers of each stage."""
-    from ipusim.ipu.tensorflow.keras_layers import CoreLayer  # noqa: PLC0415 - TensorFlow's names, where layers are
-
-    chosen = {each.kind for each in CoreLayer.__subclasses__()}
-    names = iter(short_names([layer.scoped for stage in chain for layer in stage], chosen))
-    return tuple(tuple(next(names) for _ in stage) for stage in chain)
-
-
 def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
     """Return the sections of a scenario that say what is executed: data, model, optimizer and stages.
 
     Raises NotLayersError where layers, data or the optimizer cannot be said.
     """
     chain, program = chain_of(functions), job.program
-    names = names_of(chain)
+    names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
     flat = [layer for stage in chain for layer in stage]
     flat_names = [name for stage in names for name in stage]
     specs = [

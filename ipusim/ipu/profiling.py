@@ -13,8 +13,10 @@ from typing import Any, Self
 from ipusim.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.as_scenario import as_scenario
+from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.poplar_flags import synthetic_data
 from ipusim.ipu.recording import Recorded, Recorder, recorder, recording
+from ipusim.ipu.scopes_of_stages import scopes_of
 from ipusim.runs.run import Run
 from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import RESULT_FILES, picture_window, run_files
@@ -110,7 +112,9 @@ class profile:  # noqa: N801 - a function to whoever calls it
                 request, comments = said.request, said.comments
             except UnsupportedProgramError:  # its folder has no scenario then
                 request = replace(each.job.request, description=self._description)
-            runs[path] = each.run(request)
+            functions = each.job.request.functions
+            assert isinstance(functions, TracedFunctions)
+            runs[path] = each.run(request, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {

@@ -61,14 +61,15 @@ class Recorded:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
         return replace(self.job, steps=self.steps, notes=tuple(notes))
 
-    def run(self, request: Request) -> Run:
+    def run(self, request: Request, layers: tuple[str, ...] = ()) -> Run:
         """Return all that is kept as one Run: steps one after the other, as those of a scenario.
 
-        ``request`` is what the Run says that was asked for.
+        ``request`` is what the Run says that was asked for, ``layers`` are names of the layers of each stage.
         """
         job = replace(self.kept, request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
+        timeline = timeline.about(replace(timeline.info, layers=layers))
         return sum_up(job, timeline, self._learning())
 
     def _learning(self) -> Learning | None:

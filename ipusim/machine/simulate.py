@@ -30,7 +30,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.recorder import Recorder
-from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo, layers_text
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
@@ -342,4 +342,11 @@ def _info(
         replicas=system.replicas,
         positions=plan.shape.position_of if plan.shape.sizes else (),
         sync=plan.sync,
+        layers=_layers(program),
     )
+
+
+def _layers(program: PipelineProgram) -> tuple[str, ...]:
+    """Return the names of each stage's layers; nothing where no stage says them."""
+    found = tuple(layers_text(profile.layers) for profile in program.stages)
+    return found if any(found) else ()

@@ -44,6 +44,7 @@ class StageProfile:
         cluster_bytes: what is alive of that at a time; None: the stash.
         temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
         tables: what it looks up on the host.
+        layers: names of its layers in order, where it has any.
     """
 
     name: str
@@ -72,6 +73,7 @@ class StageProfile:
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None
     tables: TableBytes = NO_TABLES
+    layers: tuple[str, ...] = ()
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

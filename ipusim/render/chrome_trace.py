@@ -109,9 +109,10 @@ def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
     # The json module takes several times as long; only the names of stages hold anything to escape.
     looks = by_number(lambda row: f'"cname":"{row.colour}","cat":"{row.category}"').tolist()
     where = [f'"pid":{_pid(content, number)},"tid":{_tid(number)}' for number in range(len(content.tracks.all))]
-    stages = [
-        f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(content.timeline.info.stages)
-    ]
+    info = content.timeline.info
+    stages = [f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(info.stages)]
+    if info.layers:
+        stages = [f'{stage},"layers":{_text(layers)}' for stage, layers in zip(stages, info.layers, strict=True)]
     stages.append("")  # the last position is that of no stage
     for track, kind, ts, dur, start, end, stage, micro_batch, time_step, execution, size, name, sends, receives in zip(
         slices.track.tolist(),

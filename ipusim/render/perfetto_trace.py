@@ -33,7 +33,7 @@ _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
 #: Arguments of slices: numbers that all have, numbers that some have, and texts.
 _ALWAYS: Final = ("start_cycles", "end_cycles")
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
-_TEXTS: Final = ("stage_name", "sends", "receives")
+_TEXTS: Final = ("stage_name", "layers", "sends", "receives")
 #: Names that packets refer to by number, which is their position here and 1 more: 0 is no name.
 _ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
@@ -55,7 +55,7 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
         write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
     for slices in content.slices():
-        write(b"".join(_slices(slices, info.stages)))
+        write(b"".join(_slices(slices, info.stages, info.layers or ("",) * len(info.stages))))
 
 
 def _uuid(track: int) -> int:
@@ -145,11 +145,12 @@ def _value(track: int, marks: Mapping[str, int]) -> bytes:
     return _bytes(trace)
 
 
-def _slices(slices: Slices, stages: Sequence[str]) -> list[bytes]:
+def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> list[bytes]:
     """Return the names that slices use, and then begin and end of each."""
     events, event_numbers = _numbered(slices.name)
-    texts, text_numbers = _numbered([*stages, *slices.sends, *slices.receives])
-    of_stage, sends, receives = np.split(text_numbers, [len(stages), len(stages) + len(slices.name)])
+    texts, text_numbers = _numbered([*stages, *layers, *slices.sends, *slices.receives])
+    sizes = [len(stages), len(layers), len(slices.name)]
+    of_stage, of_layers, sends, receives = np.split(text_numbers, np.cumsum(sizes))
     numbers: dict[str, Integers] = {
         "start_ns": slices.start_ns,
         "end_ns": slices.end_ns,
@@ -164,6 +165,7 @@ def _slices(slices: Slices, stages: Sequence[str]) -> list[bytes]:
         "execution": slices.execution,
         "bytes": slices.bytes,
         "stage_name": np.append(of_stage, 0)[slices.stage],  # the last position is that of no stage
+        "layers": np.append(of_layers, 0)[slices.stage],
         "sends": sends,
         "receives": receives,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -30,6 +30,8 @@ ALL_IPUS: Final = -2
 _LATEST: Final = 2**62
 _MOST: Final = 2**53
 _LONGEST: Final = 4096
+#: Characters of the names of a stage's layers that are all told.
+_LAYERS_TEXT: Final = 400
 #: Characters of a wrong value that a message shows.
 _SHOWN: Final = 60
 
@@ -84,6 +86,7 @@ class TimelineInfo:
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
         sync: how IPUs wait for each other; files that do not say it are of lock-step.
+        layers: names of the layers of each stage, in one text; empty where stages have none.
     """
 
     name: str
@@ -105,6 +108,7 @@ class TimelineInfo:
     replicas: int = 1
     positions: tuple[int, ...] = ()
     sync: Sync = Sync.LOCK_STEP
+    layers: tuple[str, ...] = ()
 
     @property
     def order_and_sync(self) -> str:
@@ -190,6 +194,10 @@ class Timeline:
     def makespan_cycles(self) -> int:
         """The end of the last span, in cycles; 0 for an empty Timeline."""
         return int(self.end.max()) if len(self) else 0
+
+    def about(self, info: TimelineInfo) -> Timeline:
+        """Return the same spans with another info."""
+        return Timeline(info, self._table)
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
         """Return the row numbers of all spans of these kinds, in order."""
@@ -296,9 +304,19 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         and len(info.ipus) % info.replicas == 0
         and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
         and max(info.mapping) < info.shards
+        and len(info.layers) in (0, len(info.stages))
     ):
         raise FileError("info of IPUs, stages, mapping, replicas and executions that do not go together")
     return info
+
+
+def layers_text(names: Sequence[str]) -> str:
+    """Return names of layers as one text; of very many the first ones, the last, and how many there are."""
+    text = ", ".join(names)
+    if len(text) <= _LAYERS_TEXT:
+        return text
+    first = text[: text.rindex(", ", 0, _LAYERS_TEXT)]
+    return f"{first}, ... {names[-1]} ({len(names)} layers)"
 
 
 def _is_count(value: object) -> bool:

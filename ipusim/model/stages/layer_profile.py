@@ -64,6 +64,7 @@ def layer_profile(
         parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
         label_bytes=0 if stage.is_last else passing_labels,
         tables=_tables(stage, batch, itemsize, training),
+        layers=stage.layers,
     )
     profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
     used = batch * itemsize * skips.elements((*skips.arriving, *skips.fetched), skips.used)

@@ -20,7 +20,7 @@ from ipusim.render.tables import Table
 from ipusim.render.trace_content import TraceContent
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import LOOKS, SpanKind
-from ipusim.timeline.timeline import NONE, Span, Timeline
+from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
 
@@ -144,7 +144,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "count": info.count,
         "executions": info.executions,
         "replicas": info.replicas,
-        "stages": list(info.stages),
+        "stages": _stages(info),
         "links": list(info.links),
         "phases": [asdict(phase) for phase in phases(timeline)],
         "tracks": [_track(content, number) for number in used.tolist()],
@@ -157,6 +157,13 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "scenario": run.scenario,
     }
     return data, packed.content
+
+
+def _stages(info: TimelineInfo) -> list[str]:
+    """Return the name of each stage, with those of its layers where it has any."""
+    if not info.layers:
+        return list(info.stages)
+    return [f"{name} ({layers})" if layers else name for name, layers in zip(info.stages, info.layers, strict=True)]
 
 
 def table_data(table: Table) -> dict[str, Any]:
