@@ -103,7 +103,7 @@ def profiled(
     program = ProgramFile(path)
     with (
         running(aside=aside),
-        profile(folder, steps, synthetic, description=program.description, files=files) as found,
+        profile(folder, steps, synthetic, description=program.description, name=program.name, files=files) as found,
     ):
         program.run(arguments)
         found.recorder.check(str(path))

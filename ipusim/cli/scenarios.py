@@ -60,7 +60,7 @@ def scenario(
     ):
         file.run(arguments or ())
         found.check(str(program))
-    said = as_scenario(_chosen(program, found.programs, which).kept, file.description)
+    said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent
     text = scenario_text(said.request, folder, (*versions(), *said.comments))
     if text is None:

@@ -44,7 +44,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
         steps: session runs of each program to keep, from the first; by default as many as one trace can hold.
         synthetic: whether data never travel from and to the host, as with Graphcore's ``use_synthetic_data``, of
             programs that are laid out inside the block.
-        description: of what runs.
+        description, name: of what runs; one program alone has that name, in place of its own.
         files: what makes the files.
 
     Attributes:
@@ -62,6 +62,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
         synthetic: bool = False,
         *,
         description: str = "",
+        name: str = "",
         files: Files = first_execution,
     ) -> None:
         """Take what to keep and where to put it; raises ProgramTypeError and ProgramError for what is neither."""
@@ -70,7 +71,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
         self._folder = Path(folder)
         self._steps = None if steps is None else checks.whole("steps", steps, 1)
         self._synthetic = checks.truth("synthetic", synthetic)
-        self._description, self._files = description, files
+        self._description, self._name, self._files = description, name, files
         self._exit: ExitStack | None = None
         self.recorder = ProfileRecorder(self._folder, self._steps)
         self.folders: tuple[Path, ...] = ()
@@ -107,12 +108,13 @@ class profile:  # noqa: N801 - a function to whoever calls it
         files: dict[Path, dict[str, bytes]] = {}
         for path, each in _places(self._folder, programs).items():
             comments: Sequence[str] = ()
+            job = each.kept(self._name if len(programs) == 1 else "")
             try:
-                said = as_scenario(each.kept, self._description)
+                said = as_scenario(job, self._description)
                 request, comments = said.request, said.comments
             except UnsupportedProgramError:  # its folder has no scenario then
-                request = replace(each.job.request, description=self._description)
-            functions = each.job.request.functions
+                request = replace(job.request, description=self._description)
+            functions = job.request.functions
             assert isinstance(functions, TracedFunctions)
             runs[path] = each.run(request, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)

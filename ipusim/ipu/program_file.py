@@ -40,12 +40,13 @@ class ProgramFile:
 
     Attributes:
         path: where it is.
+        name: the file's, without its suffix.
         description: the first paragraph of its docstring, in one line.
     """
 
     def __init__(self, path: Path) -> None:
         """Read it; raises FileError where it cannot be read, or is no Python."""
-        self.path = path
+        self.path, self.name = path, path.stem
         self._tree = _parsed(path)
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())

@@ -53,23 +53,26 @@ class Recorded:
             kept.extend(new)
         self._weights = session.variables()
 
-    @property
-    def kept(self) -> Job:
-        """The job of all that is kept."""
+    def kept(self, name: str = "") -> Job:
+        """Return the job of all that is kept, by another ``name`` where one is given."""
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
-        return replace(self.job, steps=self.steps, notes=tuple(notes))
+        job = replace(self.job, steps=self.steps, notes=tuple(notes))
+        if not name:
+            return job
+        return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
 
     def run(self, request: Request, layers: tuple[str, ...] = ()) -> Run:
         """Return all that is kept as one Run: steps one after the other, as those of a scenario.
 
-        ``request`` is what the Run says that was asked for, ``layers`` are names of the layers of each stage.
+        ``request`` is what the Run says that was asked for, and its name is the Run's; ``layers`` are names of the
+        layers of each stage.
         """
-        job = replace(self.kept, request=request)
+        job = replace(self.kept(request.name), request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
-        timeline = timeline.about(replace(timeline.info, layers=layers))
+        timeline = timeline.about(replace(timeline.info, name=job.name, layers=layers))
         return sum_up(job, timeline, self._learning())
 
     def _learning(self) -> Learning | None:
