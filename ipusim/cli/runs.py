@@ -108,7 +108,8 @@ class _Results:
         except (OutputError, OptionError) as error:
             # Only the run itself shows that there is no such part; its results are kept.
             instead = min(self.execution, result.timeline.info.executions - 1)
-            self.missing.append(f"{error}; the picture shows execution {instead} instead")
+            text = error.told(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
+            self.missing.append(f"{text}; the picture shows execution {instead} instead")
             return picture_window(result.timeline, execution=instead)
 
 

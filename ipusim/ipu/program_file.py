@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextvars
+import os
 import sys
 import threading
 import traceback
@@ -47,6 +48,7 @@ class ProgramFile:
     def __init__(self, path: Path) -> None:
         """Read it; raises FileError where it cannot be read, or is no Python."""
         self.path, self.name = path, path.stem
+        self._file = os.path.abspath(path)  # noqa: PTH100 - as Python does, which leaves symbolic links as they are
         self._tree = _parsed(path)
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
@@ -59,7 +61,7 @@ class ProgramFile:
         it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
-        with _as_main(self.path, arguments) as module:
+        with _as_main(self.path, self._file, arguments) as module:
             contextvars.copy_context().run(self._execute, module)
             for thread in set(threading.enumerate()) - before:
                 if not thread.daemon:
@@ -67,10 +69,12 @@ class ProgramFile:
 
     def _execute(self, module: ModuleType) -> None:
         try:
-            exec(compile(self._tree, str(self.path), "exec"), module.__dict__)
+            exec(compile(self._tree, self._file, "exec"), module.__dict__)
         except IpusimError as error:
-            place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error)
-            raise ProgramError(f"{place or self.path}: {told(error)}") from error
+            place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error) or self._file
+            if place.startswith(self._file):  # as it was named
+                place = f"{self.path}{place.removeprefix(self._file)}"
+            raise ProgramError(f"{place}: {told(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
@@ -83,7 +87,7 @@ class ProgramFile:
     def _print(self, error: Exception) -> None:
         """Print what the program raised, without the lines that led to its own."""
         step = error.__traceback__
-        while step is not None and step.tb_frame.f_code.co_filename != str(self.path):
+        while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
         traceback.print_exception(type(error), error, step)
 
@@ -105,10 +109,10 @@ def _parsed(path: Path) -> ast.Module:
 
 
 @contextmanager
-def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[ModuleType]:
+def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
     """Give the module ``__main__`` of a program; inside the block it is that, and has its arguments."""
     module = ModuleType("__main__")
-    module.__file__ = str(path)
+    module.__file__ = file
     before = sys.modules.get("__main__"), sys.argv, sys.path
     sys.modules["__main__"] = module
     sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]

@@ -1,0 +1,228 @@
+"""Programs in Graphcore's API on the command line: they run as by themselves, and leave what a scenario leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.timeline.timeline import Timeline
+from tests.cli.commands import ipusim
+
+SMALL = '''"""A small program.
+
+More of it.
+"""
+
+import os
+import sys
+import threading
+
+import numpy as np
+import beside
+from ipusim import ipu
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.tensorflow.keras import layers
+
+
+def first(x):
+    with tf.variable_scope("hidden"):
+        return layers.Dense(4)(x)
+
+
+def second(x):
+    with tf.variable_scope("out"):
+        return tf.reduce_mean(layers.Dense(2)(x) ** 2)
+
+
+def learn(loss):
+    return ipu.pipelining_ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), loss)
+
+
+def model():
+    queue = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones([2, 3], np.float32)).repeat())
+    out = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    return ipu.pipelining_ops.pipeline(
+        [first, second], 4, infeed_queue=queue, outfeed_queue=out, optimizer_function=learn, name="small"
+    )
+
+
+if __name__ == "__main__":
+    print(__file__, sys.argv, os.path.basename(os.getcwd()), beside.WORD, sys.modules["__main__"].model is model)
+    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
+        threading.Thread(target=print, args=("from a thread",)).start()
+        compiled = ipu.ipu_compiler.compile(model)
+        with tf.Session() as session:
+            session.run(compiled)
+            session.run(compiled)
+'''
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    (tmp_path / "small.py").write_text(SMALL)
+    (tmp_path / "beside.py").write_text("WORD = 'beside'\n")
+    monkeypatch.chdir(tmp_path)
+    yield Path("small.py")
+    sys.modules.pop("beside", None)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return path
+
+
+def test_a_program_runs_as_by_itself_and_its_verdict_follows(program):
+    ran = ipusim("run", program, columns="80")
+    alone = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert alone.stdout.startswith(
+        f"{Path.cwd() / program} ['small.py'] {Path.cwd().name} beside True\nfrom a thread\n"
+    )
+    assert ran.stdout.startswith(alone.stdout + "A small program.\nsmall\n")
+    assert " schedule                 grouped in lock-step, 2 IPUs of m2000" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines()[:-1])) <= 80
+    assert ran.stdout.splitlines()[-1].startswith("reports/small: scenario.yaml, summary.json, losses.csv, weights.npz")
+    assert (Timeline.load(Path("reports/small/timeline.npz")).info.executions) == 2
+
+
+def test_its_folder_is_read_back_as_any(program):
+    assert ipusim("run", program, "--out", "out", "--quiet").returncode == 0
+    for words, expected in (
+        (("explain", "out"), "Critical path"),
+        (("compare", "out", "out/scenario.yaml", "--out", "compared"), "as fast as the next"),
+        (("report", "out", "--out", "page.html"), "page.html"),
+        (("export", "out"), "spans.csv"),
+        (("trace", "out", "--phase", "main"), "trace-main.png"),
+        (("check", "out/scenario.yaml"), "stages 2"),
+    ):
+        ran = ipusim(*words)
+        assert (ran.returncode, ran.stderr) == (0, ""), words
+        assert expected in ran.stdout
+
+
+def test_options_go_to_the_profile_and_words_to_the_program(program):
+    ran = ipusim("run", program, "--out", "out", "--profile-steps", 1, "--synthetic", "--json", "--", "2", "--set", "x")
+    said, end = json.JSONDecoder().raw_decode(ran.stdout)
+    assert ran.stdout.count('"verdict": {') == 2  # of each program one
+    assert json.loads(ran.stdout[end:])["name"] == said["name"] == "small"
+    assert "['small.py', '2', '--set', 'x']" in ran.stderr
+    assert said["notes"] == ["The profile has the first 1 of 2 session runs."]
+    assert sorted(path.name for path in Path("out").iterdir() if path.is_dir()) == [".ipusim", "small", "small_2"]
+    assert "use_synthetic_data: true" in Path("out/small_2/scenario.yaml").read_text()
+
+
+def test_a_part_of_the_picture_that_is_not_there(program):
+    ran = ipusim("run", program, "--out", "out", "--execution", 7, "--quiet")
+    assert ran.returncode == 2
+    assert (
+        ran.stderr == "--execution: expected an execution from 0 to 1, got 7; the picture shows execution 1 instead\n"
+    )
+    assert Path("out/trace.png").exists()
+
+
+def test_its_scenario_is_printed_or_written(program):
+    printed = ipusim("scenario", program)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("# A small program.\n\n# Written by ipusim")
+    assert "['small.py']" in printed.stderr
+    ran = ipusim("scenario", program, "--out", "said.yaml")
+    assert ran.stdout.endswith("said.yaml\n")
+    assert Path("said.yaml").read_text() == printed.stdout
+    assert ipusim("run", "said.yaml", "--out", "one").returncode == 0
+    assert ipusim("run", program, "--out", "two").returncode == 0
+    one, two = (Timeline.load(Path(name) / "timeline.npz") for name in ("one", "two"))
+    assert np.array_equal(one.end, two.end)
+    several = ipusim("scenario", program, "--", "2")
+    assert several.returncode == 2
+    assert several.stderr.endswith(
+        "--pipeline: expected which of those that small.py runs: 0 small, 1 small; got none\n"
+    )
+    assert ipusim("scenario", program, "--pipeline", "1", "--", "2").returncode == 0
+    assert ipusim("scenario", program, "--pipeline", "2", "--", "2").stderr.endswith("0 small, 1 small; got 2\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out", "err"),
+    [
+        ("print('hello')", 2, "hello\n", "{}: expected a pipeline or a loop that runs on IPUs, got none\n"),
+        (
+            "from ipusim import ipu\n\n\ndef f():\n    ipu.pipelining_ops.pipeline([abs], 3)\n\n\nf()",
+            2,
+            "",
+            "{}:5: Pipeline requires at least two computational stages.\n",
+        ),
+        (
+            "print('a')\n1 / 0",
+            1,
+            "a\n",
+            'Traceback (most recent call last):\n  File "{}", line 2, in <module>\n    1 / 0\n    ~~^~~\n'
+            "ZeroDivisionError: division by zero\n",
+        ),
+        ("import sys\nsys.exit('no more')", 1, "", "no more\n"),
+        ("import sys\nsys.exit(7)", 7, "", ""),
+        ("raise SystemExit", 2, "", "{}: expected a pipeline or a loop that runs on IPUs, got none\n"),
+        ("print(", 2, "", "{}:1: SyntaxError: '(' was never closed\n"),
+        (
+            "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
+            2,
+            "",
+            "{}:2: profile: expected no profile inside another, got other inside that of out: what runs is in that "
+            "already\n",
+        ),
+    ],
+)
+def test_a_program_that_ends_otherwise(tmp_path, monkeypatch, text, code, out, err):
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path, text)
+    ran = ipusim("run", path, "--out", "out")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, out, err.format(path))
+    assert not Path("out").exists()
+
+
+def test_the_line_of_a_stage_that_fails(tmp_path):
+    text = SMALL.replace("import beside\n", "").replace("        return layers.Dense(4)(x)", "        return x.nothing")
+    path = written(tmp_path, text.replace("beside.WORD", "0"))
+    ran = ipusim("run", path, "--out", tmp_path / "out")
+    line = text.splitlines().index("        return x.nothing") + 1
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"{path}:{line}: stage 'small_stage_0' failed on float32[2, 3]: AttributeError: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["run", "small.py", "--set", "a=1"],
+            "--set: expected a scenario to change 'a=1' in, got the program small.py\n",
+        ),
+        (
+            ["run", "some.yaml", "--synthetic"],
+            "--synthetic: expected a program, a Python file, got some.yaml: of a scenario, "
+            "--set use_synthetic_data=true says it\n",
+        ),
+        (
+            ["run", "some.yaml", "--profile-steps", "1"],
+            "--profile-steps: expected a program, a Python file, got some.yaml: of a scenario, --set steps=N says it\n",
+        ),
+        (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
+        (["run", "."], None),
+        (["scenario", "some.yaml"], "some.yaml: expected a program, a Python file such as program.py\n"),
+        (["run", "small.py", "--quiet", "--json"], None),
+        (["run", "some.yaml", "more"], None),
+        (["run", "small.py", "--from", "3", "--to", "2"], "--from: expected a cycle before --to 2, got 3\n"),
+        (["run", "small.py", "--trace-format", "x"], "--trace-format: expected perfetto or chrome, got 'x'\n"),
+        (["run", "small.py", "--profile-steps", "0"], None),
+    ],
+)
+def test_wrong_words_are_told_before_anything_runs(program, words, text):
+    ran = ipusim(*words)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr
+    assert text is None or ran.stderr == text
+    assert not Path("reports").exists()

@@ -1,0 +1,78 @@
+"""The programs of scenarios/python/ as scenarios: the YAML that is written of each takes the time that it took."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.ipu.as_scenario import as_scenario
+from ipusim.ipu.program_file import ProgramFile
+from ipusim.ipu.recording import Recorder, recording
+from ipusim.runs.session import Session
+from ipusim.scenario import load_job
+from ipusim.scenario.write import scenario_text
+from ipusim.timeline.timeline import Span
+from tests.places import SCENARIOS
+
+PROGRAMS = sorted((SCENARIOS / "python").glob("*.py"))
+#: What makes a program shorter, or other than it is by itself.
+ARGUMENTS = {
+    "step1_single_ipu": ["--epochs", "2"],
+    "step2_sharding": ["--epochs", "1"],
+    "step3_pipelining": ["--epochs", "2", "--schedule", "Interleaved"],
+    "step4_configurable_stages": ["--epochs", "1", "--splits", "dense64"],
+}
+#: Programs whose stages are layers and nothing else: the names of these, stage by stage.
+LAYERS = {
+    "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_cross_entropy"),),
+    "step2_sharding": (
+        ("flatten", "dense256", "dense128", "dense64"),
+        ("dense32", "logits", "softmax_cross_entropy"),
+    ),
+    "step3_pipelining": (
+        ("flatten", "dense256", "dense128", "dense64"),
+        ("dense32", "logits", "softmax_cross_entropy"),
+    ),
+    "step4_configurable_stages": (
+        ("flatten", "dense256", "dense128"),
+        ("dense64", "dense32", "logits", "softmax_cross_entropy"),
+    ),
+    "training": (("flatten", "dense", "dense_1"), ("dense_2", "softmax_cross_entropy")),
+}
+
+
+def recorded(path, *arguments):
+    """Run a program; returns what ran."""
+    with recording(Recorder()) as found:
+        ProgramFile(path).run(arguments)
+    return found.programs
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
+    for each in recorded(path, *ARGUMENTS.get(path.stem, [])):
+        said = as_scenario(each.kept())
+        file = tmp_path / "said.yaml"
+        file.write_text(scenario_text(said.request, tmp_path, said.comments), encoding="utf-8")
+        assert said.comments
+        assert all(f"# {line}\n" in file.read_text(encoding="utf-8") for line in said.comments)
+        job = load_job(file, ["numerics=off"])
+        assert job.steps == each.steps
+        ran, twin = each.run(each.job.request).timeline, Session(job).run(job.executions)
+        for name in Span._fields:
+            assert getattr(twin, name).tolist() == getattr(ran, name).tolist(), name
+        stages = said.request.options.pipeline.stages
+        if path.stem in LAYERS:
+            assert stages == LAYERS[path.stem]
+        else:
+            assert said.request.options.model is None
+
+
+def test_the_layers_are_those_of_the_tutorials_scenario(capsys):
+    """Kind by kind and size by size; the loss has no name in the program."""
+    (program,) = recorded(SCENARIOS / "python" / "step3_pipelining.py", "--epochs", "1")
+    said = as_scenario(program.kept()).request.options
+    twin = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml").request.options
+    assert said.model.layers[:-1] == twin.model.layers[:-1]
+    assert said.model.layers[-1].type == twin.model.layers[-1].type
+    assert (said.optimizer, said.pipeline.micro_batch_size) == (twin.optimizer, twin.pipeline.micro_batch_size)
+    assert (said.data.shape, said.data.classes, said.data.samples) == ((28, 28), 10, 5120)

@@ -1,0 +1,334 @@
+"""A profile of programs: what it leaves in a folder, of which runs, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim import ipu
+from ipusim.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.ipu import ipu_compiler, optimizers
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.tensorflow.keras import layers
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.explanation import explain
+from ipusim.study.opened import opened
+from ipusim.study.stored import read_run
+from ipusim.timeline.timeline import Span
+from tests.perfetto_reader import PerfettoReader
+
+#: What a scenario of layers with arithmetic leaves.
+FILES = {
+    "scenario.yaml",
+    "summary.json",
+    "losses.csv",
+    "weights.npz",
+    "timeline.npz",
+    "memory.npz",
+    "trace.pftrace.gz",
+    "trace.png",
+    "trace.svg",
+    "memory.png",
+}
+COUNT = 4
+
+
+def elements():
+    rng = np.random.default_rng(0)
+    return [(rng.normal(size=(8, 6)).astype(np.float32), rng.integers(3, size=8).astype(np.int32)) for _ in range(3)]
+
+
+def first(x, labels):
+    with tf.variable_scope("net/hidden"):
+        return layers.Dense(16, activation="relu")(x), labels
+
+
+def last(x, labels):
+    with tf.variable_scope("net/logits"):
+        logits = layers.Dense(3)(x)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+def learn(loss):
+    return OptimizerFunctionOutput(optimizers.GradientDescentOptimizer(0.1), loss)
+
+
+def trained(**changes):
+    """Lay a small pipeline out that trains, and run its first step."""
+    given = {
+        "gradient_accumulation_count": COUNT,
+        "repeat_count": 2,
+        "infeed_queue": IPUInfeedQueue(repeat(elements())),
+        "outfeed_queue": IPUOutfeedQueue(),
+        "optimizer_function": learn,
+        "name": "small",
+    }
+    return pipeline([first, last], **given | changes)
+
+
+def compiled():
+    """Build a pipeline for sessions; returns what runs it."""
+    return ipu_compiler.compile(trained)
+
+
+def files_of(folder):
+    return {path.name for path in folder.iterdir() if path.name != ".ipusim"}
+
+
+def same(one, other):
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in Span._fields)
+
+
+def test_a_profile_is_a_run_folder_as_a_scenario_leaves_it(tmp_path):
+    with ipu.profile(tmp_path / "run") as profile:
+        done = trained()
+        done.run()
+    assert profile.folders == (tmp_path / "run",)
+    assert files_of(tmp_path / "run") == FILES
+    stored = read_run(tmp_path / "run")
+    assert (stored.timeline.info.name, stored.timeline.info.executions, stored.summary["steps"]) == ("small", 4, 2)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "run" / "weights.npz")["net/hidden/dense/kernel"], done.variables["net/hidden/dense/kernel"]
+    )
+    rows = (tmp_path / "run" / "losses.csv").read_text().splitlines()
+    assert rows[0] == "step,execution,micro_batch,loss"
+    assert [row.rpartition(",")[0] for row in rows[1:]] == [
+        f"{execution // 2},{execution},{micro_batch}" for execution in range(4) for micro_batch in range(COUNT)
+    ]
+
+
+def test_its_scenario_has_its_layers_and_takes_its_time(tmp_path):
+    """Two session runs follow each other as two steps do, and `explain` reads the folder as any."""
+    with ipu.profile(tmp_path):
+        trained().run()
+    twin = execute(load_job(tmp_path / "scenario.yaml"))
+    stored = read_run(tmp_path).timeline
+    assert same(stored, twin.timeline)
+    assert stored.info.layers == twin.timeline.info.layers == ("hidden", "logits, softmax_cross_entropy")
+    assert (twin.learning is not None, twin.summary.steps) == (True, 2)
+    found = opened(tmp_path)
+    assert explain(found.timeline, found.job).words()
+    text = (tmp_path / "scenario.yaml").read_text()
+    assert "- {name: hidden, type: dense, units: 16, activation: relu}" in text
+    assert "# Not carried over from the program: its data," in text
+
+
+def test_traces_name_variable_scopes(tmp_path):
+    with ipu.profile(tmp_path):
+        trained()
+    reader = PerfettoReader(gzip.decompress((tmp_path / "trace.pftrace.gz").read_bytes()))
+    named = {(each.args["stage_name"], each.args["layers"]) for each in reader.slices if "layers" in each.args}
+    assert named == {("small_stage_0", "hidden"), ("small_stage_1", "logits, softmax_cross_entropy")}
+
+
+def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path):
+    def more(x, labels):
+        y, labels = first(x, labels)
+        with tf.variable_scope("net/gain"):
+            return y * tf.get_variable("g", [16], initializer="ones"), labels
+
+    with ipu.profile(tmp_path):
+        pipeline(
+            [more, last],
+            gradient_accumulation_count=COUNT,
+            infeed_queue=IPUInfeedQueue(repeat(elements())),
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=learn,
+        )
+    stored = read_run(tmp_path).timeline
+    assert stored.info.layers == ("hidden, gain", "logits, softmax_cross_entropy")
+    assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
+    text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
+    assert "its arithmetic. Each stage is known by its cycles and bytes alone" in text
+    assert "It is no scenario of layers: stage 'pipeline_stage_0' calls multiply, which is no layer." in text
+
+
+def test_each_of_several_programs_has_a_folder(tmp_path):
+    (tmp_path / "summary.json").write_text("a stranger's")
+    with ipu.profile(tmp_path / "run"):
+        trained()
+    with ipu.profile(tmp_path / "run") as profile:
+        trained()
+        trained(name="other/one")
+        trained(optimizer_function=None)
+    names = ["small", "other_one", "small_2"]
+    assert profile.folders == tuple(tmp_path / "run" / name for name in names)
+    assert files_of(tmp_path / "run") == set(names)  # what the first left is gone
+    assert "losses.csv" not in files_of(tmp_path / "run" / "small_2")
+    assert (tmp_path / "summary.json").read_text() == "a stranger's"
+
+
+def test_only_so_many_session_runs_are_kept(tmp_path):
+    with ipu.profile(tmp_path, steps=1) as profile, tf.Session() as session:
+        training = compiled()
+        for _ in range(3):
+            session.run(training)
+    (run,) = profile.runs
+    assert run.timeline.info.executions == 2
+    assert run.summary.notes == ("The profile has the first 1 of 3 session runs.",)
+    assert {loss.step for loss in run.learning.losses} == {0}
+
+
+def test_what_runs_outside_is_not_in_it(tmp_path):
+    before = compiled()
+    with tf.Session() as session:
+        session.run(before)
+        with ipu.profile(tmp_path) as profile:
+            session.run(before)
+        session.run(before)
+    assert profile.runs[0].job.steps == 1
+
+
+def test_a_program_of_the_block_counts_in_any_thread(tmp_path):
+    with ipu.profile(tmp_path) as profile:
+        training = compiled()
+        thread = threading.Thread(target=lambda: tf.Session().run(training))
+        thread.start()
+        thread.join()
+    assert profile.runs[0].job.steps == 1
+
+
+def test_threads_have_profiles_of_their_own(tmp_path):
+    def work(name):
+        with ipu.profile(tmp_path / name):
+            trained(name=name)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert [read_run(tmp_path / name).timeline.info.name for name in ("one", "two")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("flags", ["", "--use_synthetic_data", "--use_synthetic_data=true --log_cycle_count=0"])
+def test_synthetic_data_do_not_travel(tmp_path, monkeypatch, flags):
+    monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
+    with ipu.profile(tmp_path, synthetic=not flags) as profile:
+        trained()
+    (run,) = profile.runs
+    assert (run.job.program.infeed.element_bytes, run.job.program.outfeed.element_bytes) == (0, 0)
+    assert run.learning.losses
+    assert "use_synthetic_data: true" in (tmp_path / "scenario.yaml").read_text()
+    if not flags:
+        assert trained().program.infeed.element_bytes == 8 * 6 * 4 + 8 * 4  # outside of the block they do
+
+
+def test_flags_without_effect_are_noted(monkeypatch):
+    monkeypatch.setenv(
+        "TF_POPLAR_FLAGS", "--use_synthetic_data=false --executable_cache_path=/tmp/x --use_syntetic_data"
+    )
+    done = trained()
+    assert done.program.infeed.element_bytes
+    assert done.notes == (
+        "TF_POPLAR_FLAGS: --executable_cache_path has no effect here: nothing is compiled to a graph.",
+        "TF_POPLAR_FLAGS: --use_syntetic_data is no flag of Graphcore's TensorFlow; did you mean use_synthetic_data?; "
+        "it has no effect.",
+    )
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path):
+    def fail():
+        trained()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), ipu.profile(tmp_path / "run"):
+        fail()
+    assert not (tmp_path / "run").exists()
+
+
+def nested(folder):
+    with ipu.profile(folder), ipu.profile(folder / "inner"):
+        pass
+
+
+def again(folder):
+    profile = ipu.profile(folder)
+    with profile:
+        trained()
+    with profile:
+        pass
+
+
+def nothing(folder):
+    with ipu.profile(folder):
+        pass
+
+
+def not_run(folder):
+    with ipu.profile(folder):
+        compiled()
+
+
+def in_a_file(folder):
+    folder.write_text("")
+    nothing(folder)
+
+
+def twice(folder):
+    with ipu.profile(folder):
+        thread = threading.Thread(target=other, args=(folder,))
+        thread.start()
+        thread.join()
+        raise CAUGHT.pop()
+
+
+CAUGHT: list[Exception] = []
+
+
+def other(folder):
+    try:
+        nothing(folder)
+    except OutputError as error:
+        CAUGHT.append(error)
+
+
+EXPECTED = "expected a pipeline or a loop that runs on IPUs, got"
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "text"),
+    [
+        (
+            nested,
+            ProgramStateError,
+            "profile: expected no profile inside another, got {}/inner inside that of {}: what runs is in that already",
+        ),
+        (again, ProgramStateError, "profile: expected a profile for each block, got that of {} again"),
+        (nothing, ProgramStateError, f"the block of a profile: {EXPECTED} none"),
+        (not_run, ProgramStateError, f"the block of a profile: {EXPECTED} 1 that no session has run"),
+        (in_a_file, OutputError, "{}: expected a folder for the results, got a file; name another"),
+        (twice, OutputError, "{}: another run writes its results here; name another folder"),
+        (lambda _: ipu.profile(3), ProgramTypeError, "folder: expected the name of a folder, got 3"),
+        (lambda _: ipu.profile(""), ProgramTypeError, "folder: expected the name of a folder, got ''"),
+        (
+            lambda folder: ipu.profile(folder, 0),
+            ProgramError,
+            "steps: expected a whole number from 1 to 2147483647, got 0",
+        ),
+        (lambda folder: ipu.profile(folder, synthetic=1), ProgramTypeError, "synthetic: expected True or False, got 1"),
+    ],
+)
+def test_wrong_uses_are_told(tmp_path, action, kind, text):
+    folder = tmp_path / "run"
+    with pytest.raises(kind) as caught:
+        action(folder)
+    assert str(caught.value) == text.format(folder, folder)
+
+
+def test_summary_is_that_of_a_scenario(tmp_path):
+    with ipu.profile(tmp_path, description="A small one."):
+        trained()
+    said = json.loads((tmp_path / "summary.json").read_text())
+    twin = json.loads(json.dumps(execute(load_job(Path(tmp_path / "scenario.yaml"))).summary.to_dict()))
+    assert said.keys() == twin.keys()
+    assert (said["description"], said["verdict"]) == ("A small one.", twin["verdict"])
