@@ -72,6 +72,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("pipeline", "continuous_weight_updates"): False,
     ("pipeline", "outfeed_mask"): [False, False],
     ("pipeline.stages[]: timed", "accumulator_bytes"): "96 MiB",
+    ("pipeline.stages[]: timed", "label_bytes"): "128 B",
 }
 
 #: A layer's name, where one is wanted.
