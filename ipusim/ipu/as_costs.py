@@ -50,9 +50,15 @@ def _stages(job: Job) -> list[dict[str, Any]]:
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
         cycles = {"forward": costs.passes[Pass.FORWARD, number]}
         if shape.training:
-            cycles["backward"] = costs.passes[Pass.BACKWARD, number]
+            # What is computed again inside of it comes with the option once more.
+            again = costs.passes[Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
+            cycles["backward"] = costs.passes[Pass.BACKWARD, number] - again
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         held = {key: value for key in _BYTES if (value := getattr(profile, key))}
+        if (
+            job.program.offload.weight_update_variables
+        ):  # tensors that are too small for it stay, and are not told apart
+            held["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
             held["accumulator_bytes"] = 0
         found.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **held})

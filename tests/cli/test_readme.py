@@ -22,17 +22,22 @@ from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
 from tests.interpreter import Interpreter
 
-README, SCENARIOS = PAGES["README.md"], PAGES["scenarios/README.md"]
+README, SCENARIOS, PROGRAMS = (
+    PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/python/README.md")
+)
 #: The section on schedules of one's own.
 OWN = SCENARIOS.split("## A schedule of your own")[1].split("\n## ")[0]
 #: The commands of each console block: of those that go on with what an earlier one has written, and of the others.
-_CONSOLE = [commands(f"```console\n{block}```\n") for text in (README, SCENARIOS) for block in blocks(text, "console")]
+_CONSOLE = [
+    commands(f"```console\n{block}```\n") for text in (README, SCENARIOS, PROGRAMS) for block in blocks(text, "console")
+]
 WALKS = [block for block in _CONSOLE if any("reports/" in command for command in block)]
 SINGLY = [block for block in _CONSOLE if block not in WALKS]
 #: The kinds of block of each page; a test runs every one of them.
 KINDS = {
     "README.md": {"bash", "console", "yaml", "python"},
     "scenarios/README.md": {"console", "csv", "python"},
+    "scenarios/python/README.md": {"console"},
     "ipusim/README.md": {"text"},
     "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},
