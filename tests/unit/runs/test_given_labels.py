@@ -23,6 +23,7 @@ def asked(labels):
                     [{"name": "b", **beside}, {"name": "c", **beside, "label_bytes": labels}],
                     last,
                 ],
+                "device_mapping": [0, [1, 2], 3],
                 "gradient_accumulation_count": 12,
             },
         }
