@@ -80,6 +80,8 @@ def running(*, aside: bool) -> Iterator[None]:
             yield
         except ProgramEnded as end:
             raise typer.Exit(end.code) from None
+        finally:
+            sys.stdout.flush()  # what it has printed stays, also where an interrupt ends the process
 
 
 def profiled(

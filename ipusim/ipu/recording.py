@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 
+import numpy as np
+
 from ipusim.analysis.learning import Learning, received
 from ipusim.errors import ProgramStateError
 from ipusim.machine.extent import most_spans
@@ -114,12 +116,17 @@ class Recorder:
         with self._lock:
             found = self._of.setdefault(id(job), Recorded(job))
             found.ran += 1
-            if found.steps == found.ran - 1 and found.steps < self._most(job):
+            if found.steps == found.ran - 1 and found.steps < self._most(session):
                 found.keep(session, timeline)
 
-    def _most(self, job: Job) -> int:
+    def _most(self, session: Session) -> int:
+        """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
+        job = session.job
         spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
-        fit = max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans))
+        first = [np.asarray(each) for results in session.results for element in results[:1] for each in element]
+        # Each is kept as it comes, in one array with the others, and in the file.
+        results = 3 * sum(each.nbytes for each in first) * max(map(len, session.results), default=0)
+        fit = max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + results))
         return fit if self._steps is None else min(self._steps, fit)
 
 

@@ -77,6 +77,8 @@ def read_source(path: Path) -> Source:
     def refuse(text: str) -> ScenarioError:
         return ScenarioError([PlacedProblem(Place(str(path)), "", text)])
 
+    if path.suffix == ".py":
+        raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

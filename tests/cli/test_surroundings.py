@@ -184,6 +184,20 @@ def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
 
 
 @posix
+def test_an_interrupted_program_has_said_what_it_printed_and_leaves_nothing(tmp_path):
+    (tmp_path / "program.py").write_text("import time\nprint('begun')\nopen('begun', 'w').close()\ntime.sleep(100)\n")
+
+    def begun(process):
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+
+    command = [sys.executable, "-m", "ipusim", "run", "program.py", "--out", "out"]
+    assert interrupted(command, tmp_path, begun) == (-signal.SIGINT, "begun\n", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "program.py"]
+
+
+@posix
 def test_an_interrupted_run_clears_up_and_says_nothing(tmp_path):
     def opened(process):
         while not (tmp_path / "out" / ".ipusim" / "new").exists():
