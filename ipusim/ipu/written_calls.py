@@ -14,6 +14,7 @@ from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.traced import TracedStage
 from ipusim.model.functions.layer_call import Call, run_layer
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.users_code import Failing
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -39,14 +40,19 @@ class WrittenStage:
 def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
     """Run a stage's function on its first micro-batch; the program's own ``inputs``, as they are now, stay as they are.
 
-    Raises what the function raises.
+    Raises ModelError where the function fails on arrays that are traced.
     """
     calls: list[RecordedNode] = []
     variables: dict[str, Any] = {}
     own = len(inputs.values) if not stage.position else 0
     running, inputs.running = inputs.running, False
     try:
-        with refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
+        with (
+            Failing(f"stage {stage.stage.name!r} fails where its inputs are written down"),
+            refusing_plain_numpy(),
+            trace_stack.new_trace() as trace,
+            np.errstate(all="ignore"),
+        ):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in stage.inputs[own:]]
 
             def lookup(name: str, initial: Array) -> Any:

@@ -22,6 +22,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.study.explanation import explain
 from ipusim.study.opened import opened
+from ipusim.study.report import picture_window, run_files
 from ipusim.study.stored import read_run
 from ipusim.timeline.timeline import Span
 from tests.perfetto_reader import PerfettoReader
@@ -115,6 +116,7 @@ def test_its_scenario_has_its_layers_and_takes_its_time(tmp_path):
     assert same(stored, twin.timeline)
     assert stored.info.layers == twin.timeline.info.layers == ("hidden", "logits, softmax_cross_entropy")
     assert (twin.learning is not None, twin.summary.steps) == (True, 2)
+    assert run_files(twin, picture_window(twin.timeline), tmp_path).keys() == FILES == files_of(tmp_path)
     found = opened(tmp_path)
     assert explain(found.timeline, found.job).words()
     text = (tmp_path / "scenario.yaml").read_text()
@@ -150,6 +152,26 @@ def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path):
     text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
     assert "its arithmetic. Each stage is known by its cycles and bytes alone" in text
     assert "It is no scenario of layers: stage 'pipeline_stage_0' calls multiply, which is no layer." in text
+
+
+def test_a_stage_that_cannot_be_written_down_has_no_names_and_its_costs(tmp_path):
+    def counted(x, labels):
+        y, labels = first(x, labels)
+        return y * (int(labels[0]) * 0 + 1), labels
+
+    with ipu.profile(tmp_path):
+        pipeline(
+            [counted, last],
+            gradient_accumulation_count=COUNT,
+            infeed_queue=IPUInfeedQueue(repeat(elements())),
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=learn,
+        )
+    stored = read_run(tmp_path).timeline
+    assert stored.info.layers == ()
+    assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
+    text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
+    assert "stage 'pipeline_stage_0' fails where its inputs are written down: " in text
 
 
 def test_each_of_several_programs_has_a_folder(tmp_path):
