@@ -42,12 +42,12 @@ def scenario(
     synthetic: Synthetic = False,
 ) -> None:
     """Write what a program asks for as a scenario, which takes the same time to the cycle."""
+    from ipusim.files import write_file
     from ipusim.ipu.as_scenario import as_scenario
     from ipusim.ipu.poplar_flags import synthetic_data
     from ipusim.ipu.program_file import ProgramFile
     from ipusim.ipu.recording import Recorder, recording
     from ipusim.scenario.write import scenario_text
-    from ipusim.study.folder import write_file
     from ipusim.study.versions import versions
 
     if not is_program(program):

@@ -42,6 +42,7 @@ from ipusim.ipu.ipu_options import (
     set_transfer_options,
     set_verification_options,
 )
+from ipusim.ipu.poplar_flags import uses_synthetic_data
 from ipusim.ipu.trace_events import (
     extract_all_events,
     extract_all_strings_from_event_trace,
@@ -142,7 +143,10 @@ def running_on_ipu_model() -> bool:
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
-    """Return False: a program's data always travel. Raises ProgramTypeError for what is no SyntheticDataCategory."""
+    """Tell whether no data travel, as TF_POPLAR_FLAGS, a profile or the command line says, of any category.
+
+    Raises ProgramTypeError for what is no SyntheticDataCategory.
+    """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
-    return False
+    return uses_synthetic_data()

@@ -43,6 +43,13 @@ FILES = {
 COUNT = 4
 
 
+@pytest.fixture(autouse=True)
+def _forgotten():
+    """Forget what a test has compiled, so that tests of other programs find none."""
+    yield
+    ipu_compiler.forget()
+
+
 def elements():
     rng = np.random.default_rng(0)
     return [(rng.normal(size=(8, 6)).astype(np.float32), rng.integers(3, size=8).astype(np.int32)) for _ in range(3)]
@@ -237,6 +244,7 @@ def test_synthetic_data_do_not_travel(tmp_path, monkeypatch, flags):
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     with ipu.profile(tmp_path, synthetic=not flags) as profile:
         trained()
+        assert all(map(ipu.utils.use_synthetic_data_for, ipu.utils.SyntheticDataCategory))
     (run,) = profile.runs
     assert (run.job.program.infeed.element_bytes, run.job.program.outfeed.element_bytes) == (0, 0)
     assert run.learning.losses
