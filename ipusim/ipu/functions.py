@@ -133,6 +133,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
             is_last=number == last,
             optimizer=traced.optimizer,
             owned=each.owned,
+            held=each.held,
             taught=each.taught,
             accumulator=accumulator,
             summed=_summed(outfeed, each.outputs) if number == last and outfeed.accumulate else None,

@@ -15,8 +15,9 @@ from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
 from ipusim.ipu.stage_call import Inputs, StageCall
+from ipusim.model.functions.untrained import check_same
 from ipusim.model.layers.layer import Array
-from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, check_same, try_stage
+from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
 from ipusim.pipeline.rules import check_outfeed_mask
 
 
@@ -28,7 +29,7 @@ class TracedStage:
         stage: what runs.
         position: where it stands in the pipeline, which concurrent stages share.
         inputs, outputs: of the first micro-batch, the loss left out.
-        owned: the variables that no earlier stage has.
+        owned, held: the variables, and those that no optimizer trains, that no earlier stage has.
         taught: whether each output depends on a variable; empty for the last stage, and in inference.
     """
 
@@ -37,6 +38,7 @@ class TracedStage:
     inputs: Arrays
     outputs: Arrays
     owned: tuple[str, ...]
+    held: tuple[str, ...]
     taught: tuple[bool, ...]
 
 
@@ -145,11 +147,12 @@ class _Tracer:
             function = self._finish = _Finish(function, arguments)
         call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
         tried = try_stage(name, call, inputs)
-        stage = FunctionStage(name, call, tried.variables, before, self._finish is not None)
+        finish = self._finish is not None
+        stage = FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
         outputs = tried.outputs[1:] if self._finish else tried.outputs
-        owned = _check_users(arguments, self._found, self._users, stage, position)
+        owned, held = _check_users(arguments, self._found, self._users, stage, position)
         taught = stage.teaches(inputs) if training and not is_last else ()
-        self._found.append(TracedStage(stage, position, inputs, outputs, owned, taught))
+        self._found.append(TracedStage(stage, position, inputs, outputs, owned, held, taught))
         self._arrays += outputs
         self._learned += taught
         assert call.gives is not None
@@ -168,7 +171,7 @@ class _Tracer:
                 self._form,
                 self._alone and not arguments.accumulate_outfeed if own is None else own,
             )
-        if not self._users:
+        if not any(each.stage.variables for each in stages):
             raise ProgramError("No variables to optimize.")
         return Traced(
             stages,
@@ -264,17 +267,21 @@ def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
 
 def _check_users(
     arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, position: int
-) -> tuple[str, ...]:
-    """Note the first user of each variable, and return those first used here.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Note the first user of each variable, and return those first used here: trained ones, and the others.
 
-    Raises UnsupportedProgramError for one that a stage on another IPU has.
+    Raises UnsupportedProgramError for one that a stage on another IPU has, ModelError for one that is trained in one
+    stage alone.
     """
     number = len(earlier)
-    for name, initial in stage.variables.items():
+    for name, initial in (*stage.variables.items(), *stage.untrained.items()):
         first = users.setdefault(name, number)
         if first == number:
             continue
-        check_same(name, earlier[first].stage.variables[name], initial)
+        before = earlier[first].stage
+        if (name in before.variables) is not (name in stage.variables):
+            raise ModelError(f"variable {name!r} was asked for with trainable=True and with trainable=False")
+        check_same(name, (before.variables if name in before.variables else before.untrained)[name], initial)
         if arguments.mapping[first] != arguments.mapping[number]:
             raise UnsupportedProgramError(
                 f"The PipelineStage with ID {position} is trying to use an input ({name}) which is already used by the "
@@ -283,4 +290,5 @@ def _check_users(
                 "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the "
                 "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
             )
-    return tuple(name for name in stage.variables if users[name] == number)
+    mine = [name for name, first in users.items() if first == number]
+    return tuple(name for name in mine if name in stage.variables), tuple(name for name in mine if name in stage.untrained)

@@ -9,17 +9,18 @@ the run because a tensor is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
+from ipusim.machine.ipu_memory import IpuMemory
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
+from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.users_code import line_of, told
-from ipusim.model.layers.layer import Key, Rest, Saved
+from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.workload import Workload
@@ -35,45 +36,6 @@ _NOTHING: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
 
 
-@dataclass
-class IpuMemory:
-    """All tensors on one IPU, by what they are for.
-
-    Attributes:
-        stages: the stages that live here.
-        arrived: inputs by (step, micro-batch), delivered by a copy or the infeed.
-        inputs: stage inputs kept for recomputation, by (stage, micro-batch).
-        saved: what a forward keeps for its backward, by (stage, micro-batch).
-        rests: what the first half of a backward keeps for the second, by (stage, micro-batch).
-        outbox: outputs by (step, micro-batch) that wait for the next copy.
-        waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
-    """
-
-    stages: dict[int, StageMemory] = field(default_factory=dict)
-    arrived: dict[tuple[int, int], Payload | Pieces] = field(default_factory=dict)
-    inputs: dict[tuple[int, int], Payload] = field(default_factory=dict)
-    saved: dict[tuple[int, int], Any] = field(default_factory=dict)
-    rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
-    outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
-    waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
-
-    def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
-        """Keep the last of what a pass has made under ``names``, and return the rest of it."""
-        if not names:
-            return made
-        for name, array in zip(names, made[-len(names) :], strict=True):
-            self.waiting[backward, name, micro_batch] = array
-        rest = made[: -len(names)]
-        return rest[0] if len(rest) == 1 else rest
-
-    def take(self, names: Sequence[str], micro_batch: int, given: Any, backward: bool = False) -> Any:
-        """Return ``given`` with what waits under ``names`` behind it; raises KeyError where it does not."""
-        if not names:
-            return given
-        found = [self.waiting.pop((backward, name, micro_batch)) for name in names]
-        return (*(given if isinstance(given, tuple) else (given,)), *found)
-
-
 class NumpyExecutor:
     """Executes a workload's stages on the IPUs of a plan.
 
@@ -82,6 +44,7 @@ class NumpyExecutor:
             results, such as the loss in training.
         not_finite: what made the first value that is not finite in the first micro-batch's forward passes; empty
             where all are finite.
+        untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
     """
 
     def __init__(
@@ -137,9 +100,10 @@ class NumpyExecutor:
         self.results: list[tuple[Array, ...]] = []
         self.not_finite = ""
         self._watching = True
+        self.untrained: dict[str, Array] = {}
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()))
+            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
@@ -269,7 +233,8 @@ class NumpyExecutor:
     def begin_update(self) -> None:
         """Let the optimizer see this replica's gradients before they are averaged over replicas."""
         if self._joint is not None:
-            self._rest_of_update = self._joint.begin(self._all_stages(), True)
+            with holding(Untrained(self.untrained)):
+                self._rest_of_update = self._joint.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
         """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
@@ -277,9 +242,10 @@ class NumpyExecutor:
             self._updated.add(ipu)
             if len(self._updated) == len(self._memories):
                 self._updated.clear()
-                rest = self._rest_of_update or self._joint.begin(self._all_stages(), False)
-                self._rest_of_update = None
-                rest()
+                with holding(Untrained(self.untrained)):
+                    rest = self._rest_of_update or self._joint.begin(self._all_stages(), False)
+                    self._rest_of_update = None
+                    rest()
         elif self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
@@ -299,9 +265,11 @@ class NumpyExecutor:
         if self._fetches[stage]:
             tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
-        output, saved = memory.stages[stage].bound.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        home = memory.stages[stage]
+        seen = home.seen()
+        output, saved = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
         if self._watching and not micro_batch:
-            self._watch(memory, stage, payload, output)
+            self._watch(home, stage, payload, output, seen)
         if self._stores[stage]:
             output = memory.put(self._stores[stage], micro_batch, output)
         last = stage == self._last
@@ -309,27 +277,30 @@ class NumpyExecutor:
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
-                memory.inputs[place] = payload
+                memory.inputs[place] = payload, seen
             else:
                 memory.saved[place] = saved
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
-    def _watch(self, memory: IpuMemory, stage: int, payload: Payload, output: Any) -> None:
+    def _watch(
+        self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None
+    ) -> None:
         """Note what has made the first value that is not finite, until the first micro-batch is through."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            parameters = memory.stages[stage].parameters
-            made_by = origin(model, parameters, payload.tensor, payload.labels, self._key(0))
+            with holding(seen):
+                made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
-        payload = memory.inputs.pop(place, None)
-        if payload is None:
+        kept = memory.inputs.pop(place, None)
+        if kept is None:
             raise self._missing(ipu, Pass.RECOMPUTE, place, "the kept input of its forward")
-        _, memory.saved[place] = memory.stages[stage].bound.forward(
-            payload.tensor, payload.labels, self._key(micro_batch)
+        payload, seen = kept
+        _, memory.saved[place] = memory.stages[stage].forward_again(
+            payload.tensor, payload.labels, self._key(micro_batch), seen
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import MissingTensorError
+from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.layers.products import load_blas
 from ipusim.model.workload import Workload
 
@@ -21,10 +23,18 @@ class StageMemory:
     A parameter of the same name in an earlier stage of the IPU is the same parameter, with one accumulator.
     """
 
-    def __init__(self, workload: Workload, stage: int, count: int, earlier: Iterable[StageMemory] = ()) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        stage: int,
+        count: int,
+        earlier: Iterable[StageMemory] = (),
+        untrained: dict[str, Array] | None = None,
+    ) -> None:
         """Draw the initial parameters of stage number ``stage``; ``count`` gradients are accumulated.
 
-        ``earlier`` are the earlier stages on the same IPU, whose parameters this one may share.
+        ``earlier`` are the earlier stages on the same IPU, whose parameters this one may share. ``untrained`` are the
+        replica's variables that no optimizer trains, to which this stage's are added.
         """
         optimizer = workload.optimizer
         drawn: dict[str, Array] = workload.initial_parameters(stage)
@@ -55,7 +65,29 @@ class StageMemory:
         same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
         #: The accumulators where a gradient is added to them as it is, so that layers may do so themselves.
         self.totals = self.accumulators if plain and same else None
+        initial = workload.stages[stage].initial_untrained()
+        all_untrained: dict[str, Array] = {} if untrained is None else untrained
+        all_untrained.update((name, value) for name, value in initial.items() if name not in all_untrained)
+        self._untrained = Untrained(all_untrained, initial.keys()) if initial else None
         load_blas()  # before the run, which limits the threads of the libraries that are there
+
+    def forward(self, x: Any, labels: Array | None, key: Key | None) -> tuple[Any, Saved]:
+        """Run a forward pass, which may change untrained variables."""
+        if self._untrained is None:
+            return self.bound.forward(x, labels, key)
+        with holding(self._untrained):
+            return self.bound.forward(x, labels, key)
+
+    def seen(self) -> Untrained | None:
+        """Return untrained variables as they are now, for a pass that runs again; its changes of them are its own."""
+        return None if self._untrained is None else self._untrained.copy()
+
+    def forward_again(
+        self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None
+    ) -> tuple[Any, Saved]:
+        """Run a forward pass again, on the untrained variables that it has seen; nothing is counted twice."""
+        with holding(seen):
+            return self.bound.forward(x, labels, key)
 
     def accumulate(self, name: str, gradient: Array) -> None:
         """Add a micro-batch's gradient of one parameter, mapped as the optimizer says.

@@ -26,6 +26,9 @@ class StageProfile:
         label_bytes: bytes of labels among them.
         gradient_bytes: bytes of the gradient of the stage's input, which go back to the stage before.
         parameter_bytes: bytes of the stage's weights.
+        untrained_bytes: bytes of the stage's variables that no optimizer trains.
+        changing_bytes: bytes of those among them that its forward pass changes; a pass that computes again takes
+            them as they were.
         state_bytes: bytes of the optimizer's state for them (its slots).
         state_tensors: bytes of each tensor of that state; none where it counts as one tensor.
         accumulator_bytes: bytes of the gradient accumulators.
@@ -74,6 +77,8 @@ class StageProfile:
     rest_bytes: int | None = None
     tables: TableBytes = NO_TABLES
     layers: tuple[str, ...] = ()
+    untrained_bytes: int = 0
+    changing_bytes: int = 0
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

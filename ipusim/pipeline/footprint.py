@@ -205,7 +205,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
-    yield Holder.PARAMETERS, profile.parameter_bytes - program.offload.weight_bytes(profile)
+    yield Holder.PARAMETERS, profile.parameter_bytes - program.offload.weight_bytes(profile) + profile.untrained_bytes
     yield Holder.FIFOS, held.fifo_bytes + profile.waiting_bytes
     if stage == 0:
         yield Holder.STREAMS, program.infeed.element_bytes

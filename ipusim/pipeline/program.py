@@ -239,7 +239,7 @@ class PipelineProgram:
             return 0
         if self.recomputes_inside(stage) and profile.kept_again_bytes is not None:
             return profile.kept_again_bytes
-        return profile.input_bytes if self.shape.recomputes(stage) else profile.stash_bytes
+        return profile.input_bytes + profile.changing_bytes if self.shape.recomputes(stage) else profile.stash_bytes
 
     def sent_bytes(self, source: int, target: int) -> int:
         """Return the bytes that stage ``source`` sends to its neighbour ``target`` for each micro-batch.

@@ -67,13 +67,13 @@ class Session:
         return next((each.not_finite for each in self._executors if each.not_finite), "")
 
     def variables(self) -> dict[str, Array]:
-        """Return copies of all variables as they are now, by name."""
+        """Return copies of all variables as they are now, by name; of untrained ones those of the first replica."""
         if self._together is None:
             return {}
         self._together.gather_all()
         found = {name: array.copy() for name, array in self._executors[0].weights().items()}
         self._together.let_go_of_all()
-        return found
+        return found | {name: array.copy() for name, array in self._executors[0].untrained.items()}
 
     def run(
         self, executions: int | None = None, progress: Progress | None = None, hooks: Sequence[Hook] = ()

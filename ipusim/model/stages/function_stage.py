@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, ModelError, UntraceableError
+from ipusim.model.functions.untrained import Untrained, check_same, frozen, holding
 from ipusim.model.functions.users_code import told
 from ipusim.model.functions.variables import drawing, looking_up
 from ipusim.model.layers.layer import Array, Key, Parameters, Saved
@@ -38,6 +39,8 @@ class FunctionStage:
         learned: for each input whether it depends on a variable of an earlier stage: the others need no
             gradient, as TensorFlow takes gradients of the variables alone.
         has_loss: whether the first of the results is the loss, which stays with the stage.
+        untrained: initial value of each variable that the function asks for and no optimizer trains, by name.
+        changes: which of these its first call has changed.
     """
 
     name: str
@@ -45,6 +48,8 @@ class FunctionStage:
     variables: Mapping[str, Array] = field(default_factory=dict)
     learned: tuple[bool, ...] = ()
     has_loss: bool = False
+    untrained: Mapping[str, Array] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -69,6 +74,10 @@ class FunctionStage:
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the variables' initial values, each in its own dtype."""
         return {name: array.copy() for name, array in self.variables.items()}
+
+    def initial_untrained(self) -> dict[str, Array]:
+        """Return the initial values of the variables that no optimizer trains."""
+        return {name: frozen(array) for name, array in self.untrained.items()}
 
     def bind(self, parameters: Parameters) -> BoundFunction:
         """Return what runs the passes on ``parameters``."""
@@ -115,9 +124,12 @@ class FunctionStage:
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """Turn whatever a trace of the function raises into a ModelError that names the stage."""
+        """Turn whatever a trace of the function raises into a ModelError that names the stage.
+
+        Untrained variables are at their initial values, and no change of them stays.
+        """
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), holding(Untrained(self.initial_untrained())):
                 yield
         except KeyboardInterrupt:
             raise
@@ -204,10 +216,14 @@ class Tried(NamedTuple):
     Attributes:
         variables: initial values of the variables that it asked for, by name.
         outputs: what it returned.
+        untrained: initial values of those that no optimizer trains.
+        changes: which of these it has changed.
     """
 
     variables: dict[str, Array]
     outputs: Arrays
+    untrained: dict[str, Array]
+    changes: tuple[str, ...]
 
 
 def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
@@ -217,6 +233,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     for one variable asked for in two shapes.
     """
     variables: dict[str, Array] = {}
+    untrained = _Noted()
 
     def lookup(variable: str, initial: Array) -> Array:
         found = variables.setdefault(variable, initial)
@@ -224,7 +241,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
         return _read_only(found)
 
     try:
-        with looking_up(lookup), np.errstate(all="ignore"):
+        with looking_up(lookup), holding(untrained), np.errstate(all="ignore"):
             results = as_results(function(*map(_read_only, inputs)))
             nested = next((result for result in results if isinstance(result, tuple | list | Mapping)), None)
             if nested is not None:  # its arrays would be taken out of a trace, and no gradient come back
@@ -242,7 +259,27 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     for place, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
             raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
-    return Tried(variables, outputs)
+    both = sorted(variables.keys() & untrained.initial.keys())
+    if both:
+        raise ModelError(f"variable {both[0]!r} was asked for with trainable=True and with trainable=False")
+    return Tried(variables, outputs, untrained.initial, tuple(sorted(untrained.changed)))
+
+
+class _Noted(Untrained):
+    """Untrained variables as a function asks for them the first time.
+
+    Attributes:
+        initial: the value of each when it was first asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({}, takes_new=True)
+        self.initial: dict[str, Array] = {}
+
+    def read(self, name: str, initial: Array) -> Array:
+        found = super().read(name, initial)
+        self.initial.setdefault(name, found)
+        return found
 
 
 def _read_only(array: Array) -> Array:
@@ -251,11 +288,3 @@ def _read_only(array: Array) -> Array:
     view.flags.writeable = False
     return view
 
-
-def check_same(name: str, one: Array, other: Array) -> None:
-    """Refuse one variable asked for in two shapes or dtypes; raises ModelError."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        raise ModelError(
-            f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
-            "one name is one variable"
-        )

@@ -64,6 +64,10 @@ class Stage(Protocol):
         """Draw the parameters; every split of one network draws the same ones."""
         ...
 
+    def initial_untrained(self) -> dict[str, Array]:
+        """Return the initial values of the variables that its passes change by themselves and no optimizer trains."""
+        ...
+
     def bind(self, parameters: Parameters) -> Passes:
         """Return what runs the stage's passes on these parameters, which may then be updated in place only."""
         ...
@@ -184,6 +188,10 @@ class LayerStage:
             own = {named.flat_name(name): array for name, array in drawn.items() if name not in named.shared}
             parameters.update((name, array) for name, array in own.items() if place >= first or name in self.uses)
         return parameters
+
+    def initial_untrained(self) -> dict[str, Array]:
+        """Return none: layers have parameters alone."""
+        return {}
 
     @property
     def stores(self) -> tuple[str, ...]:

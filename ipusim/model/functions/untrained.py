@@ -1,0 +1,98 @@
+"""Variables that functions read and change while they run, and no optimizer trains: counters, moving statistics.
+
+As with :mod:`ipusim.model.functions.variables`, who runs a function says what such a name stands for. A value is
+replaced and never changed in place, so that whoever has read one keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array
+
+
+class Untrained:
+    """The values that untrained variables have now.
+
+    Attributes:
+        values: by name.
+        changed: the names of those that have been changed through this.
+    """
+
+    def __init__(self, values: dict[str, Array], names: Collection[str] | None = None, *, takes_new: bool = False):
+        """Go on with ``values``, of which only ``names`` may be asked for; those that ``takes_new`` are added."""
+        self.values = values
+        self.changed: set[str] = set()
+        self._names = names
+        self._takes_new = takes_new
+
+    def copy(self) -> Untrained:
+        """Return the same values, whose changes are for itself."""
+        return Untrained(dict(self.values), self._names, takes_new=self._takes_new)
+
+    def read(self, name: str, initial: Array) -> Array:
+        """Return a value, which nobody can change in place.
+
+        Raises ModelError for a variable that was not asked for when the function was first tried, and for one asked
+        for in two shapes or dtypes.
+        """
+        if name not in self.values and self._takes_new:
+            self.values[name] = frozen(initial)
+        self._check(name)
+        check_same(name, self.values[name], initial)
+        return self.values[name]
+
+    def write(self, name: str, value: Array) -> None:
+        """Replace a value, in the dtype that it has; raises ModelError as :meth:`read` does."""
+        self._check(name)
+        before = self.values[name]
+        check_same(name, before, value)
+        self.values[name] = frozen(value)
+        self.changed.add(name)
+
+    def _check(self, name: str) -> None:
+        if name not in self.values or (self._names is not None and name not in self._names):
+            raise ModelError(
+                f"variable {name!r} was asked for, but not when the stage was tried on the first micro-batch: ask for "
+                "all variables in every call"
+            )
+
+
+_HELD: Final[ContextVar[Untrained | None]] = ContextVar("untrained", default=None)
+
+
+@contextmanager
+def holding(values: Untrained | None) -> Iterator[None]:
+    """Let functions read and change ``values`` inside the block."""
+    token = _HELD.set(values)
+    try:
+        yield
+    finally:
+        _HELD.reset(token)
+
+
+def held() -> Untrained | None:
+    """Return what functions read and change now; None outside of a program."""
+    return _HELD.get()
+
+
+def frozen(array: Array) -> Array:
+    """Return a copy that nobody can change."""
+    found = np.array(array)
+    found.flags.writeable = False
+    return found
+
+
+def check_same(name: str, one: Array, other: Array) -> None:
+    """Refuse one variable asked for in two shapes or dtypes; raises ModelError."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise ModelError(
+            f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
+            "one name is one variable"
+        )
