@@ -291,4 +291,6 @@ def _check_users(
                 "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
             )
     mine = [name for name, first in users.items() if first == number]
-    return tuple(name for name in mine if name in stage.variables), tuple(name for name in mine if name in stage.untrained)
+    return tuple(name for name in mine if name in stage.variables), tuple(
+        name for name in mine if name in stage.untrained
+    )

@@ -110,6 +110,10 @@ class NumpyExecutor:
         held = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping))
         return {name: array for parameters in held for name, array in parameters.items()}
 
+    def slots(self) -> list[State]:
+        """Return the optimizer's state of each stage."""
+        return [self._memories[ipu].stages[stage].state for stage, ipu in enumerate(self._shape.mapping)]
+
     def stages_of(self, ipu: int) -> list[int]:
         """Return the stages on ``ipu``, in order."""
         return sorted(self._memories[ipu].stages)
@@ -282,9 +286,7 @@ class NumpyExecutor:
                 memory.saved[place] = saved
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
-    def _watch(
-        self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None
-    ) -> None:
+    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
         """Note what has made the first value that is not finite, until the first micro-batch is through."""
         self._watching = stage != self._last
         if not is_finite(output):

@@ -82,9 +82,7 @@ class StageMemory:
         """Return untrained variables as they are now, for a pass that runs again; its changes of them are its own."""
         return None if self._untrained is None else self._untrained.copy()
 
-    def forward_again(
-        self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None
-    ) -> tuple[Any, Saved]:
+    def forward_again(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
         """Run a forward pass again, on the untrained variables that it has seen; nothing is counted twice."""
         with holding(seen):
             return self.bound.forward(x, labels, key)

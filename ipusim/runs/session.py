@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -13,9 +13,24 @@ from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
+from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.runs.job import Job
 from ipusim.timeline.timeline import Timeline
+
+
+class SessionState(NamedTuple):
+    """All that runs of a session go on from, but for the place in its data.
+
+    Attributes:
+        variables: the trained variables, by name; all replicas have the same.
+        slots: of each stage the optimizer's own arrays, by name.
+        untrained: of each replica the variables that no optimizer trains, by name.
+    """
+
+    variables: dict[str, Array]
+    slots: tuple[dict[str, Array], ...] = ()
+    untrained: tuple[dict[str, Array], ...] = ()
 
 
 class Hook(Protocol):
@@ -65,6 +80,37 @@ class Session:
     def not_finite(self) -> str:
         """What made the first value that is not finite, where that was in the first micro-batch; else empty."""
         return next((each.not_finite for each in self._executors if each.not_finite), "")
+
+    def state(self) -> SessionState:
+        """Return copies of all that runs go on from: what is to be kept of a training, and set again."""
+        if self._together is None:
+            return SessionState({}, (), ())
+        self._together.gather_all()
+        first = self._executors[0]
+        found = SessionState(
+            {name: array.copy() for name, array in first.weights().items()},
+            tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
+            tuple(dict(each.untrained) for each in self._executors),
+        )
+        self._together.let_go_of_all()
+        return found
+
+    def set_state(self, state: SessionState) -> None:
+        """Go on from ``state``, as :meth:`state` gave it for a program of the same form; parts may be left out.
+
+        Raises ModelError for variables that there are not, or of another shape or type.
+        """
+        if self._together is None:
+            return
+        self._together.gather_all()
+        for place, executor in enumerate(self._executors):
+            set_arrays(executor.weights(), state.variables)
+            for held, slots in zip(executor.slots(), state.slots, strict=False):
+                set_arrays(held, slots)
+            values = state.untrained[place] if place < len(state.untrained) else {}
+            check_known(executor.untrained, values)
+            executor.untrained.update((name, frozen(array)) for name, array in values.items())
+        self._together.let_go_of_all()
 
     def variables(self) -> dict[str, Array]:
         """Return copies of all variables as they are now, by name; of untrained ones those of the first replica."""

@@ -6,15 +6,16 @@ replaced and never changed in place, so that whoever has read one keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array
+from ipusim.near_names import did_you_mean
 
 
 class Untrained:
@@ -48,10 +49,12 @@ class Untrained:
         check_same(name, self.values[name], initial)
         return self.values[name]
 
-    def write(self, name: str, value: Array) -> None:
-        """Replace a value, in the dtype that it has; raises ModelError as :meth:`read` does."""
+    def write(self, name: str, value: Any) -> None:
+        """Replace a value, also by what a trace computes with in its place; raises ModelError as :meth:`read` does."""
+        from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
+
         self._check(name)
-        before = self.values[name]
+        value, before = np.asarray(getval(value)), self.values[name]
         check_same(name, before, value)
         self.values[name] = frozen(value)
         self.changed.add(name)
@@ -96,3 +99,18 @@ def check_same(name: str, one: Array, other: Array) -> None:
             f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
             "one name is one variable"
         )
+
+
+def check_known(held: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+    """Refuse values of variables that there are not, or of another shape or dtype; raises ModelError."""
+    for name, value in values.items():
+        if name not in held:
+            raise ModelError(f"expected a variable of the program, got {name!r}{did_you_mean(name, list(held))}")
+        check_same(name, held[name], value)
+
+
+def set_arrays(held: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+    """Set arrays in place; raises ModelError as :func:`check_known` does."""
+    check_known(held, values)
+    for name, value in values.items():
+        held[name][...] = value
