@@ -106,3 +106,14 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"{'all':12}{seconds.total():8.1f}  {max(ended) - min(began):7.1f} from first to last"
         )
+
+
+@pytest.fixture(autouse=True)
+def no_variables_of_other_tests():
+    """Forget what programs have left in this context by name, where a test has run any."""
+    yield
+    if found := sys.modules.get("ipusim.ipu.variable_store"):
+        found.forget()
+        found.store().graph_mode = False
+    if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
+        found.forget()

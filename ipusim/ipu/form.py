@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipusim.errors import ModelError
+from ipusim.ipu.variable import plain
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 
@@ -70,7 +71,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     def leaf(value: Any) -> Any:
         if id(value) in inputs:
             return Input(inputs[id(value)])
-        arrays.append(concrete(value))
+        arrays.append(concrete(plain(value)))
         return len(arrays) - 1
 
     slots = tuple(slot(value) for value in as_results(returned))

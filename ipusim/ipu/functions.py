@@ -15,7 +15,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.optimizers import Variable
-from ipusim.ipu.traced import Traced
+from ipusim.ipu.traced import Traced, TracedStage
 from ipusim.model.layers.layer import Array
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_profile import Summed, profile
@@ -125,7 +125,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
     def accumulator(name: str, variable: Array) -> np.dtype[Any]:
         return accumulator_dtype(arguments, name, variable)
 
-    return tuple(
+    found = [
         profile(
             each.stage,
             each.inputs,
@@ -133,12 +133,22 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
             is_last=number == last,
             optimizer=traced.optimizer,
             owned=each.owned,
-            held=each.held,
             taught=each.taught,
             accumulator=accumulator,
             summed=_summed(outfeed, each.outputs) if number == last and outfeed.accumulate else None,
         )
         for number, each in enumerate(traced.stages)
+    ]
+    return tuple(map(_with_untrained, found, traced.stages))
+
+
+def _with_untrained(found: StageProfile, each: TracedStage) -> StageProfile:
+    """Return a stage's profile with the variables that no optimizer trains."""
+    arrays = each.stage.untrained
+    return replace(
+        found,
+        untrained_bytes=_bytes(tuple(arrays[name] for name in each.held)),
+        changing_bytes=_bytes(tuple(arrays[name] for name in each.stage.changes)),
     )
 
 

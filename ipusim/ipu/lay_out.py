@@ -17,6 +17,8 @@ from ipusim.ipu.request import job_of
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.traced import trace
+from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.variable_store import store, using
 from ipusim.model.stages.function_stage import as_results
 
 
@@ -28,7 +30,8 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     values = as_results(inputs)
     if compiling() is not None:
         return values, tuple(map(example, values))
-    for place, value in enumerate(values):
+    inputs = tuple(each.value_now() if isinstance(each, NamedVariable) else each for each in values)
+    for place, value in enumerate(inputs):
         if isinstance(value, Tensor):
             raise ProgramError(
                 f"inputs[{place}]: expected a value, got {value!r}, which has one in a session alone: build the "
@@ -46,15 +49,17 @@ def lay_out(
     are, by default as the arguments say.
     """
     # One BLAS thread, as when the program runs: several spin longer over matrices this small than they compute.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with threadpool_limits(limits=1, user_api="blas"), using() as asked_for:
         traced = trace(arguments, inputs)
         feed = Feed(arguments, traced.inputs)
         job = job_of(arguments, traced, feed, configured() if config is None else config)
     traced.inputs.replicas = job.system.replicas
-    found = Pipeline(arguments, traced, feed, job, symbols)
+    found = Pipeline(arguments, traced, feed, job, symbols, asked_for)
     programs = compiling()
     if programs is None:
         found.run()
     else:
+        for variable in asked_for.values():
+            store().add(variable)
         programs.append(found)
     return found

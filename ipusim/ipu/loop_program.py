@@ -20,6 +20,7 @@ from ipusim.ipu.shards import Shards
 from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.stage_options import PipelineStageOptions
 from ipusim.ipu.traced import as_tensor
+from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -108,7 +109,13 @@ class LoopProgram:
 
     def _tried(self, values: Sequence[Array]) -> Asked:
         """Run the body on plain arrays, with the variables at their initial values."""
-        with looking_up(lambda _, initial: initial), ProgramNames().stage(0), np.errstate(all="ignore"):
+        untrained = Untrained({}, takes_new=True)
+        with (
+            looking_up(lambda _, initial: initial),
+            holding(untrained),
+            ProgramNames().stage(0),
+            np.errstate(all="ignore"),
+        ):
             return self._called(*as_numbers((*values, *self._element)))
 
     def _called(self, *given: Any) -> Asked:
@@ -134,9 +141,14 @@ class LoopProgram:
         return asked.enqueued
 
     def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:
-        if self._shards is not None:
-            return OptimizerFunctionOutput(self._shards.asked.train.optimizer, self._shards.loss())
-        return OptimizerFunctionOutput(self._asked.train.optimizer, self._asked.train.loss)
+        train = (self._asked if self._shards is None else self._shards.asked).train
+        loss = train.loss if self._shards is None else self._shards.loss()
+        computed = None if train.var_list is None else {"var_list": train.var_list}
+        applied = {"global_step": train.global_step, "name": train.name}
+        given = {name: value for name, value in applied.items() if value is not None}
+        return OptimizerFunctionOutput(
+            train.optimizer, loss, compute_gradients_kwargs=computed, apply_gradients_kwargs=given
+        )
 
 
 def _as_before(new: Any, old: Array) -> Array:

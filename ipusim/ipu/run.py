@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.recording import note, recorder
 from ipusim.ipu.traced import Traced
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 from ipusim.runs.job import Job
@@ -32,12 +33,19 @@ class Pipeline(Fetch):
     is_operation: ClassVar[bool] = True
 
     def __init__(
-        self, arguments: Arguments, traced: Traced, feed: Feed, job: Job, symbols: Sequence[Any] | None = None
+        self,
+        arguments: Arguments,
+        traced: Traced,
+        feed: Feed,
+        job: Job,
+        symbols: Sequence[Any] | None = None,
+        variables: Mapping[str, NamedVariable] | None = None,
     ) -> None:
         """Place the variables on their IPUs and connect the queues.
 
-        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when
-        the outfeed has a pipeline already, or the infeed other replicas.
+        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it; ``variables`` those that
+        the program may share with others. Raises ProgramError when the outfeed has a pipeline already, or the infeed
+        other replicas.
         """
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes = job.memory, job.notes
@@ -54,6 +62,12 @@ class Pipeline(Fetch):
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
+        self._named = dict(variables or {})
+        #: The version of each variable that the session has; at first all have their initial values.
+        self._versions = dict.fromkeys(self._named, 0)
+        changes = {name for each in traced.stages for name in each.stage.changes}
+        #: The variables that a run changes.
+        self._changes = [name for name in self._named if name in changes or self.plan.shape.training]
 
     @property
     def timeline(self) -> Timeline:
@@ -69,8 +83,23 @@ class Pipeline(Fetch):
 
     @property
     def variables(self) -> dict[str, Array]:
-        """Copies of all variables as they are now, by name."""
-        return self._session.variables()
+        """Copies of all variables as they are now, by name; of untrained ones those of the first replica."""
+        return self._session.variables() | self._changed_elsewhere()
+
+    @property
+    def session(self) -> Session:
+        """All that runs go on from, with the values that other programs have given variables meanwhile."""
+        if changed := self._changed_elsewhere():
+            self._session.set_variables(changed)
+            self._versions = {name: each.version for name, each in self._named.items()}
+        return self._session
+
+    def value_of(self, name: str) -> Array:
+        """Return a copy of the value that one variable has now."""
+        return self._session.variables((name,))[name]
+
+    def _changed_elsewhere(self) -> dict[str, Array]:
+        return {name: each.value_now() for name, each in self._named.items() if each.version != self._versions[name]}
 
     def evaluate(self, running: Running) -> None:
         """Run with the inputs that this run of a session says."""
@@ -78,8 +107,11 @@ class Pipeline(Fetch):
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
-        if self._timeline is not None:
+        if self._timeline is not None or any(self._versions.values()):
             self._session = Session(self._session.job)
+        for variable in self._named.values():
+            variable.initialize()
+        self._versions = {name: each.version for name, each in self._named.items()}
 
     def run(self, inputs: Any = None) -> Timeline:
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
@@ -90,9 +122,13 @@ class Pipeline(Fetch):
         if inputs is not None:
             self._feed.replace_inputs(as_results(inputs))
         self._feed.go_on()
-        self._timeline = self._session.run()
+        session = self.session
+        try:
+            self._timeline = session.run()
+        finally:
+            self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
         # A session may run it in another thread than the one that laid it out.
-        note((recorder(), self._recorder), self._session, self._timeline)
+        note((recorder(), self._recorder), session, self._timeline)
         sent = self._sent()
         if self.plan.shape.training:
             self._note_not_finite(sent)

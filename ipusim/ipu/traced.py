@@ -15,6 +15,7 @@ from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
 from ipusim.ipu.stage_call import Inputs, StageCall
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.untrained import check_same
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
@@ -211,6 +212,7 @@ class _Finish:
         if not isinstance(found, OptimizerFunctionOutput):
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {found!r}")
         self._note(found, outputs)
+        self._count(found)
         return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
 
     def _note(self, found: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
@@ -231,6 +233,15 @@ class _Finish:
             )
         update.optimizer, (update.args, update.kwargs) = found.opt, given
         update.compute_args, update.compute_kwargs = computed
+
+    @staticmethod
+    def _count(found: OptimizerFunctionOutput) -> None:
+        """Ask for the variable that counts updates, which is on the IPU of the last stage."""
+        step = dict(zip(("global_step",), found.apply_gradients_args, strict=False)) | dict(
+            found.apply_gradients_kwargs
+        )
+        if isinstance(counter := step.get("global_step"), NamedVariable):
+            counter.read_value()
 
     def _check(self, outputs: tuple[Any, ...]) -> None:
         mask = self._arguments.outfeed_mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -112,14 +112,26 @@ class Session:
             executor.untrained.update((name, frozen(array)) for name, array in values.items())
         self._together.let_go_of_all()
 
-    def variables(self) -> dict[str, Array]:
-        """Return copies of all variables as they are now, by name; of untrained ones those of the first replica."""
+    def set_variables(self, values: Mapping[str, Array]) -> None:
+        """Set variables of all replicas, trained or not; raises ModelError as :meth:`set_state` does."""
+        if self._executors:
+            free = self._executors[0].untrained.keys()
+            trained = {name: value for name, value in values.items() if name not in free}
+            others = {name: value for name, value in values.items() if name in free}
+            self.set_state(SessionState(trained, (), (others,) * len(self._executors)))
+
+    def variables(self, names: Collection[str] | None = None) -> dict[str, Array]:
+        """Return copies of variables as they are now, by default of all, by name.
+
+        Of those that no optimizer trains they are the first replica's.
+        """
         if self._together is None:
             return {}
         self._together.gather_all()
-        found = {name: array.copy() for name, array in self._executors[0].weights().items()}
+        held = self._executors[0].weights() | self._executors[0].untrained
+        found = {name: array.copy() for name, array in held.items() if names is None or name in names}
         self._together.let_go_of_all()
-        return found | {name: array.copy() for name, array in self._executors[0].untrained.items()}
+        return found
 
     def run(
         self, executions: int | None = None, progress: Progress | None = None, hooks: Sequence[Hook] = ()

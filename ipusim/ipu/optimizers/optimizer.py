@@ -15,6 +15,7 @@ from ipusim.ipu.optimizers.gradients import gradients_of
 from ipusim.ipu.optimizers.known_gradients import known
 from ipusim.ipu.optimizers.slots import slot_names, slot_of
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.learning import optimizers as core
 
 _GATES: Final = (0, 1, 2)
@@ -184,7 +185,7 @@ class Optimizer:
                 state.update(self.rule.initial_state(arrays))
             self.rule.apply(arrays, {variable.name: gradient for gradient, variable in here}, state)
         self._updated.update({variable.name: variable for _, variable in pairs})
-        if isinstance(global_step, Variable):
+        if isinstance(global_step, Variable | NamedVariable):
             global_step.assign_add(1)
 
     def get_slot(self, var: Any, name: str) -> Variable | None:
@@ -240,7 +241,8 @@ def names_of(var_list: Any) -> set[str] | None:
     """Return the names of the variables of a list, each a Variable or a name; None for all. Raises ProgramTypeError."""
     if var_list is None:
         return None
-    if not isinstance(var_list, list | tuple) or not all(isinstance(each, Variable | str) for each in var_list):
+    kinds = Variable | NamedVariable | str
+    if not isinstance(var_list, list | tuple) or not all(isinstance(each, kinds) for each in var_list):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
     return {each if isinstance(each, str) else each.name for each in var_list}
 
@@ -253,5 +255,5 @@ def is_tensor(value: object) -> bool:
 
 
 def _check_step(global_step: object) -> None:
-    if global_step is not None and not isinstance(global_step, Variable):
+    if global_step is not None and not isinstance(global_step, Variable | NamedVariable):
         checks.wrong_type("global_step", "a Variable that counts updates, or None", global_step)

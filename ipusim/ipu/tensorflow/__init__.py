@@ -33,7 +33,7 @@ _NAMES: Final = (
     | _of(
         "session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
-        "disable_v2_tensorshape enable_resource_variables function get_default_graph get_logger "
+        "disable_v2_tensorshape enable_resource_variables executing_eagerly function get_default_graph get_logger "
         "global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
         "placeholder_with_default reset_default_graph set_random_seed",
     )
@@ -45,6 +45,11 @@ _NAMES: Final = (
         "pow range rank reduce_max reduce_mean reduce_min reduce_prod reduce_sum reshape round shape sigmoid sign sin "
         "size split sqrt square squared_difference squeeze stack stop_gradient subtract tanh tensordot tile transpose "
         "unstack where zeros zeros_like",
+    )
+    | _of(
+        "variables",
+        "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "
+        "variables_initializer",
     )
     | {"glorot_uniform_initializer": f"{_HERE}.initializers:GlorotUniform"}
     | {"constant_initializer": f"{_HERE}.initializers:Constant", "zeros_initializer": f"{_HERE}.initializers:Zeros"}

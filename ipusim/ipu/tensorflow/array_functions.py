@@ -17,6 +17,7 @@ from autograd.tracer import isbox
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.host import Tensor, compute
+from ipusim.ipu.variable import plain
 
 
 def tensor(value: Any) -> Any:
@@ -24,7 +25,7 @@ def tensor(value: Any) -> Any:
 
     Raises ProgramTypeError for what is neither.
     """
-    found = concrete(value)
+    found = concrete(plain(value))
     if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor):
         return found
     if isinstance(found, list | tuple) and any(map(isbox, found)):
@@ -60,7 +61,7 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 
 def identity(input: Any, name: str | None = None) -> Any:
     """Return the tensor as it is."""
-    return input
+    return plain(input)
 
 
 @primitive  # type: ignore[untyped-decorator]

@@ -21,7 +21,8 @@ from ipusim.ipu.tensorflow.nn import softmax as softmax_of
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
-from ipusim.model.functions.variables import check_inside, get_variable
+from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import convolution, dropout, embedding, gru, layers, lstm, normalisation, pooling
 from ipusim.model.layers.layer import Array, Layer, Shape
 
@@ -82,6 +83,7 @@ class CoreLayer:
         self._layer: Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
         self._key: Any = self._layer
         self._scope: str | None = None
+        self._variables: dict[str, NamedVariable] = {}
         self._name = ""
         self._place = 0
 
@@ -138,8 +140,15 @@ class CoreLayer:
                 value = drawn(chosen, initial.shape, np.dtype(dtype), (seed_of(chosen.seed), self._place, len(found)))
             elif chosen is not None:
                 value = np.asarray(chosen(initial.shape), dtype)
-            found[own] = get_variable(f"{full}/{names[own]}", value)
+            found[own] = self._variable(f"{full}/{names[own]}", value).read_value()
         return found
+
+    def _variable(self, name: str, initial: Array) -> NamedVariable:
+        """Return a parameter, which is the layer's own in all programs that call it."""
+        kept = self._variables.get(name)
+        if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
+            kept = self._variables[name] = asked_for(name, np.array(initial), shares=scope().reuse is not False)
+        return kept
 
 
 @lru_cache(maxsize=256)

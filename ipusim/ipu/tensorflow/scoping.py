@@ -16,6 +16,8 @@ from ipusim.ipu import checks
 from ipusim.ipu.names import Scope, counts, inside, scope, unique
 from ipusim.ipu.tensorflow.initializers import GlorotUniform, Initializer, initializer_of
 from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.ipu.variable_store import store, used
 from ipusim.model.functions import variables
 from ipusim.model.layers.layer import Array, Shape
 
@@ -110,42 +112,51 @@ def get_variable(
     synchronization: object = None,
     aggregation: object = None,
 ) -> Any:
-    """Return the variable of the running stage called ``name`` in the scope around.
+    """Return the variable called ``name`` in the scope around: of the running stage, or made for those to come.
 
-    A stage that asks for a name of its own again shares the variable, which needs ``reuse`` as in TensorFlow; stages
-    share one on the same IPU alone. Initial values are drawn by name and ``tf.set_random_seed``. With
-    ``trainable=False`` it is a constant of the run, which no optimizer sees: not a gradient, not an accumulator.
+    A stage that asks for a name again shares the variable, which needs ``reuse`` as in TensorFlow; stages share one on
+    the same IPU alone. With ``reuse`` programs that are compiled one after the other share it too, and without it each
+    has its own. Initial values are drawn by name and ``tf.set_random_seed``. In a stage it is the array that the stage
+    computes with. One with ``trainable=False`` no optimizer sees, and the stage may change: it is a
+    :class:`NamedVariable`, and so is one that is made outside of stages.
 
-    Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take, and ModelError outside of
-    a stage.
+    Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take.
     """
     for argument, value in (("regularizer", regularizer), ("partitioner", partitioner), ("constraint", constraint)):
         if value is not None:
             checks.wrong_value(argument, "None, as it is not simulated", value)
     full = scope().prefix + checks.text("name", name)
-    variables.check_inside(full)
     kind = checks.dtype("dtype", dtype, "biuf")
-    known = counts().variables
-    if scope().reuse is False and full in known:
+    known = counts().variables if variables.inside() else store().by_name.keys()
+    reuse = scope().reuse
+    if reuse is False and full in known:
         raise ProgramError(
             f"Variable {full} already exists, disallowed. Did you mean to set reuse=True or reuse=tf.AUTO_REUSE in "
             "VarScope?"
         )
-    if scope().reuse and full not in known:
+    if reuse and full not in known and full not in store().by_name and (used() is not None or not variables.inside()):
         raise ProgramError(
             f"Variable {full} does not exist, or was not created with tf.get_variable(). Did you mean to set "
             "reuse=tf.AUTO_REUSE in VarScope?"
         )
-    known.add(full)
-    initial = _initial(full, shape, kind, initializer)
-    if trainable is False:
-        return initial
-    if kind.kind != "f":
+    counts().variables.add(full)
+    shared: NamedVariable | None = store().by_name.get(full) if reuse is not False else None
+    if kind.kind != "f" and trainable is not False:
         raise ProgramTypeError(
             f"dtype: expected a floating-point dtype for variable {full!r}, which is trained, got {kind}; or give it "
             "trainable=False"
         )
-    return variables.get_variable(full, initial)
+    initial = shared.initial if shape is None and shared is not None else _initial(full, shape, kind, initializer)
+    if not variables.inside():
+        return _made(NamedVariable(full, initial, trainable is not False)) if shared is None else shared
+    found = asked_for(full, initial, trainable is not False, shares=reuse is not False)
+    now = found.read_value()
+    return now if found.trainable else found
+
+
+def _made(variable: NamedVariable) -> NamedVariable:
+    store().add(variable)
+    return variable
 
 
 def _initial(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:

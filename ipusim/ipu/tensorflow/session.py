@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import checks
+from ipusim.ipu import checks, variable_store
 from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.tensorflow.seeds import set_random_seed
+from ipusim.ipu.variable import NamedVariable, waits_for_session
+from ipusim.ipu.variable_store import store
 
 __all__ = ["set_random_seed"]
 
@@ -138,16 +140,16 @@ def _values(fetches: Any, running: Running) -> Any:
 
 
 def global_variables_initializer() -> Operation:
-    """Return the operation that sets the variables of all programs compiled so far to their initial values."""
+    """Return the operation that sets all variables, and those of programs compiled so far, to their initial values."""
     programs = [each for each in compiled() if isinstance(each, Pipeline)]
-    return Operation("init", partial(_initialize, programs))
+    return Operation("init", partial(_initialize, [*store().variables, *programs]))
 
 
 initialize_all_variables = global_variables_initializer
 
 
-def _initialize(programs: Sequence[Pipeline]) -> None:
-    for each in programs:
+def _initialize(found: Sequence[NamedVariable | Pipeline]) -> None:
+    for each in found:
         each.initialize()
 
 
@@ -194,8 +196,9 @@ def get_default_graph() -> Graph:
 
 
 def reset_default_graph() -> None:
-    """Forget the programs that have been compiled, and the seed."""
+    """Forget the programs that have been compiled, their variables, and the seed."""
     forget()
+    variable_store.forget()
     set_random_seed(0)
 
 
@@ -204,8 +207,21 @@ def get_logger() -> logging.Logger:
     return logging.getLogger("tensorflow")
 
 
+def disable_eager_execution() -> None:
+    """Let operations on variables outside of stages wait for a session, as TensorFlow 1's do."""
+    store().graph_mode = True
+
+
+disable_v2_behavior = disable_eager_execution
+
+
+def executing_eagerly() -> bool:
+    """Tell whether operations on variables have their effect at once."""
+    return not waits_for_session()
+
+
 def _without_effect() -> None:
     """Do nothing: programs run as TensorFlow 1's do."""
 
 
-disable_eager_execution = disable_v2_behavior = disable_v2_tensorshape = enable_resource_variables = _without_effect
+disable_v2_tensorshape = enable_resource_variables = _without_effect

@@ -1,10 +1,11 @@
-"""``tf.train``: the optimizers of :mod:`ipusim.ipu.optimizers` that are TensorFlow's."""
+"""``tf.train``: the optimizers of :mod:`ipusim.ipu.optimizers` that are TensorFlow's, and the step that they count."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from ipusim.ipu import optimizers
+from ipusim.ipu.tensorflow import variables
 from ipusim.ipu.tensorflow.offered import lack
 
 _NAMES: Final = (
@@ -16,13 +17,16 @@ _NAMES: Final = (
 )
 
 
+_STEPS: Final = ("create_global_step", "get_global_step", "get_or_create_global_step")
+
+
 def __getattr__(name: str) -> Any:
-    """Return an optimizer that there is; raises AttributeError for another."""
+    """Return what there is; raises AttributeError for anything else."""
     if name not in __dir__():
         lack("tf.train", name, __dir__())
-    return getattr(optimizers, name)
+    return getattr(variables if name in _STEPS else optimizers, name)
 
 
 def __dir__() -> list[str]:
-    """Return the names of the optimizers."""
-    return [name for name in _NAMES if hasattr(optimizers, name)]
+    """Return the names of all."""
+    return [*(name for name in _NAMES if hasattr(optimizers, name)), *_STEPS]

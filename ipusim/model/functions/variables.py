@@ -51,6 +51,19 @@ def draw_key(name: str) -> Key | None:
     return None if key is None else (*key, zlib.crc32(name.encode()))
 
 
+class Readable:
+    """What stands for a variable wherever it is used; the arrays of a trace read it."""
+
+    def read_value(self) -> Any:
+        """Return what the caller computes with."""
+        raise NotImplementedError
+
+
+def inside() -> bool:
+    """Tell whether a stage is running."""
+    return _LOOKUP.get() is not None
+
+
 def check_inside(name: str) -> None:
     """Refuse to ask for the variable called ``name`` outside of a stage; raises ModelError."""
     if _LOOKUP.get() is None:

@@ -38,7 +38,6 @@ def profile(
     is_last: bool,
     optimizer: Optimizer | None = None,
     owned: Collection[str] = (),
-    held: Collection[str] = (),
     taught: Sequence[bool] = (),
     accumulator: Callable[[str, Array], np.dtype[Any]] = lambda _, variable: variable.dtype,
     summed: Summed | None = None,
@@ -50,8 +49,7 @@ def profile(
         inputs, outputs: of one micro-batch, the loss left out; all later ones have their shapes.
         is_last: whether no stage follows.
         optimizer: the rule of the weight update.
-        owned, held: the variables, and the untrained ones, that are counted here; others are an earlier stage's of
-            the same IPU.
+        owned: the variables that are counted here; others are an earlier stage's of the same IPU.
         taught: whether each output depends on a variable; no gradient comes back for the others, such as labels.
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
@@ -72,8 +70,6 @@ def profile(
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
-        untrained_bytes=_bytes(stage.untrained[name] for name in held),
-        changing_bytes=_bytes(stage.untrained[name] for name in stage.changes),
         input_bytes=_bytes(inputs),
         working_bytes=counted.touched_bytes,
     )

@@ -1,0 +1,150 @@
+"""``tf.Variable``, what finds and sets variables, and the step that a training counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.host import Operation
+from ipusim.ipu.names import scope, unique
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.variable_store import store, used
+from ipusim.model.functions import variables
+
+_STEP: Final = "global_step"
+
+
+class GraphKeys:
+    """The collections that there are."""
+
+    GLOBAL_VARIABLES: Final = "variables"
+    TRAINABLE_VARIABLES: Final = "trainable_variables"
+    GLOBAL_STEP: Final = _STEP
+
+
+class Variable(NamedVariable):
+    """TensorFlow's variable, made outside of stages and used in them, or made in every call of one.
+
+    With ``trainable=False``, and of whole numbers, it is one that no optimizer trains and that stages may change.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        validate_shape: bool = True,
+        caching_device: object = None,
+        name: str | None = None,
+        variable_def: None = None,
+        dtype: Any = None,
+        import_scope: object = None,
+        constraint: None = None,
+        synchronization: object = None,
+        aggregation: object = None,
+        shape: Any = None,
+        collections: object = None,
+        use_resource: bool | None = None,
+    ) -> None:
+        """Begin with ``initial_value``, an array, a number or a function that gives one.
+
+        The other arguments but trainable, name and dtype are without effect. Raises ProgramError without a value and
+        for a constraint, ProgramTypeError for what is no array of numbers.
+        """
+        if initial_value is None:
+            raise ProgramError("initial_value must be specified.")
+        for argument, value in (("variable_def", variable_def), ("constraint", constraint)):
+            if value is not None:
+                checks.wrong_value(argument, "None, as it is not simulated", value)
+        given = initial_value() if callable(initial_value) else initial_value
+        initial = checks.numbers("initial_value", tensor(given))
+        if dtype is not None:
+            initial = initial.astype(checks.dtype("dtype", dtype, "biuf"))
+        trained = True if trainable is None else checks.truth("trainable", trainable)
+        wanted = scope().prefix + checks.text("name", "Variable" if name is None else name)
+        inside = variables.inside()
+        super().__init__(unique(wanted) if inside else _free(wanted), np.array(initial), trained, in_stage=inside)
+        if not inside:
+            store().add(self)
+
+
+def _free(wanted: str) -> str:
+    """Return a name that no variable has: the wanted one, or that with a number behind it."""
+    known, found, number = store().by_name, wanted, 0
+    while found in known:
+        number += 1
+        found = f"{wanted}_{number}"
+    return found
+
+
+def global_variables(scope: str | None = None) -> list[NamedVariable]:
+    """Return all variables, or those whose names begin with ``scope``, in the order in which they were made."""
+    beginning = "" if scope is None else checks.text("scope", scope)
+    found = {each.name: each for each in (*store().variables, *(used() or {}).values())}
+    return [each for name, each in found.items() if name.startswith(beginning)]
+
+
+def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
+    """Return those of :func:`global_variables` that optimizers train."""
+    return [each for each in global_variables(scope) if each.trainable]
+
+
+def get_collection(key: str, scope: str | None = None) -> list[NamedVariable]:
+    """Return the variables of a collection; of one that there is not, as in TensorFlow, none."""
+    found = {
+        GraphKeys.GLOBAL_VARIABLES: global_variables,
+        GraphKeys.TRAINABLE_VARIABLES: trainable_variables,
+        GraphKeys.GLOBAL_STEP: lambda _: [each for each in global_variables() if each.name == _STEP],
+    }.get(checks.text("key", key))
+    return [] if found is None else found(scope)
+
+
+def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """Return the operation that sets some variables to their initial values; raises ProgramTypeError for others."""
+    if not isinstance(var_list, list | tuple) or not all(isinstance(each, NamedVariable) for each in var_list):
+        checks.wrong_type("var_list", "a list of variables", var_list)
+
+    def initialize() -> None:
+        for each in var_list:
+            each.initialize()
+
+    return Operation(checks.text("name", name), initialize)
+
+
+def _setting(method: str) -> Callable[..., Any]:
+    def call(
+        ref: Any, value: Any, validate_shape: bool = True, use_locking: bool | None = None, name: Any = None
+    ) -> Any:
+        if not isinstance(ref, NamedVariable):
+            checks.wrong_type("ref", "a variable made with trainable=False, or outside of stages", ref)
+        return getattr(ref, method)(value)
+
+    call.__doc__ = f"Call ``{method}`` of a variable; raises ProgramTypeError for what is none, and as that does."
+    return call
+
+
+assign, assign_add, assign_sub = map(_setting, ("assign", "assign_add", "assign_sub"))
+
+
+def get_global_step(graph: object = None) -> NamedVariable | None:
+    """Return the variable that counts the steps of a training; None where there is none yet."""
+    return (used() or {}).get(_STEP, store().by_name.get(_STEP))
+
+
+def create_global_step(graph: object = None) -> NamedVariable:
+    """Make the variable that counts the steps of a training; raises ProgramError for a second one."""
+    if get_global_step() is not None:
+        raise ProgramError('"global_step" already exists.')
+    found = NamedVariable(_STEP, np.zeros((), np.int64), trainable=False)
+    store().add(found)
+    return found
+
+
+def get_or_create_global_step(graph: object = None) -> NamedVariable:
+    """Return the variable that counts the steps of a training, made where there is none yet."""
+    found = get_global_step()
+    return create_global_step() if found is None else found

@@ -1,0 +1,71 @@
+"""The variables of a context by name, as TensorFlow 1's default graph has them, and who uses them.
+
+A program has its variables on its IPUs. Where several programs use one, the one that has changed it last holds its
+value, and another takes it from there when it begins to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: A variable, which is on this room's floor and knows it (:class:`ipusim.ipu.variable.NamedVariable`).
+Variable = Any
+
+
+@dataclass(eq=False)
+class VariableStore:
+    """The variables of one context.
+
+    Attributes:
+        variables: all, in the order in which they were made.
+        by_name: of each name the latest.
+        graph_mode: whether operations on variables wait for a session, as after ``disable_eager_execution``.
+    """
+
+    variables: list[Variable] = field(default_factory=list)
+    by_name: dict[str, Variable] = field(default_factory=dict)
+    graph_mode: bool = False
+
+    def add(self, variable: Variable) -> None:
+        """Add a variable, which others find by its name from now on."""
+        if self.by_name.get(variable.name) is not variable:
+            self.variables.append(variable)
+            self.by_name[variable.name] = variable
+
+
+_STORE: Final[ContextVar[VariableStore | None]] = ContextVar("variable_store", default=None)
+_USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
+
+
+def store() -> VariableStore:
+    """Return the store of the caller's context."""
+    found = _STORE.get()
+    if found is None:
+        found = VariableStore()
+        _STORE.set(found)
+    return found
+
+
+def forget() -> None:
+    """Begin with an empty store; programs that there are keep their variables."""
+    _STORE.set(VariableStore(graph_mode=store().graph_mode))
+
+
+@contextmanager
+def using() -> Iterator[dict[str, Variable]]:
+    """Note the variables that a program asks for while it is tried in the block, by name."""
+    found: dict[str, Variable] = {}
+    token = _USED.set(found)
+    try:
+        yield found
+    finally:
+        _USED.reset(token)
+
+
+def used() -> dict[str, Variable] | None:
+    """Return the variables that the program which is being tried has asked for; None where none is being tried."""
+    return _USED.get()
