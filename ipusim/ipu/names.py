@@ -48,6 +48,7 @@ class Counts:
 
 
 _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
+_TRAINS: Final[ContextVar[bool]] = ContextVar("trains", default=True)
 _COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
 
 
@@ -79,11 +80,17 @@ def unique(name: str) -> str:
     return name if uses[name] == 1 else f"{name}_{uses[name] - 1}"
 
 
+def program_trains() -> bool:
+    """Tell whether the program of the running stage trains; outside of stages True."""
+    return _TRAINS.get()
+
+
 class ProgramNames:
     """Names in the stages of one program, made in the scope in which the program was."""
 
-    def __init__(self) -> None:
-        """Begin to count at the first stage."""
+    def __init__(self, trains: bool = True) -> None:
+        """Begin to count at the first stage; layers ask whether the program ``trains``."""
+        self._trains = trains
         self._scope = scope()
         self._starts = [Counts()]
 
@@ -91,11 +98,12 @@ class ProgramNames:
     def stage(self, number: int) -> Iterator[None]:
         """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
         held = self._starts[number].copy()
-        token = _COUNTS.set(held)
+        token, trains = _COUNTS.set(held), _TRAINS.set(self._trains)
         try:
             with inside(self._scope):
                 yield
         finally:
             _COUNTS.reset(token)
+            _TRAINS.reset(trains)
         if len(self._starts) == number + 1:
             self._starts.append(held)

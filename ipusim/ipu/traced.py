@@ -116,7 +116,7 @@ class _Tracer:
         self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
         self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
         self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
-        self._names = ProgramNames()
+        self._names = ProgramNames(arguments.training)
         self._found: list[TracedStage] = []
         self._users: dict[str, int] = {}
         self._finish: _Finish | None = None

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Final
 import autograd.numpy as anp
 import numpy as np
 import numpy.typing as npt
+from autograd.tracer import getval
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.layers import run
-from ipusim.ipu.names import counts, scope, unique
+from ipusim.ipu.names import counts, program_trains, scope, unique
 from ipusim.ipu.tensorflow.array_functions import reduce_max, reduce_mean, tensor
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
 from ipusim.ipu.tensorflow.nn import core_activation
@@ -29,7 +30,7 @@ from ipusim.model.layers.layer import Array, Layer, Shape
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 #: Arguments that change nothing that is simulated, and those that must be what they stand with.
-_WITHOUT_EFFECT: Final = frozenset({"input_shape", "input_dim", "batch_input_shape", "seed", "momentum", "dtype"})
+_WITHOUT_EFFECT: Final = frozenset({"input_shape", "input_dim", "batch_input_shape", "seed", "dtype"})
 _ONLY: Final[dict[str, tuple[Any, ...]]] = {
     "data_format": (None, "channels_last"),
     "dilation_rate": (1, (1, 1), [1, 1]),
@@ -125,8 +126,12 @@ class CoreLayer:
         if called.owners.setdefault(full, self) is not self and scope().reuse is False:
             raise ProgramError(f"The name {full!r} is used by two layers of the program: all names must be unique")
         layer.output_shape(tuple(x.shape[1:]))
-        y = run(layer, x, self._parameters(x, full), draws_as=full)
+        y = self._run(x, full, program_trains() if training is None else bool(training))
         return y if self._after is None else self._after(y)
+
+    def _run(self, x: Any, full: str, training: bool) -> Any:
+        """Return what the layer gives for ``x``; dropout draws where the machine says so."""
+        return run(self._layer, x, self._parameters(x, full), draws_as=full)
 
     def _parameters(self, x: Any, full: str) -> dict[str, Any]:
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
@@ -143,11 +148,13 @@ class CoreLayer:
             found[own] = self._variable(f"{full}/{names[own]}", value).read_value()
         return found
 
-    def _variable(self, name: str, initial: Array) -> NamedVariable:
-        """Return a parameter, which is the layer's own in all programs that call it."""
+    def _variable(self, name: str, initial: Array, trainable: bool = True) -> NamedVariable:
+        """Return a variable, which is the layer's own in all programs that call it."""
         kept = self._variables.get(name)
         if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
-            kept = self._variables[name] = asked_for(name, np.array(initial), shares=scope().reuse is not False)
+            kept = self._variables[name] = asked_for(
+                name, np.array(initial), trainable, shares=scope().reuse is not False
+            )
         return kept
 
 
@@ -224,15 +231,60 @@ class AveragePooling2D(CoreLayer):
 
 
 class BatchNormalization(CoreLayer):
-    """Keras ``BatchNormalization`` of the last axis, by statistics of each micro-batch: there are no moving ones."""
+    """Keras ``BatchNormalization`` of the last axis.
+
+    In training it is by the statistics of each micro-batch, which its forward pass adds to the moving ones; else by
+    these. By default it is training where the program trains. What is added to the moving statistics, a few operations
+    for each channel, takes no simulated time. As in TensorFlow's fused operation, the variance of images is that of
+    their whole population, n / (n - 1) of the sample's (tf2xla/kernels/batch_norm_op.cc).
+    """
 
     core, kind = normalisation.BatchNorm, "batch_normalization"
 
-    def __call__(self, inputs: Any, training: bool | None = None, **others: Any) -> Any:
-        """Return the normalised input; raises UnsupportedProgramError for moving statistics."""
-        if training is False:
-            raise UnsupportedProgramError("BatchNormalization: moving statistics are not simulated: expected training")
-        return super().__call__(inputs, training, **others)
+    def __init__(self, *args: Any, momentum: float = 0.99, **kwargs: Any) -> None:
+        """Take the arguments of all layers, and how much the moving statistics keep in each micro-batch.
+
+        Raises ProgramTypeError and ProgramError for a momentum that is no number from 0 to 1.
+        """
+        if isinstance(momentum, bool) or not isinstance(momentum, int | float):
+            checks.wrong_type("momentum", "a number from 0 to 1", momentum)
+        if not 0 <= momentum <= 1:
+            checks.wrong_value("momentum", "a number from 0 to 1", momentum)
+        super().__init__(*args, **kwargs)
+        self._momentum = float(momentum)
+
+    def _names(self) -> dict[str, str]:
+        return super()._names() | {"mean": "moving_mean", "variance": "moving_variance"}
+
+    def _run(self, x: Any, full: str, training: bool) -> Any:
+        form = x.shape[-1:], x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
+        mean, variance = (
+            self._variable(f"{full}/{name}", self._started(name, np.full(form[0], value, form[1])), trainable=False)
+            for name, value in (("moving_mean", 0), ("moving_variance", 1))
+        )
+        if training:
+            self._move(x, mean, variance)
+            return super()._run(x, full, training)
+        parameters = self._parameters(x, full)
+        scale = 1 / np.sqrt(np.asarray(variance) + form[1].type(self._layer.epsilon))
+        y = (x - mean) * (scale * parameters["gamma"] if "gamma" in parameters else scale)
+        return y + parameters["beta"] if "beta" in parameters else y
+
+    def _started(self, name: str, value: Array) -> Array:
+        """Return what a moving statistic begins with: as its initializer says, else ``value``."""
+        chosen = self._initializers.get(name)
+        if isinstance(chosen, Initializer):
+            return drawn(chosen, value.shape, value.dtype, (seed_of(chosen.seed), self._place))
+        return value if chosen is None else np.asarray(chosen(value.shape), value.dtype)
+
+    def _move(self, x: Any, mean: NamedVariable, variance: NamedVariable) -> None:
+        """Add the statistics of a micro-batch to the moving ones."""
+        values = np.asarray(getval(x)).reshape(-1, x.shape[-1])
+        count = len(values)
+        whole = count / (count - 1) if anp.ndim(x) == 4 and count > 1 else 1
+        for moving, found in ((mean, values.mean(axis=0)), (variance, values.var(axis=0) * whole)):
+            before = np.asarray(moving)
+            moving.assign((before * self._momentum + found * (1 - self._momentum)).astype(before.dtype))
 
 
 class LayerNormalization(CoreLayer):
