@@ -15,6 +15,7 @@ from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.loop_body import check_body
 from ipusim.ipu.loop_program import LoopProgram
 from ipusim.ipu.run import Pipeline
+from ipusim.ipu.variable_store import using
 from ipusim.model.stages.function_stage import as_results
 
 #: Most iterations that a condition is tried for.
@@ -109,8 +110,9 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
     if infeed is not None and not isinstance(infeed, IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
     symbols, values = examples(inputs)
-    program = LoopProgram(body, values, infeed)
-    pipeline = lay_out(program.arguments(n), None, symbols, program.inputs)
+    with using():
+        program = LoopProgram(body, values, infeed)
+        pipeline = lay_out(program.arguments(n), None, symbols, program.inputs)
     ran = _Ran(program, pipeline)
     if symbols is None:
         return list(program.final()), ran

@@ -21,8 +21,10 @@ from ipusim.ipu.loop_body import Asked, as_numbers
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.scopes import shard
 from ipusim.ipu.stage_call import Inputs
+from ipusim.model.functions.counting import unseen
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.untrained import Untrained, held, holding
 from ipusim.model.functions.variables import get_variable, looking_up
 from ipusim.model.layers.layer import Array
 
@@ -30,7 +32,18 @@ from ipusim.model.layers.layer import Array
 class RecordedNode(Node):  # type: ignore[misc]
     """A call that is written down, an element of the infeed, or a variable."""
 
-    __slots__ = ("arguments", "calls", "function", "keywords", "number", "parents", "places", "shard", "variable")
+    __slots__ = (
+        "arguments",
+        "calls",
+        "function",
+        "keywords",
+        "number",
+        "parents",
+        "places",
+        "shard",
+        "untrained",
+        "variable",
+    )
 
     def __init__(self, value: Any, fun: Any, args: Any, kwargs: Any, argnums: Any, parents: Any) -> None:
         """Write a call down; autograd makes one node for each."""
@@ -42,8 +55,11 @@ class RecordedNode(Node):  # type: ignore[misc]
         self.number = len(self.calls)
         self.calls.append(self)
 
-    def initialize_root(self, calls: list[RecordedNode], variable: tuple[str, Array] | None = None) -> None:
-        """Begin with an array of the infeed, or a variable."""
+    def initialize_root(
+        self, calls: list[RecordedNode], variable: tuple[str, Array] | None = None, untrained: bool = False
+    ) -> None:
+        """Begin with an array of the infeed, or a variable, which may be one that no optimizer trains."""
+        self.untrained = untrained
         self.calls, self.variable, self.parents, self.shard, self.number = calls, variable, (), 0, -1
 
 
@@ -105,7 +121,10 @@ class Shards:
                     variables[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
                 return variables[name]
 
-            with looking_up(lookup), ProgramNames().stage(0):
+            untrained = _Written(
+                lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
+            )
+            with looking_up(lookup), holding(untrained), ProgramNames().stage(0):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
             if new is not old:
@@ -134,6 +153,36 @@ class Shards:
         return run
 
 
+class _Written(Untrained):
+    """Untrained variables while a body is written down: what is read is a box, and each change is a call."""
+
+    def __init__(self, boxed: Callable[[str, Array], Any]) -> None:
+        super().__init__({}, takes_new=True)
+        self._boxed = boxed
+        self._boxes: dict[str, Any] = {}
+
+    def read(self, name: str, initial: Array) -> Any:
+        if name not in self._boxes:
+            self._boxes[name] = self._boxed(name, super().read(name, initial))
+        return self._boxes[name]
+
+    def write(self, name: str, value: Any) -> None:
+        if not isbox(value):
+            raise UnsupportedProgramError(
+                f"variable {name!r}: a sharded loop that sets it to a value which depends on nothing is not simulated"
+            )
+        self._boxes[name] = _set(name, self._boxes[name], value)
+
+
+@unseen
+def _set(name: str, before: Any, value: Any) -> Any:
+    """Set an untrained variable in a stage, where it has been read before, and return its value."""
+    now = held()
+    if now is not None and not isinstance(now, _Written):
+        now.write(name, value)
+    return value
+
+
 def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
     arguments = [copy(each) if isinstance(each, Call) else each for each in call.arguments]
@@ -144,7 +193,8 @@ def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
 
 def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     if node not in values and node.variable is not None:
-        values[node] = get_variable(*node.variable)
+        now = held()
+        values[node] = now.read(*node.variable) if node.untrained and now is not None else get_variable(*node.variable)
     return values[node]
 
 

@@ -57,8 +57,9 @@ def forget() -> None:
 
 @contextmanager
 def using() -> Iterator[dict[str, Variable]]:
-    """Note the variables that a program asks for while it is tried in the block, by name."""
-    found: dict[str, Variable] = {}
+    """Note the variables that a program asks for while it is tried in the block, or in the one around, by name."""
+    before = _USED.get()
+    found: dict[str, Variable] = {} if before is None else before
     token = _USED.set(found)
     try:
         yield found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, ClassVar, Final
@@ -9,7 +11,6 @@ from typing import Any, ClassVar, Final
 import autograd.numpy as anp
 import numpy as np
 import numpy.typing as npt
-from autograd.tracer import getval
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
@@ -23,6 +24,7 @@ from ipusim.ipu.tensorflow.offered import offering
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
 from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.model.functions.counting import unseen
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import convolution, dropout, embedding, gru, layers, lstm, normalisation, pooling
 from ipusim.model.layers.layer import Array, Layer, Shape
@@ -266,7 +268,7 @@ class BatchNormalization(CoreLayer):
             self._move(x, mean, variance)
             return super()._run(x, full, training)
         parameters = self._parameters(x, full)
-        scale = 1 / np.sqrt(np.asarray(variance) + form[1].type(self._layer.epsilon))
+        scale = 1 / anp.sqrt(variance.read_value() + form[1].type(self._layer.epsilon))
         y = (x - mean) * (scale * parameters["gamma"] if "gamma" in parameters else scale)
         return y + parameters["beta"] if "beta" in parameters else y
 
@@ -279,12 +281,21 @@ class BatchNormalization(CoreLayer):
 
     def _move(self, x: Any, mean: NamedVariable, variance: NamedVariable) -> None:
         """Add the statistics of a micro-batch to the moving ones."""
-        values = np.asarray(getval(x)).reshape(-1, x.shape[-1])
-        count = len(values)
-        whole = count / (count - 1) if anp.ndim(x) == 4 and count > 1 else 1
-        for moving, found in ((mean, values.mean(axis=0)), (variance, values.var(axis=0) * whole)):
-            before = np.asarray(moving)
-            moving.assign((before * self._momentum + found * (1 - self._momentum)).astype(before.dtype))
+        mean.assign(_moved(mean.read_value(), x, self._momentum, np.mean))
+        variance.assign(_moved(variance.read_value(), x, self._momentum, _variance))
+
+
+@unseen
+def _moved(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
+    """Return a moving statistic after the micro-batch ``x``."""
+    found = statistic(x, axis=tuple(range(x.ndim - 1)))
+    return (before * momentum + found * (1 - momentum)).astype(before.dtype)
+
+
+def _variance(x: Array, axis: tuple[int, ...]) -> Array:
+    """Return the variance of each channel; of images that of the whole population."""
+    count = math.prod(x.shape[:-1])
+    return x.var(axis=axis) * (count / (count - 1) if x.ndim == 4 and count > 1 else 1)
 
 
 class LayerNormalization(CoreLayer):
