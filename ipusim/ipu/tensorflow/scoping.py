@@ -141,7 +141,7 @@ def get_variable(
         )
     counts().variables.add(full)
     shared: NamedVariable | None = store().by_name.get(full) if reuse is not False else None
-    if kind.kind != "f" and trainable is not False:
+    if kind.kind != "f" and trainable is not False and shared is None:
         raise ProgramTypeError(
             f"dtype: expected a floating-point dtype for variable {full!r}, which is trained, got {kind}; or give it "
             "trainable=False"
