@@ -16,6 +16,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import checks
+from ipusim.model.functions.variables import inside
 from ipusim.model.layers.layer import Array
 
 
@@ -108,7 +109,8 @@ class Tensor(Fetch):
         raise ProgramTypeError("using a `tf.Tensor` as a Python `bool` is not allowed: it has a value in a session")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to be an array. Raises ProgramTypeError."""
+        """Refuse to be an array. Raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
+        refuse_captured(self)
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
@@ -162,9 +164,20 @@ def example(value: Any) -> Any:
     return value.example if isinstance(value, Tensor) else value
 
 
+def refuse_captured(value: object) -> None:
+    """Refuse a tensor of the host in a stage, which is no input of the program; raises ProgramError."""
+    if inside() and isinstance(value, Tensor):
+        raise ProgramError(
+            f"Trying to capture the tensor {value!r} which is not a resource. This tensor needs to be passed as either "
+            "part of the `input` or `infeed_queue` of the pipeline."
+        )
+
+
 def compute(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return ``function`` of the arguments: in each run anew where one of them is a Tensor."""
-    if any(isinstance(each, Tensor) for each in arguments):
+    captured = [each for each in arguments if isinstance(each, Tensor)]
+    if captured:
+        refuse_captured(captured[0])
         return _Computed(function, arguments)
     return function(*arguments)
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import After, Fetch, Operation, collect
+from ipusim.ipu.run import Pipeline
 
 #: What has been compiled so far in this context, whose variables an initializer sets.
 _COMPILED: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("compiled")
@@ -25,8 +26,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         computation: a function of ``inputs``.
         inputs: placeholders, other tensors of the host, or values.
 
-    Raises ProgramTypeError for what is no function, UnsupportedProgramError for a computation without a pipeline or
-    a loop, and what ``pipelining_ops.pipeline`` and ``loops.repeat`` raise.
+    Raises ProgramTypeError for what is no function, ProgramError for several pipelines, UnsupportedProgramError for a
+    computation without a pipeline or a loop, and what ``pipelining_ops.pipeline`` and ``loops.repeat`` raise.
     """
     if not callable(computation):
         checks.wrong_type("computation", "a function of the inputs", computation)
@@ -35,6 +36,11 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         raise UnsupportedProgramError(
             "computation: expected a pipelining_ops.pipeline, a loops.repeat or a loops.while_loop in it, got none: "
             "put what it computes into the body of a loop"
+        )
+    if sum(isinstance(each, Pipeline) and each.pipelined for each in programs) > 1:
+        raise ProgramError(
+            "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
+            "program needs to be split into multiple compilations."
         )
     _COMPILED.set((*compiled(), *programs))
     if isinstance(found, list | tuple):

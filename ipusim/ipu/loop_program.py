@@ -75,7 +75,9 @@ class LoopProgram:
         count = 1 if accumulation is None else accumulation.num_mini_batches
         if n % count:
             raise ProgramError(
-                f"n: expected a multiple of num_mini_batches, {count}, as a rest of gradients is not simulated, got {n}"
+                f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
+                f"{n} iterations. It is required that the number of mini batches to accumulate evenly divides the "
+                "number of loop iterations."
             )
         options: dict[str, Any] = {"repeat_count": n // count, "outfeed_loss": False, "accumulate_outfeed": False}
         if accumulation is not None:

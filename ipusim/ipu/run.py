@@ -28,6 +28,7 @@ class Pipeline(Fetch):
 
     Attributes:
         program, plan, system, memory, notes: what ran, in which order, where, what its IPUs hold, and warnings.
+        pipelined: whether it is a pipeline, and no loop.
     """
 
     is_operation: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class Pipeline(Fetch):
         other replicas.
         """
         self.program, self.plan, self.system = job.program, job.plan, job.system
-        self.memory, self.notes = job.memory, job.notes
+        self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
         replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
         self._feed, self._outfeed = feed, arguments.outfeed
         if arguments.infeed is not None:

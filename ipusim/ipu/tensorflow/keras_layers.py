@@ -254,6 +254,8 @@ class BatchNormalization(CoreLayer):
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
         super().__init__(*args, **kwargs)
         self._momentum = float(momentum)
+        assert isinstance(self._layer, normalisation.BatchNorm)
+        self._epsilon = self._layer.epsilon
 
     def _names(self) -> dict[str, str]:
         return super()._names() | {"mean": "moving_mean", "variance": "moving_variance"}
@@ -268,7 +270,7 @@ class BatchNormalization(CoreLayer):
             self._move(x, mean, variance)
             return super()._run(x, full, training)
         parameters = self._parameters(x, full)
-        scale = 1 / anp.sqrt(variance.read_value() + form[1].type(self._layer.epsilon))
+        scale = 1 / anp.sqrt(variance.read_value() + form[1].type(self._epsilon))
         y = (x - mean) * (scale * parameters["gamma"] if "gamma" in parameters else scale)
         return y + parameters["beta"] if "beta" in parameters else y
 
@@ -289,13 +291,14 @@ class BatchNormalization(CoreLayer):
 def _moved(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
     """Return a moving statistic after the micro-batch ``x``."""
     found = statistic(x, axis=tuple(range(x.ndim - 1)))
-    return (before * momentum + found * (1 - momentum)).astype(before.dtype)
+    moved: Array = (before * momentum + found * (1 - momentum)).astype(before.dtype)
+    return moved
 
 
 def _variance(x: Array, axis: tuple[int, ...]) -> Array:
     """Return the variance of each channel; of images that of the whole population."""
     count = math.prod(x.shape[:-1])
-    return x.var(axis=axis) * (count / (count - 1) if x.ndim == 4 and count > 1 else 1)
+    return np.asarray(x.var(axis=axis) * (count / (count - 1) if x.ndim == 4 and count > 1 else 1))
 
 
 class LayerNormalization(CoreLayer):
