@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.host import Operation
@@ -114,7 +114,7 @@ class IPUInfeedQueue:
         self._waiting: dict[int, Arrays] = {}
         self._read = 0
         self._replicas: int | None = None
-        self._initialized = False
+        self._initialized = self._started = False
         first = next(self._elements, _END)
         if first is _END:
             raise ModelError("expected a dataset with elements, got none")
@@ -129,7 +129,11 @@ class IPUInfeedQueue:
         if self._initialized:
             raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
         self._initialized = True
-        return Operation("infeed/initialize")
+
+        def start() -> None:
+            self._started = True
+
+        return Operation("infeed/initialize", start)
 
     @property
     def deleter(self) -> Operation:
@@ -150,6 +154,14 @@ class IPUInfeedQueue:
     def consumed(self) -> int:
         """The elements that have been read, the first one's shapes not counted."""
         return self._read
+
+    def check_started(self) -> None:
+        """Refuse to be read in a session that has not run the initializer; raises ProgramStateError."""
+        if not self._started:
+            raise ProgramStateError(
+                "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
+                f"infeed_queue '{_FEED}' ?"
+            )
 
     def get_next(self) -> None:
         """Refuse, as Graphcore's queue does: a pipeline dequeues by itself. Raises ProgramError."""

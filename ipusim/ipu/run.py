@@ -51,7 +51,7 @@ class Pipeline(Fetch):
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
         replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
-        self._feed, self._outfeed = feed, arguments.outfeed
+        self._feed, self._infeed, self._outfeed = feed, arguments.infeed, arguments.outfeed
         if arguments.infeed is not None:
             arguments.infeed.connect(replicas)
         if self._outfeed is not None:
@@ -104,6 +104,8 @@ class Pipeline(Fetch):
 
     def evaluate(self, running: Running) -> None:
         """Run with the inputs that this run of a session says."""
+        if self._infeed is not None:
+            self._infeed.check_started()
         self.run([running.value(symbol) for symbol in self._symbols])
 
     def initialize(self) -> None:

@@ -152,7 +152,11 @@ def changing_body(x, element):
         (lambda: loops.repeat(2, 3), ProgramTypeError, "body: expected a function of the loop-carried"),
         (lambda: loops.repeat(2, lambda: None, infeed_queue=[X]), ProgramTypeError, "infeed_queue is not an instance"),
         (lambda: loops.repeat(2, lambda i, x: None, [0], stream()), ProgramError, "loop-carried inputs, 1, got 0"),
-        (lambda: trained(4, 3), ProgramError, "Detected a gradient accumulation operation with 3 number of mini batches inside a loop with 4 iterations"),
+        (
+            lambda: trained(4, 3),
+            ProgramError,
+            "with 3 number of mini batches inside a loop with 4 iterations",
+        ),
         (
             lambda: loops.repeat(2, lambda i, x: x, [0], stream()),
             ProgramError,

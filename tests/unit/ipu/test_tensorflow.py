@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from autograd import grad
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.each_loss import EachLoss, concrete
@@ -329,7 +329,7 @@ def in_session(function):
 
 @in_session
 def _session():
-    outfeed = IPUOutfeedQueue()
+    infeed, outfeed = IPUInfeedQueue(repeat([np.float32(3)])), IPUOutfeedQueue()
     rate = tf.placeholder(tf.float32, [], name="rate")
 
     def model(lr):
@@ -340,7 +340,7 @@ def _session():
             ],
             4,
             inputs=[lr * 2 + 1],
-            infeed_queue=IPUInfeedQueue(repeat([np.float32(3)])),
+            infeed_queue=infeed,
             outfeed_queue=outfeed,
             optimizer_function=lambda lr, y: OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(lr), y),
         )
@@ -350,7 +350,9 @@ def _session():
     dequeue = outfeed.dequeue()
     with tf.Session() as session:
         initialize = tf.global_variables_initializer()
-        session.run(initialize)
+        with pytest.raises(ProgramStateError, match=r"Did you initialize the infeed_queue 'infeed' \?"):
+            session.run(operation, {rate: 0.5})
+        session.run([initialize, infeed.initializer])
         nothing, (rates, values) = session.run([operation, dequeue], {rate: 0.5})
         assert nothing is None
         assert rates.tolist() == [2.0] * 4

@@ -9,6 +9,7 @@ import pytest
 from ipusim.errors import IpusimError, ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
@@ -154,6 +155,7 @@ def test_training_and_evaluation_in_one_session_share_by_name(layers):
                 optimizer_function=learn if training else None,
             )
         )
+        infeed.initializer.evaluate(Running())
         return program, outfeed.dequeue()
 
     (train, losses), (evaluate, evaluated) = build(training=True), build(training=False)
@@ -184,6 +186,7 @@ def test_without_reuse_each_program_has_its_own():
     def build():
         infeed, outfeed = IPUInfeedQueue(repeat([X])), IPUOutfeedQueue()
         given = {"infeed_queue": infeed, "outfeed_queue": outfeed, "optimizer_function": learn}
+        infeed.initializer.evaluate(Running())
         return ipu_compiler.compile(lambda: pipeline([stage, tf.reduce_sum], 4, **given)), outfeed.dequeue()
 
     (one, first), (other, second) = build(), build()
