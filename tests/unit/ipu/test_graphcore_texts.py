@@ -1,0 +1,359 @@
+"""Every error of Graphcore's pipelines, queues, loops and configuration: raised with its type and text, or why never.
+
+The texts are those of Graphcore's Python and of its compiler passes; ``{}`` stands for what a message fills in.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ipusim.errors import IpusimError
+from ipusim.ipu import ipu_compiler, loops, utils
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.config import DeviceConnectionType, IPUConfig
+from ipusim.ipu.host import Running
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.optimizers import GradientAccumulationOptimizer, GradientAccumulationOptimizerV2
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
+from tests.unit.ipu.test_rules import ARGUMENT_RULES
+
+ONES = np.ones(2, np.float32)
+SGD = tf.train.GradientDescentOptimizer(0.1)
+
+
+def feed():
+    return IPUInfeedQueue(repeat([ONES]))
+
+
+def identity(x):
+    return x
+
+
+def times_w(x):
+    return x * tf.get_variable("w", [], initializer=tf.ones_initializer())
+
+
+def learn(loss):
+    return OptimizerFunctionOutput(SGD, loss)
+
+
+def train(**arguments):
+    given = {
+        "computational_stages": [times_w, identity],
+        "gradient_accumulation_count": 4,
+        "infeed_queue": feed(),
+        "outfeed_queue": IPUOutfeedQueue(),
+        "optimizer_function": learn,
+    }
+    return pipeline(**given | arguments)
+
+
+def output(**arguments):
+    return OptimizerFunctionOutput(**{"opt": SGD, "loss": np.float32(1)} | arguments)
+
+
+def configured(**attributes):
+    config = IPUConfig()
+    for name, value in attributes.items():
+        *path, last = name.split("__")
+        place = config
+        for step in path:
+            place = getattr(place, step)
+        setattr(place, last, value)
+    config.configure_ipu_system()
+
+
+def capturing():
+    rate = tf.placeholder(tf.float32, [], name="rate")
+    train(computational_stages=[times_w, lambda x: x * rate])
+
+
+def two_pipelines():
+    ipu_compiler.compile(lambda: (train(), train())[0])
+
+
+def not_initialized():
+    ipu_compiler.compile(train).evaluate(Running())
+
+
+def replicated():
+    queue = feed()
+    two, four = IPUConfig(), IPUConfig()
+    two.auto_select_ipus, four.auto_select_ipus = 2, 4
+    for config in (two, four):
+        pipeline([identity, identity], 4, infeed_queue=queue, outfeed_queue=IPUOutfeedQueue(), config=config)
+
+
+def ended(dataset):
+    queue = IPUInfeedQueue(dataset)
+    queue.take(0)
+    queue.take(1)
+
+
+def enqueued_twice():
+    queue = IPUOutfeedQueue()
+    loops.repeat(1, lambda x: (queue.enqueue(x), queue.enqueue(x)), [], feed())
+
+
+def last():
+    queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
+    queue.connect([((2,), np.dtype(np.float32))])
+    return queue
+
+
+def accumulating(n):
+    optimizer = GradientAccumulationOptimizerV2(SGD, 3)
+    loops.repeat(n, lambda x: optimizer.minimize(tf.reduce_sum(times_w(x))), [], feed())
+
+
+def initialized_twice():
+    queue = feed()
+    return queue.initializer, queue.initializer
+
+
+#: Text, builtin type, and what raises it; those of arguments of ``pipeline`` are in test_rules.
+RAISED = [
+    ("No variables to optimize.", ValueError, lambda: train(computational_stages=[identity, identity])),
+    (
+        "Trying to capture the tensor {} which is not a resource. This tensor needs to be passed as either part of the "
+        "`input` or `infeed_queue` of the pipeline.",
+        ValueError,
+        capturing,
+    ),
+    *(
+        (
+            f"PipelineStageOptions.{name} must be dictionary.",
+            TypeError,
+            lambda name=name: PipelineStageOptions(**{name: 1}),
+        )
+        for name in ("convolution_options", "matmul_options", "slice_options")
+    ),
+    *(
+        (f"OptimizerFunctionOutput.{text}", kind, lambda given=given: output(**given))
+        for given, kind, text in [
+            ({"opt": 1}, TypeError, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object."),
+            ({"loss": "1"}, TypeError, "loss must be a TensorFlow Tensor object."),
+            ({"compute_gradients_args": []}, TypeError, "compute_gradients_args must be a tuple."),
+            ({"compute_gradients_kwargs": []}, TypeError, "compute_gradients_kwargs must be a dict."),
+            ({"apply_gradients_args": []}, TypeError, "apply_gradients_args must be a tuple."),
+            ({"apply_gradients_kwargs": []}, TypeError, "apply_gradients_kwargs must be a dict."),
+            ({"variables": 1}, TypeError, "variables must be a tuple or list."),
+            ({"variables": [1]}, ValueError, "variables may only be used with OptimizerV2."),
+            ({"tape": 1}, TypeError, "tape must be a GradientTape."),
+            (
+                {"gradient_capture_context": 1},
+                TypeError,
+                "gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext.",
+            ),
+            (
+                {"captured_gradient_outfeed": 1},
+                TypeError,
+                "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
+            ),
+            (
+                {"captured_gradient_outfeed": IPUOutfeedQueue()},
+                ValueError,
+                "captured_gradient_outfeed may not be used "
+                "when neither an ipu.eager.backprop.GradientCollectionContext, nor an "
+                "ipu.eager.backprop.GradientCollectionTape is also used.",
+            ),
+        ]
+    ),
+    ("Nested list/tuple input shapes are not supported", ValueError, lambda: IPUInfeedQueue([((ONES, ONES), ONES)])),
+    (
+        "Output shape {} is not fully defined. If using tf.Dataset.batch, set `drop_remainder=True`.",
+        ValueError,
+        lambda: ended([ONES, np.ones(1, np.float32)]),
+    ),
+    (
+        "prefetch_depth must be greater than zero, but it is {}",
+        ValueError,
+        lambda: IPUInfeedQueue([ONES], prefetch_depth=0),
+    ),
+    (
+        "prefetch_depth must be less than 256, but it is {}",
+        ValueError,
+        lambda: IPUInfeedQueue([ONES], prefetch_depth=256),
+    ),
+    ("Device ordinal must be an integer", ValueError, lambda: IPUInfeedQueue([ONES], "0")),
+    ("Device ordinal must be >= 0", ValueError, lambda: IPUInfeedQueue([ONES], -1)),
+    ("Device ordinal must be >= 0", ValueError, lambda: IPUOutfeedQueue(device_ordinal=-1)),
+    ("The IPUInfeedQueue `initializer` function can only be accessed once.", ValueError, initialized_twice),
+    (
+        "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop.",
+        ValueError,
+        lambda: feed().get_next(),
+    ),
+    (
+        "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
+        "infeed_queue '{}' "
+        "?",
+        RuntimeError,
+        not_initialized,
+    ),
+    (
+        "Iterator for feed {} has already been setup with a replication factor of {} when it should have "
+        "{}.Infeeds can "
+        "not be shared across graphs with different replication factors. Please create a new InfeedQueue.",
+        ValueError,
+        replicated,
+    ),
+    (
+        "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is {}.",
+        ValueError,
+        lambda: IPUOutfeedQueue(outfeed_mode=1),
+    ),
+    ("Outfeed buffer depth cannot be less than 1", ValueError, lambda: IPUOutfeedQueue(buffer_depth=0)),
+    ("An outfeed can only be enqueued once.", ValueError, enqueued_twice),
+    ("Trying to dequeue an outfeed which has not been enqueued.", ValueError, lambda: IPUOutfeedQueue().dequeue()),
+    (
+        "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'.",
+        RuntimeError,
+        lambda: iter(last()),
+    ),
+    (
+        "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed dequeue "
+        "TensorFlow operation is executed after the enqueue to the outfeed has completed.",
+        RuntimeError,
+        lambda: last().dequeue(),
+    ),
+    (
+        "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
+        "program "
+        "needs to be split into multiple compilations.",
+        ValueError,
+        two_pipelines,
+    ),
+    (
+        "Detected a gradient accumulation operation with {} number of mini batches inside a loop with {} "
+        "iterations. It "
+        "is required that the number of mini batches to accumulate evenly divides the number of loop iterations.",
+        ValueError,
+        lambda: accumulating(4),
+    ),
+    (
+        "Activation offloading is only supported with the `Sequential` schedule and when "
+        "`batch_serialization_iterations "
+        "> 1`.",
+        NotImplementedError,
+        lambda: train(offload_activations=True),
+    ),
+    ("num_mini_batches must be a positive number.", ValueError, lambda: GradientAccumulationOptimizer(SGD, 0)),
+    (
+        "Only one of `auto_select_ipus` and `select_ipus` can be set.",
+        Exception,
+        lambda: configured(auto_select_ipus=2, select_ipus=[0]),
+    ),
+    ("All MultiIPU indices in `select_ipus` must be unique.", ValueError, lambda: configured(select_ipus=[1, 1])),
+    (
+        "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles.",
+        ValueError,
+        lambda: configured(
+            norms__experimental__distributed_batch_norm_replica_group_size=2,
+            io_tiles__num_io_tiles=32,
+            auto_select_ipus=2,
+        ),
+    ),
+    (
+        "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
+        ValueError,
+        lambda: configured(io_tiles__place_ops_on_io_tiles=True, auto_select_ipus=2),
+    ),
+    (
+        "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
+        "DeviceConnectionType.PRE_COMPILE",
+        ValueError,
+        lambda: configured(device_connection__type=DeviceConnectionType.NEVER, auto_select_ipus=2),
+    ),
+    (
+        "experimental.multi_replica_distribution.process_index must be in the range [0, {})",
+        ValueError,
+        lambda: configured(
+            experimental__multi_replica_distribution__process_count=2,
+            experimental__multi_replica_distribution__process_index=2,
+            auto_select_ipus=2,
+        ),
+    ),
+    ("Trying to set {} to {}, but it must be of type {}", TypeError, lambda: configured(allow_recompute=1)),
+    (
+        "'{}' is not a valid attribute of this config. Did you mean {}?",
+        ValueError,
+        lambda: configured(auto_select_ipu=1),
+    ),
+    ("{} is a category and cannot be assigned to.", Exception, lambda: configured(floating_point_behaviour=1)),
+    ("No IPU devices configured.", RuntimeError, lambda: train(config=IPUConfig())),
+    (
+        "Unsupported number of IPUs requested - could not find an IPU device with {} IPUs for the TensorFlow virtual "
+        "device /device:IPU:{}. Use `gc-info -l` to view the available device configurations.",
+        ValueError,
+        lambda: train(config=with_ipus(3)),
+    ),
+    (
+        "Trying to compile a graph for an IPU device with {} IPUs and {} shards. The number of shards needs to "
+        "divide the "
+        "number of IPUs.",
+        ValueError,
+        lambda: train(config=with_ipus(1)),
+    ),
+]
+
+
+def with_ipus(count):
+    config = IPUConfig()
+    config.auto_select_ipus = count
+    return config
+
+
+#: What only Graphcore's own code can bring about, or only what is not of this part of its API.
+NEVER = {
+    "Inconsistent gradient and variable counts.": "its GradientTape and Keras' optimizers alone",
+    "Expected the pipeline resource update stage to output a tf.Operation, got {} instead.": "a mistake inside it",
+    "Expected the pipeline to output a tf.Operation, got {} instead.": "a mistake inside it",
+    "Attempting to calculate the gradient of a Pipeline which is not allowed.": "tf.gradients, which is not offered",
+    "OptimizerFunctionOutput.compute_gradients_args may not be used with OptimizerV2 instances.": "Keras' optimizers",
+    "OptimizerFunctionOutput.tape may only be used with OptimizerV2.": "GradientTape",
+    "IPUInfeedQueue created from spec should already be initialized.": "tf.function's type specifications",
+    "Spec for IPUInfeedQueue can only be created for already initialized queues.": "tf.function's type specifications",
+    "Error checking pipeline stage ids. There is more than one pipeline stage in the graph with stage id {}.": (
+        "tf.gradients called twice, which is not offered"
+    ),
+    "trying to use a gradient accumulation buffer ({}) which is already used by the {}.": (
+        "the variable itself is refused first"
+    ),
+    "trying to use an infeed which is already used by the {}.": "a stage cannot dequeue; the first takes the infeed",
+    "Unknown pipeline schedule.": "the enumeration's type is checked first",
+    "Unsupported RecomputationMode": "the enumeration's type is checked first",
+    "Fifo operations are not supported in the sequential pipeline": "a mistake inside the compiler",
+    "Hlo instruction {} does not have an assigned pipeline stage.": "a mistake inside the compiler",
+    "When using the IPUModel, the devices to attach to can only be specified with `auto_select_ipus`.": "the IPU Model",
+    "ipu_model.version must be set when using the IPUModel.": "the IPU Model",
+    "Multi-replica distribution is not supported on the IPU model.": "the IPU Model",
+}
+
+
+def pattern(text):
+    return "^" + ".+".join(map(re.escape, text.split("{}")))
+
+
+@pytest.mark.parametrize(("text", "kind", "action"), RAISED, ids=[text[:40] for text, *_ in RAISED])
+def test_each_error_has_its_type_and_text(text, kind, action):
+    with pytest.raises(kind) as caught:
+        action()
+    assert isinstance(caught.value, IpusimError)
+    assert re.search(pattern(text), str(caught.value)), str(caught.value)
+
+
+def test_no_text_stands_twice_and_none_that_is_raised_is_said_never_to_be():
+    raised = [text for text, *_ in RAISED] + [text for *_, text in ARGUMENT_RULES]
+    assert not [text for text in NEVER if any(re.search(pattern(text), each) for each in raised)]
+    assert len(raised) > 90
+
+
+def test_what_is_said_to_need_what_is_not_offered_is_not_offered():
+    with pytest.raises(AttributeError, match=r"tf\.gradients is not simulated"):
+        tf.gradients  # noqa: B018
+    assert not utils.running_on_ipu_model()
