@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
 from ipusim.ipu.traced import as_tensor
+from ipusim.model.functions.users_code import Failing
 
 Element = Any
 
@@ -61,10 +62,14 @@ class Dataset:
         """Return a dataset of what ``generator(*args)`` yields, in the types given; shapes are those that come."""
         if not callable(generator):
             checks.wrong_type("generator", "a function that returns something to iterate over", generator)
+        if not isinstance(args, list | tuple):
+            checks.wrong_type("args", "a tuple of the generator's arguments", args)
 
         def begin() -> Iterator[Element]:
             for value in generator(*args):
-                yield _element(value) if output_types is None else _typed(value, output_types)
+                with Failing("generator: a value that is not of the output_types"):
+                    element = _element(value) if output_types is None else _typed(value, output_types)
+                yield element
 
         return Dataset(begin)
 
@@ -77,6 +82,8 @@ class Dataset:
     @staticmethod
     def zip(datasets: Any) -> Dataset:
         """Return a dataset of tuples of an element of each, as long as the shortest."""
+        if not isinstance(datasets, list | tuple) or not all(isinstance(each, Iterable) for each in datasets):
+            checks.wrong_type("datasets", "a tuple of datasets", datasets)
         return Dataset(lambda: zip(*datasets, strict=False))
 
     def map(
@@ -85,11 +92,13 @@ class Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
         if not callable(map_func):
             checks.wrong_type("map_func", "a function of an element", map_func)
-        return Dataset(lambda: (_element(_called(map_func, element)) for element in self))
+        return Dataset(lambda: (_element(_called("map_func", map_func, element)) for element in self))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
-        return Dataset(lambda: (element for element in self if _called(predicate, element)))
+        if not callable(predicate):
+            checks.wrong_type("predicate", "a function of an element", predicate)
+        return Dataset(lambda: (element for element in self if _called("predicate", predicate, element)))
 
     def shuffle(
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool | None = None
@@ -146,7 +155,7 @@ class Dataset:
 
     def take(self, count: int) -> Dataset:
         """Return the first elements, all for -1."""
-        number = checks.integer("count", count)
+        number = checks.whole("count", count, -1)
         return Dataset(lambda: iter(self) if number < 0 else itertools.islice(iter(self), number))
 
     def skip(self, count: int) -> Dataset:
@@ -156,11 +165,14 @@ class Dataset:
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
+        if not isinstance(dataset, Iterable):
+            checks.wrong_type("dataset", "a dataset", dataset)
         return Dataset(lambda: itertools.chain(self, dataset))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Return pairs of a number and an element."""
-        return Dataset(lambda: ((np.int64(number), element) for number, element in enumerate(self, start)))
+        first = checks.whole("start", start)
+        return Dataset(lambda: ((np.int64(number), element) for number, element in enumerate(self, first)))
 
     def prefetch(self, buffer_size: int) -> Dataset:
         """Return the dataset: what the host prepares ahead takes no simulated time."""
@@ -215,11 +227,14 @@ def _at(element: Element, place: int) -> Element:
 
 
 def _stacked(elements: list[Element]) -> Element:
-    return _mapped(lambda *arrays: np.stack(arrays), *elements)
+    with Failing("batch: elements that cannot be stacked"):
+        return _mapped(lambda *arrays: np.stack(arrays), *elements)
 
 
-def _called(function: Callable[..., Any], element: Element) -> Any:
-    return function(*element) if isinstance(element, tuple) else function(element)
+def _called(name: str, function: Callable[..., Any], element: Element) -> Any:
+    """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
+    with Failing(f"{name} failed"):
+        return function(*element) if isinstance(element, tuple) else function(element)
 
 
 def _drawn(held: list[Element], rng: np.random.Generator) -> Element:

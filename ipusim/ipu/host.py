@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
+from ipusim.model.functions.users_code import told
 from ipusim.model.functions.variables import inside
 from ipusim.model.layers.layer import Array
 
@@ -120,7 +121,7 @@ class _Computed(Tensor):
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         self._function, self._arguments = function, tuple(arguments)
         with np.errstate(all="ignore"):
-            super().__init__(_array(function(*(example(each) for each in self._arguments))))
+            super().__init__(_array(_computed(function, [example(each) for each in self._arguments])))
 
     def evaluate(self, running: Running) -> Array:
         return _array(self._function(*map(running.value, self._arguments))).astype(self.dtype)
@@ -174,12 +175,27 @@ def refuse_captured(value: object) -> None:
 
 
 def compute(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return ``function`` of the arguments: in each run anew where one of them is a Tensor."""
+    """Return ``function`` of the arguments: in each run anew where one of them is a Tensor.
+
+    Raises ProgramTypeError and ProgramError outside of stages, where no stage says which of them failed.
+    """
     captured = [each for each in arguments if isinstance(each, Tensor)]
     if captured:
         refuse_captured(captured[0])
         return _Computed(function, arguments)
-    return function(*arguments)
+    return function(*arguments) if inside() else _computed(function, arguments)
+
+
+def _computed(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it."""
+    try:
+        return function(*arguments)
+    except IpusimError:
+        raise
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
+        name = getattr(function, "__name__", "function")
+        raise kind(f"{name}: expected tensors that go together, got {told(error)}") from error
 
 
 def _array(value: Any) -> Array:

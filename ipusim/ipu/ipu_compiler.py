@@ -9,6 +9,7 @@ from typing import Any, Final
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import After, Fetch, Operation, collect
+from ipusim.ipu.loop_body import check_takes
 from ipusim.ipu.run import Pipeline
 
 #: What has been compiled so far in this context, whose variables an initializer sets.
@@ -31,7 +32,11 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """
     if not callable(computation):
         checks.wrong_type("computation", "a function of the inputs", computation)
-    found, programs = collect(computation, () if inputs is None else tuple(inputs))
+    given = [] if inputs is None else inputs
+    if not isinstance(given, list | tuple):
+        checks.wrong_type("inputs", "a list of placeholders, other tensors of the host, or values", inputs)
+    check_takes("computation", computation, given, {})
+    found, programs = collect(computation, given)
     if not programs:
         raise UnsupportedProgramError(
             "computation: expected a pipelining_ops.pipeline, a loops.repeat or a loops.while_loop in it, got none: "

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu import checks
+from ipusim.ipu.loop_body import check_takes
 
 
 class IPUStrategyV1:
@@ -36,10 +37,16 @@ class IPUStrategyV1:
         yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function, whose programs run at once; raises ProgramTypeError for what is no function."""
+        """Call a function, whose programs run at once; raises ProgramTypeError for one that does not take them."""
         if not callable(fn):
             checks.wrong_type("fn", "a function", fn)
-        return fn(*args, **(kwargs or {}))
+        if not isinstance(args, list | tuple):
+            checks.wrong_type("args", "a tuple of the function's arguments", args)
+        named = {} if kwargs is None else kwargs
+        if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
+            checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
+        check_takes("fn", fn, args, named)
+        return fn(*args, **named)
 
 
 IPUStrategy = IPUStrategyV1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Operation
 from ipusim.model.stages.function_stage import as_results
@@ -103,6 +104,17 @@ def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int) -> As
 def as_numbers(values: Sequence[Any]) -> list[Any]:
     """Return arrays without axes as numbers, to which `+=` gives a new value as in TensorFlow."""
     return [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in values]
+
+
+def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a function that does not take these arguments; raises ProgramTypeError, as Graphcore's loops do."""
+    try:
+        inspect.signature(function).bind(*args, **named)
+    except ValueError:  # one that is not written in Python, and says nothing
+        return
+    except TypeError as error:
+        names = f" and {', '.join(named)}" if named else ""
+        raise ProgramTypeError(f"{name}: expected a function of {len(args)} arguments{names}, got {error}") from None
 
 
 def check_body(name: str, function: object) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.enums import LoopSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.loop_body import Asked, as_numbers, run_body
+from ipusim.ipu.loop_body import Asked, as_numbers, check_takes, run_body
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.shards import Shards
@@ -21,6 +21,7 @@ from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.stage_options import PipelineStageOptions
 from ipusim.ipu.traced import as_tensor
 from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.functions.users_code import Failing, told
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -55,7 +56,7 @@ class LoopProgram:
     def iterations(self, condition: Callable[..., Any], most: int) -> int:
         """Return how often ``condition`` holds, up to ``most`` times, where each iteration has the same element."""
         count, values = 0, self.inputs.values
-        while count < most and bool(np.asarray(condition(*values))):
+        while count < most and holds(condition, values):
             values = tuple(map(as_tensor, self._tried(values).carried))
             count += 1
         return count
@@ -118,12 +119,18 @@ class LoopProgram:
             ProgramNames().stage(0),
             np.errstate(all="ignore"),
         ):
-            return self._called(*as_numbers((*values, *self._element)))
+            try:
+                return self._called(*as_numbers((*values, *self._element)))
+            except (IpusimError, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # a user's function may do anything
+                raise ModelError(f"body failed: {told(error)}") from error
 
     def _called(self, *given: Any) -> Asked:
         keywords = () if self._infeed is None else self._infeed.keywords
         split = len(given) - len(keywords)
         named = dict(zip(keywords, given[split:], strict=True))
+        check_takes("body", self._body, given[:split], named)
         body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
         self._asked = asked = run_body(body, given[:split], len(self.inputs.values))
         return asked
@@ -151,6 +158,19 @@ class LoopProgram:
         return OptimizerFunctionOutput(
             train.optimizer, loss, compute_gradients_kwargs=computed, apply_gradients_kwargs=given
         )
+
+
+def holds(condition: Callable[..., Any], values: Sequence[Any]) -> bool:
+    """Tell whether a loop goes on; raises ProgramTypeError for a condition that does not take or give what it should.
+
+    Raises ModelError for one that fails.
+    """
+    check_takes("condition", condition, values, {})
+    with Failing("condition failed"):
+        found = np.asarray(condition(*values))
+    if found.size != 1 or found.dtype.kind not in "biuf":
+        checks.wrong_type("condition", "True or False from it", found)
+    return bool(found)
 
 
 def _as_before(new: Any, old: Array) -> Array:

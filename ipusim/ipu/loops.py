@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from ipusim.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.loop_body import check_body
-from ipusim.ipu.loop_program import LoopProgram
+from ipusim.ipu.loop_program import LoopProgram, holds
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable_store import using
 from ipusim.model.stages.function_stage import as_results
@@ -62,6 +60,7 @@ def while_loop(
     Raises UnsupportedProgramError where it does, and as :func:`repeat` does.
     """
     check_body("condition", condition)
+    _check(body, infeed_queue)
     most = _LIMIT if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
     program = LoopProgram(body, examples(inputs)[1], infeed_queue)
     iterations = program.iterations(condition, most)
@@ -72,7 +71,7 @@ def while_loop(
     found, ran = _run(iterations, body, inputs, infeed_queue)
 
     def check(values: Any) -> None:
-        if iterations < most and bool(np.asarray(condition(*values))):
+        if iterations < most and holds(condition, values):
             raise UnsupportedProgramError(
                 f"condition: expected a number of iterations that depends on no data, got more than the {iterations} "
                 "of the body's trial"
@@ -105,10 +104,14 @@ class _Ran:
         self.check: Callable[[Any], None] = lambda _: None
 
 
-def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> tuple[list[Any], _Ran]:
+def _check(body: object, infeed: object) -> None:
     check_body("body", body)
     if infeed is not None and not isinstance(infeed, IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+
+
+def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> tuple[list[Any], _Ran]:
+    _check(body, infeed)
     symbols, values = examples(inputs)
     with using():
         program = LoopProgram(body, values, infeed)

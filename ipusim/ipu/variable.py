@@ -210,8 +210,8 @@ class NamedVariable(Tensor, variables.Readable):
         return value
 
     def __getitem__(self, key: Any) -> Any:
-        """Return elements."""
-        return self.read_value()[key]
+        """Return elements; raises ProgramError for those that there are not."""
+        return compute(operator.getitem, self.read_value(), key)
 
     def __len__(self) -> int:
         """Return the length of the first axis."""

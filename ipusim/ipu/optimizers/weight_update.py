@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.errors import IpusimError, ModelError
 from ipusim.ipu import checks
 from ipusim.ipu.averaging import UntilAverage
 from ipusim.ipu.optimizers.known_gradients import UnknownGradient, knowing, refuse_several
 from ipusim.ipu.optimizers.optimizer import Optimizer
 from ipusim.ipu.optimizers.variable import Pair, Variable
+from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import State, Updated
@@ -130,8 +132,15 @@ class WeightUpdate:
             for stage in stages
             for name, array in stage.parameters.items()
         ]
-        if pairs:
+        if not pairs:
+            return
+        try:
             self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
+        except (IpusimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # an optimizer of the user's own may do anything
+            place = line_of(error)
+            raise ModelError(f"apply_gradients failed: {place + ': ' if place else ''}{told(error)}") from error
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the rule's work."""

@@ -79,7 +79,7 @@ def variable_scope(
     else:
         named = checks.text("name_or_scope", name_or_scope)
         prefix = f"{outer.prefix}{named}/" if named else outer.prefix
-    chosen: bool | None = outer.reuse if reuse is None else None if reuse is AUTO_REUSE else bool(reuse)
+    chosen = outer.reuse if reuse is None else None if reuse is AUTO_REUSE else checks.truth("reuse", reuse)
     with inside(Scope(prefix, outer.reuse if outer.reuse else chosen)) as inner:
         yield VariableScope(inner)
 

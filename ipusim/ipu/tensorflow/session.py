@@ -17,6 +17,7 @@ from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
+from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
 from ipusim.ipu.variable_store import store
@@ -32,16 +33,21 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Place
     kind = checks.dtype("dtype", dtype, "biuf")
     if shape is None or any(axis is None for axis in _axes(shape)):
         checks.wrong_value("shape", "sizes of all axes, as programs for IPUs have, such as [] for a number", shape)
-    return Placeholder(name or "Placeholder", np.zeros(_axes(shape), kind))
+    axes = [checks.whole("shape", axis) for axis in _axes(shape)]
+    return Placeholder(_name(name, "Placeholder"), np.zeros(axes, kind))
 
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Placeholder:
     """Return a tensor that is ``input`` where a run of a session feeds no other; raises ProgramError for a shape."""
     value = checks.numbers("input", input)
-    value = value.astype({"f": np.float32, "i": np.int32}[value.dtype.kind]) if np.isscalar(input) else value
+    value = tensor(input) if np.isscalar(input) else value
     if _axes(shape) != value.shape:
         checks.wrong_value("shape", f"{list(value.shape)}, as the default has", shape)
-    return Placeholder(name or "PlaceholderWithDefault", value, value)
+    return Placeholder(_name(name, "PlaceholderWithDefault"), value, value)
+
+
+def _name(given: str | None, default: str) -> str:
+    return default if given is None else checks.text("name", given)
 
 
 def _axes(shape: Any) -> tuple[Any, ...]:
@@ -105,7 +111,10 @@ class Session:
         """
         if self._closed:
             raise ProgramError("Attempted to use a closed Session.")
-        running = Running({key: self._fed(key, value) for key, value in (feed_dict or {}).items()})
+        feeds = {} if feed_dict is None else feed_dict
+        if not isinstance(feeds, Mapping):
+            checks.wrong_type("feed_dict", "a dictionary of values by placeholder", feed_dict)
+        running = Running({key: self._fed(key, value) for key, value in feeds.items()})
         for late in (False, True):
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and fetch.late is late:
