@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,6 +64,7 @@ class Pipeline(Fetch):
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
+        self._one_at_a_time = Lock()
         self._named = dict(variables or {})
         #: The version of each variable that the session has; at first all have their initial values.
         self._versions = dict.fromkeys(self._named, 0)
@@ -103,10 +105,12 @@ class Pipeline(Fetch):
         return {name: each.value_now() for name, each in self._named.items() if each.version != self._versions[name]}
 
     def evaluate(self, running: Running) -> None:
-        """Run with the inputs that this run of a session says."""
+        """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
         if self._infeed is not None:
             self._infeed.check_started()
-        self.run([running.value(symbol) for symbol in self._symbols])
+        inputs = [running.value(symbol) for symbol in self._symbols]
+        with self._one_at_a_time:
+            self.run(inputs)
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""

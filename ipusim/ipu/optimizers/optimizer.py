@@ -189,7 +189,12 @@ class Optimizer:
             global_step.assign_add(1)
 
     def get_slot(self, var: Any, name: str) -> Variable | None:
-        """Return a slot of a variable, as a variable; None where there is none. Raises ProgramTypeError."""
+        """Return a slot of a variable, as a variable; None where there is none. Raises ProgramTypeError.
+
+        Of a variable of the host it is that of the last update.
+        """
+        if isinstance(var, NamedVariable):
+            var = self._updated.get(var.name, Variable(var.name, var.initial, {}))
         if not isinstance(var, Variable):
             checks.wrong_type("var", "a Variable, as apply_gradients gets it", var)
         return slot_of(self.rule, var, checks.text("name", name))
