@@ -14,6 +14,7 @@ from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.host import Fetch, Operation, Running
 from ipusim.ipu.loop_body import enqueue
 from ipusim.ipu.releases import outfeed_in_any_release
+from ipusim.ipu.variable import waits_for_session
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -189,5 +190,7 @@ class IPUOutfeedQueue:
             raise ProgramStateError(
                 "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
             )
+        if waits_for_session():
+            raise ProgramStateError("IPUOutfeedQueue can only be iterated over in eager mode.")
         elements, self._elements = self._elements, []
         return iter([self._packing(list(element)) for element in elements])

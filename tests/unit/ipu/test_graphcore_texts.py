@@ -14,6 +14,7 @@ from ipusim.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import DeviceConnectionType, IPUConfig
+from ipusim.ipu.dataset_benchmark import dataset_benchmark, infeed_benchmark
 from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -110,6 +111,11 @@ def accumulating(n):
     loops.repeat(n, lambda x: optimizer.minimize(tf.reduce_sum(times_w(x))), [], feed())
 
 
+def iterated_in_a_graph():
+    tf.disable_eager_execution()
+    iter(IPUOutfeedQueue())
+
+
 def initialized_twice():
     queue = feed()
     return queue.initializer, queue.initializer
@@ -179,8 +185,8 @@ RAISED = [
         ValueError,
         lambda: IPUInfeedQueue([ONES], prefetch_depth=256),
     ),
-    ("Device ordinal must be an integer", ValueError, lambda: IPUInfeedQueue([ONES], "0")),
-    ("Device ordinal must be >= 0", ValueError, lambda: IPUInfeedQueue([ONES], -1)),
+    ("Device ordinal must be an integer", ValueError, lambda: IPUInfeedQueue([ONES], device_ordinal="0")),
+    ("Device ordinal must be >= 0", ValueError, lambda: IPUInfeedQueue([ONES], device_ordinal=-1)),
     ("Device ordinal must be >= 0", ValueError, lambda: IPUOutfeedQueue(device_ordinal=-1)),
     ("The IPUInfeedQueue `initializer` function can only be accessed once.", ValueError, initialized_twice),
     (
@@ -214,6 +220,25 @@ RAISED = [
         "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'.",
         RuntimeError,
         lambda: iter(last()),
+    ),
+    ("IPUOutfeedQueue can only be iterated over in eager mode.", RuntimeError, iterated_in_a_graph),
+    *(
+        (
+            f"Expected `{name}` to be at least 1.",
+            ValueError,
+            lambda given=given: dataset_benchmark(tf.data.Dataset.from_tensors(ONES), *given),
+        )
+        for name, given in {"number_of_epochs": (0, 1), "elements_per_epochs": (1, 0)}.items()
+    ),
+    (
+        "Expected `dataset` argument to be of type `tf.data.Dataset`, but got {} instead.",
+        TypeError,
+        lambda: dataset_benchmark(3, 1, 1),
+    ),
+    (
+        "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got {} instead.",
+        TypeError,
+        lambda: infeed_benchmark(3, 1, 1),
     ),
     (
         "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed dequeue "
@@ -329,6 +354,9 @@ NEVER = {
     "Unsupported RecomputationMode": "the enumeration's type is checked first",
     "Fifo operations are not supported in the sequential pipeline": "a mistake inside the compiler",
     "Hlo instruction {} does not have an assigned pipeline stage.": "a mistake inside the compiler",
+    "norms.experimental.distributed_batch_norm_replica_group_size must be at least 1.": (
+        "a value below 1 is refused when it is set, by the attribute's own text"
+    ),
     "When using the IPUModel, the devices to attach to can only be specified with `auto_select_ipus`.": "the IPU Model",
     "ipu_model.version must be set when using the IPUModel.": "the IPU Model",
     "Multi-replica distribution is not supported on the IPU model.": "the IPU Model",

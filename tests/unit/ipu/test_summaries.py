@@ -9,6 +9,7 @@ import pytest
 
 from ipusim.ipu import get_variable, ipu_compiler, summary_ops, utils
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import pipeline
@@ -16,13 +17,14 @@ from ipusim.ipu.trace_events import IpuTraceEventType
 
 
 def compiled(name, count=4):
-    queue = IPUOutfeedQueue()
+    infeed, queue = IPUInfeedQueue(repeat([np.float32(3)])), IPUOutfeedQueue()
+    infeed.initializer.evaluate(Running())
 
     def model():
         return pipeline(
             [lambda x: x * get_variable("w", 2.0), lambda x: x],
             gradient_accumulation_count=count,
-            infeed_queue=IPUInfeedQueue(repeat([np.float32(3)])),
+            infeed_queue=infeed,
             outfeed_queue=queue,
             name=name,
         )
