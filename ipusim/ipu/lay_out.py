@@ -18,7 +18,7 @@ from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.traced import trace
 from ipusim.ipu.variable import NamedVariable
-from ipusim.ipu.variable_store import store, using
+from ipusim.ipu.variable_store import add, using
 from ipusim.model.stages.function_stage import as_results
 
 
@@ -60,6 +60,6 @@ def lay_out(
         found.run()
     else:
         for variable in asked_for.values():
-            store().add(variable)
+            add(variable)
         programs.append(found)
     return found

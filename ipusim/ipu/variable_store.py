@@ -6,17 +6,17 @@ value, and another takes it from there when it begins to run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 #: A variable, which is on this room's floor and knows it (:class:`ipusim.ipu.variable.NamedVariable`).
 Variable = Any
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class VariableStore:
     """The variables of one context.
 
@@ -26,33 +26,36 @@ class VariableStore:
         graph_mode: whether operations on variables wait for a session, as after ``disable_eager_execution``.
     """
 
-    variables: list[Variable] = field(default_factory=list)
-    by_name: dict[str, Variable] = field(default_factory=dict)
+    variables: tuple[Variable, ...] = ()
+    by_name: Mapping[str, Variable] = field(default_factory=dict)
     graph_mode: bool = False
 
-    def add(self, variable: Variable) -> None:
-        """Add a variable, which others find by its name from now on."""
-        if self.by_name.get(variable.name) is not variable:
-            self.variables.append(variable)
-            self.by_name[variable.name] = variable
 
-
-_STORE: Final[ContextVar[VariableStore | None]] = ContextVar("variable_store", default=None)
+_STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
 _USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
 
 
 def store() -> VariableStore:
     """Return the store of the caller's context."""
-    found = _STORE.get()
-    if found is None:
-        found = VariableStore()
-        _STORE.set(found)
-    return found
+    return _STORE.get(VariableStore())
+
+
+def add(variable: Variable) -> None:
+    """Add a variable to the store of the caller's context, where others find it by its name from now on."""
+    now = store()
+    if now.by_name.get(variable.name) is not variable:
+        by_name = {**now.by_name, variable.name: variable}
+        _STORE.set(VariableStore((*now.variables, variable), by_name, now.graph_mode))
 
 
 def forget() -> None:
     """Begin with an empty store; programs that there are keep their variables."""
     _STORE.set(VariableStore(graph_mode=store().graph_mode))
+
+
+def wait_for_sessions(graph_mode: bool = True) -> None:
+    """Let operations on variables wait for a session from now on, or not."""
+    _STORE.set(replace(store(), graph_mode=graph_mode))
 
 
 @contextmanager

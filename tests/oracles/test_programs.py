@@ -118,6 +118,22 @@ def test_a_loop_carries_its_counter_and_sends_dictionaries(capsys, monkeypatch):
     assert out == "counter [array(10, dtype=int32)]\nd1 (10, 800) from 2.0 to 2.0\nd2 (10, 800) from 0.0 to 0.0\n"
 
 
+def test_training_and_evaluation_share_variables(capsys, monkeypatch):
+    out, (train, evaluate) = ran("evaluation", capsys, monkeypatch)
+    lines = re.findall(r"^Step (\d+): held out loss ([\d.]+), accuracy ([\d.]+)$", out, re.MULTILINE)
+    assert [int(step) for step, *_ in lines] == [0, 10, 20, 30]
+    losses = [float(loss) for _, loss, _ in lines]
+    assert losses[0] > math.log(10) > 10 * losses[1] > 10 * losses[2]
+    assert float(lines[-1][2]) == 1
+    assert {name for name in train.variables if name not in evaluate.variables} == {"global_step"}
+    assert {name for name in evaluate.variables if "moving" in name} == {
+        f"net/batch_normalization/moving_{each}" for each in ("mean", "variance")
+    }
+    # the fourth training came after the last evaluation, which sees it all the same
+    assert all((value == train.variables[name]).all() for name, value in evaluate.variables.items())
+    assert train.variables["global_step"] == 40
+
+
 def test_concurrent_stages_learn(capsys, monkeypatch):
     out, (program,) = ran("concurrent_stages", capsys, monkeypatch)
     first, last = map(float, re.findall(r"\d\.\d+", out))

@@ -17,7 +17,7 @@ from ipusim.ipu.names import Scope, counts, inside, scope, unique
 from ipusim.ipu.tensorflow.initializers import GlorotUniform, Initializer, initializer_of
 from ipusim.ipu.tensorflow.seeds import seed_of
 from ipusim.ipu.variable import NamedVariable, asked_for
-from ipusim.ipu.variable_store import store, used
+from ipusim.ipu.variable_store import add, store, used
 from ipusim.model.functions import variables
 from ipusim.model.layers.layer import Array, Shape
 
@@ -155,7 +155,7 @@ def get_variable(
 
 
 def _made(variable: NamedVariable) -> NamedVariable:
-    store().add(variable)
+    add(variable)
     return variable
 
 

@@ -20,7 +20,7 @@ from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
-from ipusim.ipu.variable_store import store
+from ipusim.ipu.variable_store import store, wait_for_sessions
 
 __all__ = ["set_random_seed"]
 
@@ -218,7 +218,7 @@ def get_logger() -> logging.Logger:
 
 def disable_eager_execution() -> None:
     """Let operations on variables outside of stages wait for a session, as TensorFlow 1's do."""
-    store().graph_mode = True
+    wait_for_sessions()
 
 
 disable_v2_behavior = disable_eager_execution

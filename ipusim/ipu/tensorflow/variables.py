@@ -13,7 +13,7 @@ from ipusim.ipu.host import Operation
 from ipusim.ipu.names import scope, unique
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.variable import NamedVariable
-from ipusim.ipu.variable_store import store, used
+from ipusim.ipu.variable_store import add, store, used
 from ipusim.model.functions import variables
 
 _STEP: Final = "global_step"
@@ -69,7 +69,7 @@ class Variable(NamedVariable):
         inside = variables.inside()
         super().__init__(unique(wanted) if inside else _free(wanted), np.array(initial), trained, in_stage=inside)
         if not inside:
-            store().add(self)
+            add(self)
 
 
 def _free(wanted: str) -> str:
@@ -140,7 +140,7 @@ def create_global_step(graph: object = None) -> NamedVariable:
     if get_global_step() is not None:
         raise ProgramError('"global_step" already exists.')
     found = NamedVariable(_STEP, np.zeros((), np.int64), trainable=False)
-    store().add(found)
+    add(found)
     return found
 
 
