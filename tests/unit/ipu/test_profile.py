@@ -14,6 +14,7 @@ from ipusim import ipu
 from ipusim.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import ipu_compiler, optimizers
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
@@ -85,7 +86,9 @@ def trained(**changes):
 
 def compiled():
     """Build a pipeline for sessions; returns what runs it."""
-    return ipu_compiler.compile(trained)
+    infeed = IPUInfeedQueue(repeat(elements()))
+    infeed.initializer.evaluate(Running())
+    return ipu_compiler.compile(lambda: trained(infeed_queue=infeed))
 
 
 def files_of(folder):
