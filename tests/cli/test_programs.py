@@ -44,7 +44,8 @@ def learn(loss):
 
 
 def model():
-    queue = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones([2, 3], np.float32)).repeat())
+    dataset = tf.data.Dataset.from_tensors(np.ones([2, 3], np.float32)).repeat()
+    model.queue = queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     out = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     return ipu.pipelining_ops.pipeline(
         [first, second], 4, infeed_queue=queue, outfeed_queue=out, optimizer_function=learn, name="small"
@@ -57,6 +58,7 @@ if __name__ == "__main__":
         threading.Thread(target=print, args=("from a thread",)).start()
         compiled = ipu.ipu_compiler.compile(model)
         with tf.Session() as session:
+            session.run(model.queue.initializer)
             session.run(compiled)
             session.run(compiled)
 '''
