@@ -35,6 +35,8 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "outfeed carries", " and ".join(outfeed.kept_names) or "nothing"
     if system.replicas > 1 and program.sync_replicas_independently:
         yield "replicas", "wait for each other before weight updates only"
+    if system.hosts > 1:
+        yield "hosts", f"{system.hosts}, each with such a device"
     if chosen := system.rates.chosen():
         yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in chosen)
 

@@ -14,8 +14,8 @@ class Throughput:
 
     Attributes:
         effective_batch_size: samples behind one weight update, micro-batch size x gradient
-            accumulation count x replicas.
-        samples: samples taken in over the run, by all replicas.
+            accumulation count x replicas x hosts.
+        samples: samples taken in over the run, by all replicas of all hosts.
         run_cycles: length of the run.
         samples_per_s, micro_batches_per_s: mean rates; 0 for a run that takes no time.
         weight_update_period_s: mean seconds from one weight update to the next
@@ -35,10 +35,11 @@ def throughput(timeline: Timeline) -> Throughput:
     info, found = timeline.info, executions(timeline)
     calls = timeline.end[timeline.rows(*BETWEEN_KINDS)]
     cycles = max(found[-1].end, int(calls.max(initial=0))) - found[0].start if found else 0
-    micro_batches = info.count * info.replicas * len(found)
+    every = info.count * info.replicas * info.hosts
+    micro_batches = every * len(found)
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
-        effective_batch_size=info.micro_batch_size * info.count * info.replicas,
+        effective_batch_size=info.micro_batch_size * every,
         samples=micro_batches * info.micro_batch_size,
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,

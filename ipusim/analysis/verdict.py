@@ -45,8 +45,8 @@ class Verdict:
         slowest_stage: the one whose passes of a micro-batch take longest, the first of several.
         slowest_ratio: their cycles against the mean of all stages.
         waited_for: the part of the IPUs' time in which they wait for it.
-        single_ipu_cycles: the same passes and weight updates of one execution, of all replicas, one after the other
-            without copies, syncs, host or recomputation: the least that one IPU would take, had it the memory.
+        single_ipu_cycles: the same passes and weight updates of one execution, of all replicas of all hosts, one after
+            the other without copies, syncs, host or recomputation: the least that one IPU with the memory would take.
         speed_up: that against the mean time of an execution of the run; below 1 the pipeline is slower than one IPU.
     """
 
@@ -75,7 +75,7 @@ def verdict(timeline: Timeline, costs: Costs) -> Verdict:
     passes = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(len(info.stages))]
     slowest = passes.index(max(passes))
     updates = sum(costs.updates.values()) if info.training else 0
-    single = sum(passes) * info.count * info.replicas + updates
+    single = sum(passes) * info.count * info.replicas * info.hosts + updates
     return Verdict(
         efficiency=ratio(int(idle.busy[holders].sum()), whole),
         recomputation=ratio(int(cycles_by_kind(timeline)[holders, SpanKind.RECOMPUTE].sum()), whole),

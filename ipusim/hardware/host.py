@@ -1,4 +1,4 @@
-"""The host's side of infeeds and outfeeds: four rates and the cost of a host sync, each with its source."""
+"""The host's side of infeeds and outfeeds, and the network between hosts: rates and latencies, each with its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class HostSpec:
         host_fill_bytes_per_s: rate at which the host writes that buffer (prefetch).
         outfeed_bytes_per_s: rate at which an IPU writes to the host's buffer.
         host_drain_bytes_per_s: rate at which the host reads that buffer.
+        network_bytes_per_s: rate at which a host sends to another one, and receives at the same time.
         sync_ns: time of one synchronisation of an IPU with the host.
+        network_ns: time from one host to another for no bytes.
         sources: for each figure where it is from, or ``assumed``.
 
     Raises QuantityError when a rate is not above zero or the sync time is negative.
@@ -30,7 +32,9 @@ class HostSpec:
     host_fill_bytes_per_s: Fraction
     outfeed_bytes_per_s: Fraction
     host_drain_bytes_per_s: Fraction
+    network_bytes_per_s: Fraction
     sync_ns: Fraction
+    network_ns: Fraction
     sources: Mapping[str, str] = field(repr=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -39,8 +43,9 @@ class HostSpec:
             rate: Fraction = getattr(self, name)
             if rate <= 0:
                 raise QuantityError(f"host: expected {name} above 0 bytes/s, got {rate}")
-        if self.sync_ns < 0:
-            raise QuantityError(f"host: expected sync_ns from 0 up, got {self.sync_ns}")
+        for name in ("sync_ns", "network_ns"):
+            if getattr(self, name) < 0:
+                raise QuantityError(f"host: expected {name} from 0 up, got {getattr(self, name)}")
 
     def with_rates(self, bytes_per_s: Mapping[str, Fraction]) -> HostSpec:
         """Return this host with some rates replaced; keys are names of :data:`RATES`.
@@ -67,13 +72,17 @@ M2000_HOST: Final = HostSpec(
     host_fill_bytes_per_s=Fraction(7_060_000_000),
     outfeed_bytes_per_s=Fraction(3_760_000_000),
     host_drain_bytes_per_s=Fraction(2_930_000_000),
+    network_bytes_per_s=Fraction(100_000_000_000, 8),
     # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
     sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_325_000_000),
+    network_ns=Fraction(10_000),
     sources={
         "infeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s",
         "host_fill_bytes_per_s": f"{_TRAFFIC_TEST}: host writes 56.5 Gbit/s",
         "outfeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles write 30.0 Gbit/s",
         "host_drain_bytes_per_s": f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s",
+        "network_bytes_per_s": "an M2000's 100 GbE RoCE port, at its nominal rate (assumed)",
+        "network_ns": "assumed: a message between two hosts, software included",
         "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.325 GHz",
     },
 )

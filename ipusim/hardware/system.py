@@ -42,6 +42,7 @@ class System:
         replicas: replicas of the program, each on consecutive logical IPUs.
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
         io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
+        hosts: hosts that train together, each with a device like this one.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
 
     Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them.
@@ -60,6 +61,7 @@ class System:
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
     framework: str | None = None
+    hosts: int = 1
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's."""
@@ -190,6 +192,17 @@ class System:
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)
+
+    def network_sum_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which all hosts sum up ``byte_count`` bytes of each, by a ring.
+
+        Each of its 2 (n - 1) rounds passes on an n-th; additions take no time (assumed).
+        """
+        if self.hosts == 1 or self.free:
+            return 0
+        part = -(-byte_count // self.hosts)
+        once = self._duration(self.host.network_ns) + self.transfer_cycles(part, self.host.network_bytes_per_s)
+        return 2 * (self.hosts - 1) * once
 
     def without_io_tiles(self) -> System:
         """Return the same device with all tiles of its IPUs computing."""

@@ -28,6 +28,7 @@ class Around:
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
         summed: whether replicas sum up their gradients.
+        summed_by_hosts: whether hosts do.
         looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
         overlap_copies: whether an IPU goes on while what it has sent is on its way.
     """
@@ -38,15 +39,17 @@ class Around:
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
     summed: bool = False
+    summed_by_hosts: bool = False
     looked_up: frozenset[int] = frozenset()
     rows_updated: frozenset[int] = frozenset()
     overlap_copies: bool = True
 
 
-def around(program: PipelineProgram, replicas: int) -> Around:
-    """Return what ``program`` asks for on ``replicas`` replicas."""
+def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
+    """Return what ``program`` asks for on ``replicas`` replicas of each of several ``hosts``."""
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
+    learns = shape.training and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
     return Around(
         outfeed=program.outfeed_elements,
         streams=pass_streams(program),
@@ -64,9 +67,8 @@ def around(program: PipelineProgram, replicas: int) -> Around:
             stage for stage, profile in enumerate(profiles) if shape.training and profile.tables.gradients
         ),
         overlap_copies=program.overlap_copies,
-        summed=shape.training
-        and replicas > 1
-        and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles),
+        summed_by_hosts=learns and hosts > 1,
+        summed=learns and replicas > 1,
     )
 
 
@@ -126,6 +128,8 @@ def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, i
     if shape.training:
         if asked.summed:
             yield Code.ALL_REDUCE, NONE
+        if asked.summed_by_hosts:
+            yield Code.HOST_SUM, NONE
         if stream.load:
             yield Code.LOAD, NONE
         if ipu in asked.gathered_updates:

@@ -25,9 +25,9 @@ def lower(order: Order, sync: Sync, asked: Around = _NOTHING) -> Plan:
     return _LOWERINGS[sync](order, asked)
 
 
-def complete(plan: Plan, program: PipelineProgram, replicas: int) -> Plan:
-    """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas``."""
-    return lower(plan.order, plan.sync, around(program, replicas))
+def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1) -> Plan:
+    """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas`` of each of ``hosts``."""
+    return lower(plan.order, plan.sync, around(program, replicas, hosts))
 
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of the sum over replicas: gradients travel in the rounds of a collective, and are divided by R."""
+"""The arithmetic of the sum over replicas, whose gradients travel in the rounds of a collective, and over hosts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.executor import Replicas
+from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.shards import Shards
 from ipusim.pipeline.plan import Plan
@@ -22,11 +23,19 @@ Array = npt.NDArray[Any]
 
 
 def replicas_of(
-    executors: Sequence[NumpyExecutor], plan: Plan, program: PipelineProgram, system: System, costs: Costs
+    executors: Sequence[NumpyExecutor],
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    costs: Costs,
+    host: Host | None = None,
+    *,
+    averaged: bool = True,
 ) -> Replicas:
     """Return the executors of all replicas, in order, with what they do together.
 
-    They average their gradients, and put variables together of which each stores a part.
+    They average their gradients, and put variables together of which each stores a part. Where this is one ``host``
+    of several, these sum theirs up, or average them too.
     """
     total = costs.gradient_sum
 
@@ -36,10 +45,19 @@ def replicas_of(
                 executor.begin_update()
             average_gradients(executors, plan.ipus, system, total.algorithm)
 
+    def over_hosts(ready: int) -> int:
+        if host is None:
+            return ready
+        for executor in executors if total is None else ():
+            executor.begin_update()
+        return sum_over_hosts(executors, plan.ipus, host, ready, averaged=averaged)
+
     if not (program.offload.sharded_state or program.offload.weights):
-        return Replicas(tuple(executors), reduce)
+        return Replicas(tuple(executors), reduce, over_hosts)
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return Replicas(tuple(executors), reduce, shards.gather, shards.let_go, shards.gather_all, shards.let_go_of_all)
+    return Replicas(
+        tuple(executors), reduce, over_hosts, shards.gather, shards.let_go, shards.gather_all, shards.let_go_of_all
+    )
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:
@@ -59,6 +77,24 @@ def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], s
             plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
             for arrays, total in zip(mine, run(plan, buffers), strict=True):
                 _spread(total / dtype.type(len(executors)), arrays)
+
+
+def sum_over_hosts(
+    executors: Sequence[NumpyExecutor], ipus: Iterable[int], host: Host, ready: int, *, averaged: bool
+) -> int:
+    """Set the accumulators of all replicas to their sum, or mean, over the hosts; return when the last was ``ready``.
+
+    Sums are taken in the order of the hosts, so that all have the same bits.
+    """
+    ipus = tuple(ipus)
+    mine = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
+    brought = host.exchange("the sum over hosts", (ready, mine))
+    totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in brought), strict=True)]
+    for executor in executors:
+        held = [array for ipu in ipus for array in executor.accumulators(ipu)]
+        for array, total in zip(held, totals, strict=True):
+            array[...] = total / array.dtype.type(host.count) if averaged else total
+    return max(int(when) for when, _ in brought)
 
 
 def _spread(flat: Array, arrays: Sequence[Array]) -> None:

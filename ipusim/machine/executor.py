@@ -79,6 +79,8 @@ class Replicas:
     Attributes:
         executors: one for each replica, in order.
         reduce: called when the replicas have summed up their gradients, before each weight update.
+        sum_over_hosts: called behind that with the cycle in which this host is ready, where there are several; sums
+            up over them and returns the cycle in which the last of them is.
         gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
             of the algorithm, when the replicas have put together the variables that it needs.
         let_go: called with a replica, a place and a stage or None when it needs them no more.
@@ -88,6 +90,7 @@ class Replicas:
 
     executors: tuple[Executor, ...]
     reduce: Callable[[], object] = lambda: None
+    sum_over_hosts: Callable[[int], int] = lambda ready: ready
     gather: Callable[[int, int | None, str], object] = lambda place, stage, algorithm: None  # noqa: ARG005
     let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
     gather_all: Callable[[], object] = lambda: None

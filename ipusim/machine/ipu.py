@@ -15,6 +15,7 @@ from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
+from ipusim.machine.host_sum import HostSumming
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemotePort
@@ -26,7 +27,7 @@ from ipusim.timeline.recorder import Description, Recorder
 
 #: What belongs to the end of an execution where it is no stage's.
 _ENDING: Final = frozenset(
-    map(int, (Code.OUTFEED_TOTAL, Code.LOAD, Code.STORE, Code.GATHER, Code.ALL_REDUCE, Code.UPDATE))
+    map(int, (Code.OUTFEED_TOTAL, Code.LOAD, Code.STORE, Code.GATHER, Code.ALL_REDUCE, Code.HOST_SUM, Code.UPDATE))
 )
 Spans = Generator[simpy.Event, Any, int]
 
@@ -42,6 +43,7 @@ class Connections:
         executor: the arithmetic of its replica.
         infeed, outfeed: its ends of the host's streams.
         reduction: where replicas sum up their gradients.
+        hosts: where hosts do.
         tables: what its stages look up on the host.
         remote: its end of the Streaming Memory.
         gathering: where replicas put its variables together.
@@ -56,6 +58,7 @@ class Connections:
     outfeed: HostPort | None
     tables: Tables | None
     reduction: Reduction | None
+    hosts: HostSumming | None
     remote: RemotePort | None
     gathering: Gathering | None
     let_go: Callable[[int, int, int | None], object]
@@ -63,7 +66,7 @@ class Connections:
     @property
     def rendezvous(self) -> tuple[Rendezvous, ...]:
         """Where it may wait, in the order in which it is asked."""
-        all_of = self.reduction, self.gathering, self.remote, self.infeed, self.outfeed, self.interconnect
+        all_of = self.reduction, self.hosts, self.gathering, self.remote, self.infeed, self.outfeed, self.interconnect
         return tuple(each for each in (*all_of, self.delivery, self.end) if each is not None)
 
 
@@ -209,6 +212,7 @@ class Ipu:
             Code.STORE: self._store,
             Code.GATHER: self._gather,
             Code.ALL_REDUCE: self._all_reduce,
+            Code.HOST_SUM: self._host_sum,
             Code.UPDATE: self._update,
             Code.LOOK_UP: self._look_up,
             Code.UPDATE_ROWS: self._update_rows,
@@ -303,6 +307,11 @@ class Ipu:
     def _all_reduce(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
         assert self._connections.reduction is not None
         span: int = yield self._connections.reduction.arrive(self.number, cause)
+        return span
+
+    def _host_sum(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
+        assert self._connections.hosts is not None
+        span: int = yield self._connections.hosts.arrive(self.number, cause)
         return span
 
     def _update(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:

@@ -18,6 +18,7 @@ from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.feeds import infeed_port, outfeed_port
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
+from ipusim.machine.host_sum import HostSumming
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
@@ -111,6 +112,7 @@ class Machine:
         self._links = None if plan.sync.meets else self._point_to_point_links()
         self._ends = self._execution_ends()
         self._reduction = self._gradient_sum()
+        self._hosts = self._sum_over_hosts()
         self._gatherings = self._all_gathers()
         self._remote = self._remote_ports()
         self._ports: list[Ports] = []
@@ -175,6 +177,7 @@ class Machine:
                     infeed=infeed if place == plan.shape.mapping[0] else None,
                     outfeed=outfeed if place == plan.shape.mapping[-1] else None,
                     reduction=self._reduction,
+                    hosts=self._hosts,
                     tables=tables,
                     remote=self._remote.get(first + place),
                     gathering=self._gatherings.get(place),
@@ -264,6 +267,20 @@ class Machine:
             steps=self._steps,
         )
 
+    def _sum_over_hosts(self) -> HostSumming | None:
+        """Return where hosts sum up their gradients; None where there is one."""
+        if self._costs.host_sum is None:
+            return None
+        return HostSumming(
+            self._clock,
+            self.recorder,
+            self._costs.host_sum,
+            ipus=self._places(range(self._system.replicas)),
+            sum_up=self._together.sum_over_hosts,
+            first_step=self._steps - 1,
+            steps=self._steps,
+        )
+
     def _all_gathers(self) -> dict[int, Gathering]:
         """Return where the replicas put together the variables of each place that they store parts of."""
         passes, updates = self._costs.weight_gathers, self._costs.update_gathers
@@ -343,6 +360,7 @@ def _info(
         positions=plan.shape.position_of if plan.shape.sizes else (),
         sync=plan.sync,
         layers=_layers(program),
+        hosts=system.hosts,
     )
 
 

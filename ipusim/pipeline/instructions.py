@@ -71,6 +71,8 @@ class Code(IntEnum):
     LOOK_UP = 22
     #: The gradients of what a stage has looked up go to the host, which updates its tables.
     UPDATE_ROWS = 23
+    #: Hosts sum up the gradients of their IPUs.
+    HOST_SUM = 24
 
     @property
     def word(self) -> str:

@@ -6,7 +6,7 @@ from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Gather, GradientSum
+from ipusim.pricing.costs import Gather, GradientSum, HostSum
 
 
 def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
@@ -26,6 +26,25 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
     return GradientSum(plans[0].algorithm, cost, sum(held.values()))
+
+
+def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum | None:
+    """Return how hosts sum up what the replicas of each have; None where there is one host, or nothing to sum up.
+
+    Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica.
+    """
+    if not asked.summed_by_hosts:
+        return None
+    held = dict.fromkeys(program.shape.mapping, 0)
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+        held[ipu] += profile.accumulator_bytes
+    most, every = max(held.values()), sum(held.values())
+    return HostSum(
+        write=system.outfeed_cycles(most),
+        network=system.network_sum_cycles(every),
+        read=system.infeed_cycles(most),
+        bytes=every,
+    )
 
 
 def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, Gather]:

@@ -139,6 +139,22 @@ class GradientSum:
 
 
 @dataclass(frozen=True)
+class HostSum:
+    """What hosts sum up before each weight update, in cycles.
+
+    Attributes:
+        write, read: the longest of the IPUs' copies of their gradients to the host, and back.
+        network: what the hosts need among each other.
+        bytes: gradient accumulators of one replica.
+    """
+
+    write: int
+    network: int
+    read: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Gather:
     """An all-gather of one IPU of a replica with its likes in the others.
 
@@ -166,6 +182,7 @@ class Costs:
         pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
         update_streams: the same of each IPU's weight update.
         gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
+        host_sum: how the hosts do; None where there is one.
         weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
         links: the link directions that carry anything, by number: those of the copies, then those of
@@ -181,6 +198,7 @@ class Costs:
     pass_streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     update_streams: Mapping[int, Stream] = field(default_factory=dict)
     gradient_sum: GradientSum | None = None
+    host_sum: HostSum | None = None
     weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
     update_gathers: Mapping[int, Gather] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()

@@ -145,6 +145,15 @@ GATHER_ROWS: Final = Law(
 )
 ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
 APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
+SUM_OUT: Final = Law("gradients out", OUTFEED.formula, (), OUTFEED.figures)
+NETWORK_SUM: Final = Law(
+    "network sum",
+    "2 x (hosts - 1) x (network_ns x clock_hz + bytes / hosts x clock_hz / network_bytes_per_s)",
+    (),
+    ("clock_hz", "network_bytes_per_s", "network_ns"),
+    "a ring all-reduce, as Horovod's; additions take no time (assumed)",
+)
+SUM_IN: Final = Law("gradients in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
     "the framework's host time x clock_hz",

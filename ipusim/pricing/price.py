@@ -10,7 +10,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.collectives import gradient_sum, update_gathers, weight_gathers
+from ipusim.pricing.collectives import gradient_sum, host_sum, update_gathers, weight_gathers
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -27,7 +27,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
     program = again.first(_unvaried(program))
-    asked = again(around, program, system.replicas)
+    asked = again(around, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system, again)
     summed = again(gradient_sum, program, system, asked)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
@@ -42,6 +42,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         pass_streams={key: each for key, each in asked.streams.items() if key[0] in kinds},
         update_streams=asked.updates,
         gradient_sum=summed,
+        host_sum=again(host_sum, program, system, asked),
         weight_gathers=again(weight_gathers, program, system, asked),
         update_gathers=again(update_gathers, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),

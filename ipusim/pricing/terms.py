@@ -77,6 +77,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_sends(costs, program, system),
         *_host(costs, program, system),
         *_tables(costs, program, system),
+        *_host_sum(costs, program, system),
         *_call(costs, system),
         *_streams(costs, program, system),
         *_collectives(costs, system),
@@ -253,6 +254,25 @@ def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
         ):
             if cycles:
                 yield _once(f"{what} of {of}", law, cycles, text)
+
+
+def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield what hosts sum up."""
+    if (found := costs.host_sum) is None:
+        return
+    held: Counter[int] = Counter()
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+        held[ipu] += profile.accumulator_bytes
+    most, host, of = max(held.values()), system.host, f"sum over {system.hosts} hosts"
+    part = _transfer(-(-found.bytes // system.hosts), host.network_bytes_per_s, system)
+    rounds = f"{2 * (system.hosts - 1)} * ({_time(host.network_ns, system)} + {part})"
+    for law, cycles, text in (
+        (laws.SUM_OUT, found.write, _transfer(most, host.outfeed_bytes_per_s, system)),
+        (laws.NETWORK_SUM, found.network, rounds),
+        (laws.SUM_IN, found.read, _transfer(most, host.infeed_bytes_per_s, system)),
+    ):
+        if cycles:
+            yield _once(of, law, cycles, text)
 
 
 def _call(costs: Costs, system: System) -> Iterator[Term]:

@@ -23,7 +23,7 @@ from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 Integers = npt.NDArray[np.int64]
 
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
-_FEEDS: Final = ("infeed", "outfeed", "tables")
+_FEEDS: Final = ("infeed", "outfeed", "tables", "network")
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,11 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
         group = found.add("host", group=True)
-        tables = (timeline.link[worked] == len(_FEEDS) - 1).any()
+        # The feeds have their tracks also where they are idle.
+        there = {0, 1, *timeline.link[worked].tolist()}
         for feed in range(len(found.feed)):
             replica, which = divmod(feed, len(_FEEDS))
-            if which == len(_FEEDS) - 1 and not tables:  # the feeds have their tracks also where they are idle
+            if which not in there:
                 continue
             of = "" if info.replicas == 1 else f" of replica {replica}"
             found.feed[feed] = found.add(_FEEDS[which] + of, group)

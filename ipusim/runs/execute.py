@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ipusim.analysis.learning import Learning, received
 from ipusim.analysis.orders import order_reports
 from ipusim.analysis.summary import summarise
+from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
@@ -20,12 +22,11 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
     Raises MissingTensorError and DeadlockError as the machine does, and what the request's own functions raise.
     """
-    session = Session(job)
     evaluations = [Evaluations(job.held_out)] if job.held_out is not None else []
-    timeline = session.run(job.executions, progress, (*evaluations, *hooks))
-    learning = None
+    sessions, timeline = _run(job, progress, (*evaluations, *hooks))
+    session, learning = sessions[0], None
     if session.computes:
-        losses, outputs = received(job.program, session.results)
+        losses, outputs = received(job.program, [each for host in sessions for each in host.results])
         learning = Learning(
             losses=losses,
             outputs=outputs,
@@ -53,3 +54,20 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
         steps=job.steps,
     )
     return Run(job, timeline, summary, learning)
+
+
+def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> tuple[list[Session], Timeline]:
+    """Run all steps on each of the job's hosts; return their sessions, and the Timeline of the first, which all share.
+
+    Without arithmetic one host stands for all, as they are alike in time.
+    """
+    if job.system.hosts == 1 or job.workload is None:
+        session = Session(job)
+        return [session], session.run(job.executions, progress, hooks)
+
+    def on_host(rank: int) -> tuple[Session, Timeline]:
+        session = Session(job, this_host())
+        return session, session.run(job.executions, None if rank else progress, () if rank else hooks)
+
+    found = run_together([partial(on_host, rank) for rank in range(job.system.hosts)])
+    return [session for session, _ in found], found[0][1]

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
+from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
@@ -49,8 +50,12 @@ class Hook(Protocol):
 class Session:
     """The executors of a Job's replicas, None without arithmetic; a second run goes on where the first ended."""
 
-    def __init__(self, job: Job) -> None:
-        """Place the initial variables on their IPUs."""
+    def __init__(self, job: Job, host: Host | None = None, *, own_feed: bool = False) -> None:
+        """Place the initial variables on their IPUs.
+
+        Where the job is for several hosts, ``host`` is this one. They take the elements of one feed in turn and average
+        their gradients, as replicas do, unless each has its ``own_feed``: then gradients are summed up.
+        """
         self.job = job
         self._executors: list[NumpyExecutor] = []
         self._together: Replicas | None = None
@@ -58,13 +63,21 @@ class Session:
         if job.workload is None:
             return
         shape, replicas, outfeed = job.program.shape, job.system.replicas, job.program.outfeed
+        first, every = (0, replicas) if host is None or own_feed else (host.rank * replicas, host.count * replicas)
         self._executors = [
             NumpyExecutor(
-                shape, job.workload(replica), replica, replicas, outfeed, _ignore if replica else self._before
+                shape,
+                job.workload(first + replica),
+                first + replica,
+                every,
+                outfeed,
+                _ignore if replica else self._before,
             )
             for replica in range(replicas)
         ]
-        self._together = replicas_of(self._executors, job.plan, job.program, job.system, job.costs)
+        self._together = replicas_of(
+            self._executors, job.plan, job.program, job.system, job.costs, host, averaged=not own_feed
+        )
 
     @property
     def computes(self) -> bool:

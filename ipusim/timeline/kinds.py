@@ -119,6 +119,18 @@ class SpanKind(IntEnum):
             part=Part.UPDATE,
         ),
     )
+    HOST_SUM = (
+        28,
+        Row(
+            doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
+            name="sum over hosts",
+            category="collective",
+            colour="rail_load",
+            look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
+            use=Use("host_sum", idle=Idle.COLLECTIVE),
+            part=Part.UPDATE,
+        ),
+    )
     ALL_GATHER = (
         18,
         Row(
@@ -144,19 +156,11 @@ class SpanKind(IntEnum):
     )
     INFEED = (
         7,
-        replace(
-            _HOST_COPY,
-            doc="Host to IPU copy, on the IPU that holds the first stage.",
-            name="infeed",
-        ),
+        replace(_HOST_COPY, doc="Host to IPU copy, on the IPU that holds the first stage.", name="infeed"),
     )
     OUTFEED = (
         8,
-        replace(
-            _HOST_COPY,
-            doc="IPU to host copy, on the IPU that holds the last stage.",
-            name="outfeed",
-        ),
+        replace(_HOST_COPY, doc="IPU to host copy, on the IPU that holds the last stage.", name="outfeed"),
     )
     HOST_ROWS = (
         27,

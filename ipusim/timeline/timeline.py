@@ -85,6 +85,7 @@ class TimelineInfo:
         links: name of each link direction that carries traffic, such as ``0→1 rung``.
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
+        hosts: hosts that run the same, each on a device of its own.
         sync: how IPUs wait for each other; files that do not say it are of lock-step.
         layers: names of the layers of each stage, in one text; empty where stages have none.
     """
@@ -109,6 +110,7 @@ class TimelineInfo:
     positions: tuple[int, ...] = ()
     sync: Sync = Sync.LOCK_STEP
     layers: tuple[str, ...] = ()
+    hosts: int = 1
 
     @property
     def order_and_sync(self) -> str:
@@ -253,7 +255,7 @@ class Timeline:
             "micro_batch": info.count,
             "time_step": info.time_steps + 1,  # the weight update has the number behind the last
             "execution": info.executions,
-            "link": max(len(info.links), 3),  # the host has three
+            "link": max(len(info.links), 4),  # the host has four
             "bytes": _LATEST,
             "cause": len(self),
             "replica": info.replicas,

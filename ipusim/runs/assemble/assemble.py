@@ -155,7 +155,7 @@ def _job(
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
-    laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas))
+    laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again)
     _check(request, fixed, laid_out, again)
     job = Job(

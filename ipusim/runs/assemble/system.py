@@ -66,7 +66,7 @@ def resolve_system(
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
         )
-        return replace(system, framework=spec.host.framework)
+        return replace(system, framework=spec.host.framework, hosts=spec.host.count)
 
     if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
         return None
@@ -194,7 +194,9 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    given = {name: rate for name, rate in options.system.host if name != "framework" and rate is not None}
+    given = {
+        name: rate for name, rate in options.system.host if name not in ("framework", "count") and rate is not None
+    }
     return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
 
 

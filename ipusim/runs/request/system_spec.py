@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from pydantic import Field
 
 from ipusim.hardware.machines import MACHINES, find_machine
@@ -35,6 +36,12 @@ class HostSpec(Node, title="host"):
     )
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
     host_drain: HostBytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
+    network: BytesPerSecond | None = Field(default=None, description="rate between two hosts, in either direction")
+    count: Annotated[int, Ge(1), Le(1024)] = Field(
+        default=1,
+        description="hosts that train together, each with a device like this one and a share of the data; before each "
+        "weight update gradients go to the hosts, which sum them up over their network",
+    )
     framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(
         default=None,
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "

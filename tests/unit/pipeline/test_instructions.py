@@ -51,6 +51,7 @@ TEXTS = {
     (Code.END, NONE, NONE, NONE): "end",
     (Code.LOOK_UP, 1, 3, NONE): "look-up 1.3",
     (Code.UPDATE_ROWS, 0, 12, NONE): "update-rows 0.12",
+    (Code.HOST_SUM, NONE, NONE, NONE): "host-sum",
 }
 
 
@@ -99,6 +100,7 @@ def plans():
         gathered=frozenset({0}),
         gathered_updates=frozenset({0, 1}),
         summed=True,
+        summed_by_hosts=True,
         looked_up=frozenset({0}),
         rows_updated=frozenset({0}),
         overlap_copies=False,

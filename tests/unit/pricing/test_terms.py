@@ -46,6 +46,7 @@ RUNS = {
     "two pods": ("data_parallel_4x4", ("numerics=off", "system.name=pod128", "system.auto_select_ipus=128")),
     "offload": ("optimizer_state_offload", ("numerics=off",)),
     "tables": ("host_embedding", ()),
+    "hosts": ("host_embedding", ("system.host.count=3",)),
     "other rates": (
         "tutorial_step3_pipelining",
         (
@@ -111,6 +112,9 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
     assert total.pop("infeed element", 0) == costs.host.infeed + costs.host.fill
     assert total.pop("session run", 0) == costs.host.call
     assert total.pop("outfeed element", 0) == costs.host.outfeed + costs.host.drain
+    if costs.host_sum:
+        each = costs.host_sum
+        assert total.pop("sum over 3 hosts") == each.write + each.network + each.read
     for stage, cost in costs.tables.items():
         of = program.stages[stage].name
         assert total.pop(f"look-up of {of}") == cost.ids + cost.gather + cost.rows

@@ -1,0 +1,94 @@
+"""Several simulated hosts in one process: each runs by itself until it needs the others, then the next one does.
+
+One of them runs at any time, in the order of their ranks, so that a run has the same result every time.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ipusim.errors import ProgramError, ProgramStateError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of several hosts.
+
+    Attributes:
+        rank: its number.
+        count: of hosts.
+        wait: gives what it waits for and what it brings, and returns what each brings, by rank.
+    """
+
+    rank: int
+    count: int
+    wait: Callable[[str, Any], Sequence[Any]]
+
+    def exchange(self, what: str, brought: Any) -> Sequence[Any]:
+        """Wait until every host has come to ``what``, and return what each has ``brought``, by rank.
+
+        Raises ProgramStateError where another has come to something else, or has ended.
+        """
+        return self.wait(what, brought)
+
+
+_HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
+
+
+def this_host() -> Host | None:
+    """Return the host that the caller runs on; None where there is but one."""
+    return _HOST.get()
+
+
+def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
+    """Run each function on a host of its own, by rank, and return their results.
+
+    Each has a copy of the caller's context. Raises what a function raises, and ProgramStateError where one waits for
+    what will not come.
+    """
+    from greenlet import getcurrent, greenlet  # noqa: PLC0415 - only runs of several hosts need it
+
+    if this_host() is not None:
+        raise ProgramError("expected hosts to be started from outside of them, got a host that starts others")
+    parent, count = getcurrent(), len(functions)
+    results: dict[int, T] = {}
+
+    def body(rank: int) -> None:
+        _HOST.set(Host(rank, count, lambda what, brought: parent.switch((what, brought))))
+        results[rank] = functions[rank]()
+
+    hosts = [greenlet(body) for _ in functions]
+    for host in hosts:
+        host.gr_context = contextvars.copy_context()
+    given: list[Any] = [(rank,) for rank in range(count)]
+    try:
+        while True:
+            waiting = [host.switch(*given[rank]) for rank, host in enumerate(hosts)]
+            ended = [rank for rank, host in enumerate(hosts) if host.dead]
+            if len(ended) == count:
+                return [results[rank] for rank in range(count)]
+            _check(waiting, ended)
+            given = [([brought for _, brought in waiting],)] * count
+    finally:
+        for host in hosts:
+            if not host.dead and host:
+                host.throw()
+
+
+def _check(waiting: Sequence[tuple[str, Any] | None], ended: Sequence[int]) -> None:
+    """Refuse hosts that do not wait for the same."""
+    first = next(rank for rank in range(len(waiting)) if rank not in ended)
+    mine = waiting[first]
+    assert mine is not None
+    if ended:
+        raise ProgramStateError(f"host {first} waits for all hosts in {mine[0]}, but host {ended[0]} has ended")
+    for rank, other in enumerate(waiting):
+        assert other is not None
+        if other[0] != mine[0]:
+            raise ProgramStateError(f"host {first} waits for all hosts in {mine[0]}, but host {rank} in {other[0]}")

@@ -1,0 +1,131 @@
+"""Several hosts, each with a device: what they learn together, and what it takes them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.machine.hosts import run_together, this_host
+from ipusim.runs.execute import execute
+from ipusim.timeline.kinds import SpanKind
+
+TEXT = """
+system:
+  name: m2000
+  clock: 1 GHz
+  auto_select_ipus: 2
+  host: {count: 3, infeed: 2 GB/s, outfeed: 1 GB/s, network: 4 GB/s}
+data: {type: synthetic, shape: [6], classes: 3, samples: 144}
+model:
+  layers:
+    - {name: a, type: dense, units: 40, activation: tanh}
+    - {name: b, type: dense, units: 30, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
+optimizer: {type: adam, learning_rate: 0.01}
+"""
+#: Weights of each stage, in bytes.
+FIRST, SECOND = (6 + 1) * 40 * 4, ((40 + 1) * 30 + (30 + 1) * 3) * 4
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb"])
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+def test_hosts_learn_what_as_many_replicas_learn(load, sync, optimizer):
+    changes = (f"pipeline.sync={sync}", f"optimizer={{type: {optimizer}, learning_rate: 0.01}}")
+    hosts = execute(load(TEXT, "system.host.count=2", *changes))
+    both = execute(load(TEXT, "system.host.count=1", *changes, "system.auto_select_ipus=4"))
+    assert [each.replica for each in hosts.learning.losses] == [each.replica for each in both.learning.losses]
+    np.testing.assert_allclose(
+        [each.loss for each in hosts.learning.losses], [each.loss for each in both.learning.losses], rtol=1e-5
+    )
+    for name, array in both.learning.weights.items():
+        np.testing.assert_allclose(hosts.learning.weights[name], array, rtol=1e-4, atol=1e-6)
+
+
+def test_hosts_of_replicas(load):
+    hosts = execute(load(TEXT, "system.host.count=2", "system.auto_select_ipus=4"))
+    every = execute(load(TEXT, "system.host.count=4"))
+    np.testing.assert_allclose(
+        [each.loss for each in hosts.learning.losses], [each.loss for each in every.learning.losses], rtol=1e-4
+    )
+
+
+def test_the_sum_takes_the_copies_to_the_host_and_back_and_a_ring_between_hosts(load):
+    """At 1 GHz a GB/s is a byte a cycle; 10 us of the network's latency are 10,000 cycles."""
+    run = execute(load(TEXT))
+    timeline, most = run.timeline, max(FIRST, SECOND)
+    ring = 2 * 2 * (10_000 + ceil(Fraction(ceil((FIRST + SECOND) / 3), 4)))
+    times = [
+        (int(timeline.end[row] - timeline.start[row]))
+        for row in timeline.rows(SpanKind.HOST_SUM)
+        if timeline.ipu[row] == timeline.ipu[timeline.rows(SpanKind.HOST_SUM)][0]
+    ]
+    assert times[:2] == [most, ceil(most / 2)]
+    network = [row for row in timeline.rows(SpanKind.HOST) if timeline.link[row] == 3]
+    assert {int(timeline.end[row] - timeline.start[row]) for row in network} == {ring}
+    assert len(network) == 3
+    alone = execute(load(TEXT, "system.host.count=1"))
+    longer = most + ring + ceil(most / 2)
+    assert run.summary.weight_update_cycles - alone.summary.weight_update_cycles == longer
+    assert run.summary.throughput.effective_batch_size == 3 * alone.summary.throughput.effective_batch_size
+
+
+def test_time_alone_needs_one_host(load):
+    with_numbers, without = execute(load(TEXT)), execute(load(TEXT, "numerics=off"))
+    np.testing.assert_array_equal(with_numbers.timeline.start, without.timeline.start)
+
+
+def test_inference_sums_nothing_up(load):
+    run = execute(load(TEXT, "optimizer=null", "training=false"))
+    assert not len(run.timeline.rows(SpanKind.HOST_SUM))
+
+
+def test_hosts_take_turns_in_the_order_of_their_ranks():
+    order = []
+
+    def on_host(brings):
+        def run():
+            order.append(("begins", this_host().rank))
+            found = this_host().exchange("sum", brings)
+            order.append(("goes on", this_host().rank))
+            return sum(found)
+
+        return run
+
+    assert run_together([on_host(brings) for brings in (1, 20, 300)]) == [321] * 3
+    assert order == [(what, rank) for what in ("begins", "goes on") for rank in range(3)]
+    assert this_host() is None
+
+
+def test_hosts_that_do_not_wait_for_the_same():
+    def wait(what):
+        return this_host().exchange(what, None)
+
+    with pytest.raises(ProgramStateError, match=r"^host 0 waits for all hosts in a sum, but host 1 has ended$"):
+        run_together([lambda: wait("a sum"), lambda: None])
+    with pytest.raises(ProgramStateError, match=r"^host 0 waits for all hosts in a sum, but host 1 in a gather$"):
+        run_together([lambda: wait("a sum"), lambda: wait("a gather")])
+    with pytest.raises(ProgramError, match=r"^expected hosts to be started from outside of them"):
+        run_together([lambda: run_together([lambda: None])])
+
+
+def test_an_error_of_one_host_ends_all():
+    ended = []
+
+    def waits():
+        try:
+            this_host().exchange("a sum", None)
+        finally:
+            ended.append(this_host().rank)
+
+    def fails():
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        run_together([waits, fails])
+    assert ended == [0]
