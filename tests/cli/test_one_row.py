@@ -19,7 +19,7 @@ SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 FACE = "#a8ff04"
 
 KIND = f"""    DRAIN = (
-        27,
+        29,
         Row(
             doc="An IPU pours out.",
             name="drain to host",

@@ -210,10 +210,11 @@ def scenarios(draw):
         "outfeed": {"mode": draw(st.sampled_from(["ALL", "LAST"])), "buffer_depth": draw(st.integers(1, 4))},
     }
     if scenario["system"]["name"] != "free":
-        rates = ("infeed", "host_fill", "outfeed", "host_drain")
+        rates = ("infeed", "host_fill", "outfeed", "host_drain", "network")
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
         )
+        scenario["system"]["host"]["count"] = draw(st.sampled_from([1, 1, 2, 3]))
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):

@@ -40,6 +40,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 "host_fill": 4e9,
                 "outfeed": "3.5 GB/s",
                 "host_drain": "3 GB/s",
+                "network": "12 GB/s",
+                "count": 2,
                 "framework": "pytorch",
             },
             "enable_remote_buffers": True,
