@@ -214,7 +214,6 @@ def scenarios(draw):
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
         )
-        scenario["system"]["host"]["count"] = draw(st.sampled_from([1, 1, 2, 3]))
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):
