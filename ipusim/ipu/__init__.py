@@ -58,6 +58,7 @@ _MODULES: Final = (
     "ipu_infeed_queue",
     "ipu_outfeed_queue",
     "ipu_strategy",
+    "keras",
     "layers",
     "loops",
     "nn_ops",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class Dataset:
     def __init__(self, begin: Callable[[], Iterator[Element]]) -> None:
         """Take what begins."""
         self._begin = begin
+        #: Whether it is known to have no end.
+        self.endless = False
 
     def __iter__(self) -> Iterator[Element]:
         """Go through the elements from the first on."""
@@ -138,7 +141,9 @@ class Dataset:
                         raise ModelError("repeat: expected a dataset with elements, got none")
                     return
 
-        return Dataset(begin)
+        found = Dataset(begin)
+        found.endless = times < 0
+        return found
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **_: object) -> Dataset:
         """Return a dataset of ``batch_size`` elements stacked; a rest that is shorter is one, or is dropped."""
@@ -185,6 +190,22 @@ class Dataset:
     def with_options(self, options: object) -> Dataset:
         """Return the dataset."""
         return self
+
+
+def _as_long(method: Callable[..., Dataset]) -> Callable[..., Dataset]:
+    """Return a method whose dataset has no end where the one that it is called on has none."""
+
+    @wraps(method)
+    def call(self: Dataset, *args: Any, **kwargs: Any) -> Dataset:
+        found = method(self, *args, **kwargs)
+        found.endless = found.endless or self.endless
+        return found
+
+    return call
+
+
+for _name in ("map", "filter", "shuffle", "repeat", "batch", "skip", "concatenate", "enumerate"):
+    setattr(Dataset, _name, _as_long(getattr(Dataset, _name)))
 
 
 def _element(value: Any) -> Element:

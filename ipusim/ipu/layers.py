@@ -60,7 +60,7 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     return run_loss(of, x, labels, _parameters(name, of, x, seed))
 
 
-def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str) -> Any:
+def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str | int) -> Any:
     """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names."""
     from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 

@@ -47,8 +47,12 @@ class NamedVariable(Tensor, variables.Readable):
     def __init__(self, name: str, initial: Array, trainable: bool, *, in_stage: bool = False) -> None:
         """Begin with the initial value; ``in_stage``: a stage makes it, in every call."""
         super().__init__(initial)
-        self.name, self.initial, self._in_stage = name, initial, in_stage
-        self.trainable = trainable and initial.dtype.kind == "f"
+        self.name, self.initial = name, initial
+        self._begin(trainable and initial.dtype.kind == "f", in_stage=in_stage)
+
+    def _begin(self, trainable: bool, *, in_stage: bool = False) -> None:
+        """Have the initial value."""
+        self.trainable, self._in_stage = trainable, in_stage
         self.version = 0
         self._value: Array | None = None
         self._holder: Program | None = None

@@ -25,7 +25,7 @@ class Call:
 
     Attributes:
         is_loss: whether it is a loss, which takes labels after its input.
-        draws_as: name that its random draws are seeded by in training, together with the micro-batch.
+        draws_as: name, or place in a network, that seeds its random draws in training, with the micro-batch.
         saved: what its forward pass kept, once it has run.
         shape, batch, itemsize: of the input: of one sample, their number, bytes of an element.
     """
@@ -36,7 +36,7 @@ class Call:
     batch: int
     itemsize: int
     is_loss: bool = False
-    draws_as: str = ""
+    draws_as: str | int = ""
     saved: Saved = field(default=None, init=False)
 
     def cost(self, need_input_gradient: bool = True) -> LayerCost:

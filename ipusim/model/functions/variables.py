@@ -45,10 +45,10 @@ def drawing(key: Key | None) -> Iterator[None]:
         _KEY.reset(token)
 
 
-def draw_key(name: str) -> Key | None:
-    """Return what seeds the random draws of the layer called ``name`` in the pass that is running, if it draws."""
+def draw_key(name: str | int) -> Key | None:
+    """Return what seeds the draws of a layer, by its name or place, in the pass that is running, if it draws."""
     key = _KEY.get()
-    return None if key is None else (*key, zlib.crc32(name.encode()))
+    return None if key is None else (*key, name if isinstance(name, int) else zlib.crc32(name.encode()))
 
 
 class Readable:

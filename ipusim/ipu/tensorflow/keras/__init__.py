@@ -1,0 +1,27 @@
+"""``tf.keras``: layers, models and what trains them, on the core's own layers and the one engine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipusim.ipu.tensorflow.offered import offering
+
+_HERE: Final = "ipusim.ipu.tensorflow.keras"
+
+__getattr__, __dir__ = offering(
+    "tf.keras",
+    {
+        "callbacks": f"{_HERE}.callbacks",
+        "datasets": "ipusim.ipu.tensorflow.keras_datasets",
+        "layers": "ipusim.ipu.tensorflow.keras_layers",
+        "initializers": "ipusim.ipu.tensorflow.initializers",
+        "ipu": "ipusim.ipu.keras",
+        "losses": f"{_HERE}.losses",
+        "metrics": f"{_HERE}.metrics",
+        "models": f"{_HERE}.models",
+        "optimizers": f"{_HERE}.optimizers",
+        "Input": f"{_HERE}.input_layer:Input",
+        "Model": f"{_HERE}.model:Model",
+        "Sequential": f"{_HERE}.sequential:Sequential",
+    },
+)

@@ -1,0 +1,155 @@
+"""The hooks of Keras' callbacks, several callbacks as one, and the values that a training leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipusim.ipu import checks
+
+#: What a hook is told: values by their names.
+Logs = Mapping[str, Any] | None
+
+
+class Callback:
+    """Base of all callbacks, whose hooks do nothing.
+
+    Attributes:
+        model, params: set before the first hook is called: the model, and verbose, epochs and steps.
+    """
+
+    model: Any = None
+    params: Mapping[str, Any] | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Take verbose, epochs and steps."""
+        self.params = params
+
+    def set_model(self, model: Any) -> None:
+        """Take the model."""
+        self.model = model
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Look on at the beginning of an epoch of a training."""
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Look on at its end, when it has been validated."""
+
+    def on_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Look on, by the older name of on_train_batch_begin."""
+
+    def on_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Look on, by the older name of on_train_batch_end."""
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Look on before the steps of an execution of a training, by the number of the first."""
+        self.on_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Look on after them, by the number of the last."""
+        self.on_batch_end(batch, logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Look on before the steps of an execution of an evaluation."""
+
+    def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Look on after them."""
+
+    def on_predict_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Look on before the steps of an execution of a prediction."""
+
+    def on_predict_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Look on after them, with what was predicted as ``outputs``."""
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Look on at the beginning of a training."""
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Look on at its end."""
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Look on at the beginning of an evaluation."""
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """Look on at its end."""
+
+    def on_predict_begin(self, logs: Logs = None) -> None:
+        """Look on at the beginning of a prediction."""
+
+    def on_predict_end(self, logs: Logs = None) -> None:
+        """Look on at its end."""
+
+
+class CallbackList(Callback):
+    """Several callbacks as one, which are called in their order."""
+
+    def __init__(self, callbacks: Any, model: Any, **params: Any) -> None:
+        """Take them, one or a list; raises ProgramTypeError for what is none."""
+        given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
+        for each in given:
+            if not isinstance(each, Callback):
+                checks.wrong_type("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", each)
+        self.callbacks: list[Callback] = list(given)
+        self.set_model(model)
+        self.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        """Hand the model on."""
+        self.model = model
+        for each in self.callbacks:
+            each.set_model(model)
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Hand the parameters on."""
+        self.params = params
+        for each in self.callbacks:
+            each.set_params(params)
+
+
+def _all(hook: str) -> Callable[..., None]:
+    def call(self: CallbackList, *given: Any, **named: Any) -> None:
+        for each in self.callbacks:
+            getattr(each, hook)(*given, **named)
+
+    call.__doc__ = getattr(Callback, hook).__doc__
+    return call
+
+
+for _hook in [name for name in vars(Callback) if name.startswith("on_")]:
+    setattr(CallbackList, _hook, _all(_hook))
+
+
+class History(Callback):
+    """What fit returns.
+
+    Attributes:
+        epoch: the number of each epoch.
+        history: the values of each epoch, by their names.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.epoch: list[int] = []
+        self.history: dict[str, list[Any]] = {}
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Count the epochs of this training."""
+        self.epoch = []
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Note the values."""
+        self.epoch.append(epoch)
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(value)
+        self.model.history = self
+
+
+def callback_list(callbacks: Any, model: Any, own: Sequence[Callback], **params: Any) -> CallbackList:
+    """Return callbacks as one, with those of fit's own behind them; a list that there is already stays as it is."""
+    if isinstance(callbacks, CallbackList):
+        return callbacks
+    found = CallbackList(callbacks, model, **params)
+    found.callbacks += own
+    found.set_model(model)
+    found.set_params(params)
+    return found

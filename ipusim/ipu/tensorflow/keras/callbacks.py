@@ -1,0 +1,284 @@
+"""Keras' callbacks that are written already: they watch, save, end a training, and set its step size."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
+from ipusim.ipu.tensorflow.offered import offering
+
+
+class LambdaCallback(Callback):
+    """Functions as hooks, each by the name of its hook."""
+
+    def __init__(self, **hooks: Callable[..., Any] | None) -> None:
+        """Take them; raises ProgramTypeError for a hook that there is not, or what is no function."""
+        for name, function in hooks.items():
+            if not name.startswith("on_") or not hasattr(Callback, name):
+                checks.wrong_type("LambdaCallback", "names of hooks such as on_epoch_end", name)
+            if function is not None:
+                if not callable(function):
+                    checks.wrong_type(name, "a function", function)
+                setattr(self, name, function)
+
+
+class LearningRateScheduler(Callback):
+    """Sets the optimizer's step size at the beginning of each epoch."""
+
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
+        """Take a function of the epoch, or of the epoch and the step size now, and whether to print it."""
+        if not callable(schedule):
+            checks.wrong_type("schedule", "a function of the epoch and the learning rate", schedule)
+        self._schedule, self._verbose = schedule, verbose
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Set it; raises ProgramError for an optimizer without one, or what is no number."""
+        optimizer = self.model.optimizer
+        if not hasattr(optimizer, "learning_rate"):
+            raise ProgramError('Optimizer must have a "lr" attribute.')
+        try:
+            rate = self._schedule(epoch, float(optimizer.learning_rate))
+        except TypeError:
+            rate = self._schedule(epoch)
+        if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating | np.ndarray):
+            raise ProgramError(
+                f'The output of the "schedule" function should be float. Got: {rate!r} of {type(rate).__name__}'
+            )
+        optimizer.learning_rate = rate
+        if self._verbose > 0:
+            print(f"\nEpoch {epoch + 1}: LearningRateScheduler setting learning rate to {float(rate)}.")
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Note it among the values of the epoch."""
+        if isinstance(logs, dict):
+            logs["lr"] = float(self.model.optimizer.learning_rate)
+
+
+def _is_better(mode: str, monitor: str) -> Callable[[float, float], bool]:
+    """Return what tells whether a value is better than another; raises ProgramError for a mode that there is not."""
+    if mode not in ("auto", "min", "max"):
+        checks.wrong_value("mode", "'auto', 'min' or 'max'", mode)
+    if mode == "max" or (mode == "auto" and ("acc" in monitor or monitor.endswith(("precision", "recall")))):
+        return lambda new, old: new > old
+    return lambda new, old: new < old
+
+
+def _monitored(logs: Logs, monitor: str, who: str) -> float:
+    """Return the value that is watched; raises ProgramError where there is none of its name."""
+    if logs is None or monitor not in logs:
+        raise ProgramError(
+            f"{who}: expected monitor to be one of the metrics {','.join(logs or {})}, which are available, got "
+            f"{monitor!r}"
+        )
+    return float(logs[monitor])
+
+
+class EarlyStopping(Callback):
+    """Ends a training when what it watches has not become better for some epochs."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        min_delta: float = 0,
+        patience: int = 0,
+        verbose: int = 0,
+        mode: str = "auto",
+        baseline: float | None = None,
+        restore_best_weights: bool = False,
+    ) -> None:
+        """Take what to watch, by how much it must become better, and for how many epochs it need not.
+
+        Raises ProgramError for a mode that there is not.
+        """
+        self.monitor, self.patience, self._verbose = monitor, checks.whole("patience", patience), verbose
+        self._better = _is_better(mode, monitor)
+        self._delta, self._baseline = abs(float(min_delta)), baseline
+        self._restores = restore_best_weights
+        self._rises = self._better(1.0, 0.0)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.wait = self.stopped_epoch = self.best_epoch = 0
+        self.best = -np.inf if self._rises else np.inf
+        self.best_weights: list[Any] | None = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Begin to watch."""
+        self._begin()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """End the training where the patience is over; raises ProgramError for a value that there is not."""
+        current = _monitored(logs, self.monitor, "EarlyStopping")
+        if self._restores and self.best_weights is None:
+            self.best_weights, self.best_epoch = self.model.get_weights(), epoch
+        self.wait += 1
+        shifted = current - self._delta if self._rises else current + self._delta
+        if self._better(shifted, self.best):
+            self.best, self.best_epoch = current, epoch
+            if self._restores:
+                self.best_weights = self.model.get_weights()
+            if self._baseline is None or self._better(shifted, self._baseline):
+                self.wait = 0
+            return
+        if self.wait >= self.patience and epoch > 0:
+            self.stopped_epoch = epoch
+            self.model.stop_training = True
+            if self._restores and self.best_weights is not None:
+                if self._verbose > 0:
+                    print(f"Restoring model weights from the end of the best epoch: {self.best_epoch + 1}.")
+                self.model.set_weights(self.best_weights)
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Say that it ended early."""
+        if self.stopped_epoch > 0 and self._verbose > 0:
+            print(f"Epoch {self.stopped_epoch + 1}: early stopping")
+
+
+class ReduceLROnPlateau(Callback):
+    """Makes the step size smaller when what it watches has not become better for some epochs."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        verbose: int = 0,
+        mode: str = "auto",
+        min_delta: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0,
+    ) -> None:
+        """Take what to watch, what to multiply with, and how long to wait; raises ProgramError for a factor >= 1."""
+        if factor >= 1.0:
+            raise ProgramError(f"ReduceLROnPlateau does not support a factor >= 1.0. Got {factor}")
+        self.monitor, self._factor, self._patience, self._verbose = monitor, factor, patience, verbose
+        self._better, self._delta, self._cooldown, self._least = _is_better(mode, monitor), min_delta, cooldown, min_lr
+        self._rises = self._better(1.0, 0.0)
+        self.on_train_begin()
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Begin to watch."""
+        self._wait = self._cooling = 0
+        self._best = -np.inf if self._rises else np.inf
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Make it smaller where the patience is over; raises ProgramError for a value that there is not."""
+        rate = float(self.model.optimizer.learning_rate)
+        if isinstance(logs, dict):
+            logs["lr"] = rate
+        current = _monitored(logs, self.monitor, "ReduceLROnPlateau")
+        if self._cooling > 0:
+            self._cooling, self._wait = self._cooling - 1, 0
+        if self._better(current - self._delta if self._rises else current + self._delta, self._best):
+            self._best, self._wait = current, 0
+        elif self._cooling <= 0:
+            self._wait += 1
+            if self._wait >= self._patience and rate > self._least:
+                self.model.optimizer.learning_rate = max(rate * self._factor, self._least)
+                self._cooling, self._wait = self._cooldown, 0
+                if self._verbose > 0:
+                    now = float(self.model.optimizer.learning_rate)
+                    print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {now}.")
+
+
+class ModelCheckpoint(Callback):
+    """Saves the weights at the end of epochs: all, or those that are better than before."""
+
+    def __init__(
+        self,
+        filepath: str | Path,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_best_only: bool = False,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str = "epoch",
+    ) -> None:
+        """Take the file's name, in which {epoch} and names of values stand for these; and what to watch.
+
+        Raises ProgramError for a mode that there is not, and for another frequency than "epoch".
+        """
+        if save_freq != "epoch":
+            checks.wrong_value("save_freq", "'epoch', as weights come to the host after executions", save_freq)
+        self._file, self.monitor, self._verbose = str(filepath), monitor, verbose
+        self._best_only, self._better = save_best_only, _is_better(mode, monitor)
+        self.best = -np.inf if self._better(1.0, 0.0) else np.inf
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Save; raises ProgramError for a name with a value that there is not."""
+        try:
+            path = self._file.format(epoch=epoch + 1, **(logs or {}))
+        except KeyError as error:
+            raise ProgramError(f'Failed to format this callback filepath: "{self._file}". Reason: {error}') from error
+        if self._best_only:
+            current = _monitored(logs, self.monitor, "ModelCheckpoint")
+            if not self._better(current, self.best):
+                if self._verbose > 0:
+                    print(f"\nEpoch {epoch + 1}: {self.monitor} did not improve from {self.best:.5f}")
+                return
+            self.best = current
+        if self._verbose > 0:
+            print(f"\nEpoch {epoch + 1}: saving model to {path}")
+        self.model.save_weights(path)
+
+
+class CSVLogger(Callback):
+    """Writes the values of each epoch to a file, a row each."""
+
+    def __init__(self, filename: str | Path, separator: str = ",", append: bool = False) -> None:
+        """Take the file's name, what stands between values, and whether to go on behind what is there."""
+        self._path, self._separator, self._append = Path(filename), separator, append
+        self._stream: TextIO | None = None
+        self._writer: Any = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Open the file."""
+        self._has_header = self._append and self._path.exists() and self._path.stat().st_size > 0
+        self._stream = self._path.open("a" if self._append else "w", newline="")
+        self._writer = None
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Write a row."""
+        assert self._stream is not None
+        values: dict[str, Any] = dict(logs or {})
+        if self._writer is None:
+            names = ["epoch", *values]
+            self._writer = csv.DictWriter(self._stream, names, delimiter=self._separator, lineterminator="\n")
+            if not self._has_header:
+                self._writer.writeheader()
+        self._writer.writerow({"epoch": epoch} | values)
+        self._stream.flush()
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+class TerminateOnNaN(Callback):
+    """Ends a training when a loss is no number."""
+
+    def on_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Look at the loss."""
+        loss = (logs or {}).get("loss")
+        if loss is not None and not np.isfinite(loss):
+            print(f"Batch {batch}: Invalid loss, terminating training")
+            self.model.stop_training = True
+
+
+_OFFERED: Final = (
+    "CSVLogger EarlyStopping LambdaCallback LearningRateScheduler ModelCheckpoint ReduceLROnPlateau TerminateOnNaN"
+)
+__getattr__, __dir__ = offering(
+    "tf.keras.callbacks",
+    {name: f"{__name__}:{name}" for name in _OFFERED.split()}
+    | {name: f"ipusim.ipu.tensorflow.keras.callback:{name}" for name in ("Callback", "CallbackList", "History")},
+)

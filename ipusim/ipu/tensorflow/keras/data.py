@@ -1,0 +1,228 @@
+"""What fit, evaluate and predict are given: arrays or a dataset, as batches of flat elements for the infeed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.dataset import Dataset
+from ipusim.ipu.tensorflow.keras.layer import mapped_arrays
+from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.model.layers.layer import Array
+
+#: Samples of a batch, where nothing says it, as in Keras.
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Element:
+    """What a batch consists of: structures of whole numbers, each the place of an array in the flat element.
+
+    Attributes:
+        x, y, sample_weight: the structures; None for none.
+    """
+
+    x: Any
+    y: Any
+    sample_weight: Any
+
+    def unpack(self, arrays: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Return inputs, labels and weights, each in its structure."""
+
+        def at(structure: Any) -> Any:
+            return None if structure is None else mapped_arrays(lambda place: arrays[place], structure)
+
+        return at(self.x), at(self.y), at(self.sample_weight)
+
+
+def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
+    """Return what a batch of a dataset consists of, and its arrays: (x,), (x, y) or (x, y, sample_weight), or x."""
+    arrays: list[Array] = []
+
+    def place(array: Any) -> int:
+        found = np.asarray(array)
+        arrays.append(found.astype(np.float32) if found.dtype == np.float64 else found)
+        return len(arrays) - 1
+
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    if len(parts) > 3:
+        raise ProgramError(
+            "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, found: "
+            f"{len(parts)} values"
+        )
+    found = [None if part is None else mapped_arrays(place, part) for part in parts]
+    return Element(*found, *[None] * (3 - len(found))), tuple(arrays)
+
+
+class Batches:
+    """Batches, epoch by epoch.
+
+    Attributes:
+        element: what a batch consists of.
+        example: the first batch's arrays.
+        batch_size: samples of a batch.
+        steps: batches of an epoch of all replicas together; None where the dataset has no end.
+    """
+
+    def __init__(self, begin: Callable[[int], Iterator[Any]], first: Any, steps: int | None, goes_on: bool) -> None:
+        """Take what begins an epoch, the first batch, the batches of one, and whether epochs go on where they were."""
+        self.element, self.example = flat_element(first)
+        if not self.example or not self.example[0].ndim:
+            raise ProgramError("Expect x to be a non-empty array or dataset.")
+        self.batch_size, self.steps = len(self.example[0]), steps
+        self._begin, self._goes_on = begin, goes_on
+        self._running: Iterator[Any] | None = None
+
+    def epoch(self, number: int) -> Iterator[tuple[Array, ...]]:
+        """Yield the elements of an epoch."""
+        if self._running is None or not self._goes_on:
+            self._running = self._begin(number)
+        for batch in self._running:
+            yield flat_element(batch)[1]
+
+
+def batches(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    shuffle: bool = False,
+) -> Batches:
+    """Return the batches of arrays, which are ``shuffle``\\ d anew in each epoch, or of a dataset.
+
+    Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any, for a partial batch, for data
+    whose shape is not known ahead, and for labels beside a dataset.
+    """
+    if steps is not None:
+        checks.whole("steps", steps, 1)
+    if isinstance(x, Dataset):
+        return _of_dataset(x, y, sample_weight, batch_size, steps)
+    if hasattr(x, "__next__") or callable(x) or (not _is_arrays(x) and hasattr(x, "__getitem__")):
+        raise ProgramError(
+            f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's "
+            "requirement to know the data shape ahead of time. Please use `tf.data.Dataset.from_generator()` to "
+            "specify the shape of your data."
+        )
+    return _of_arrays(x, y, sample_weight, batch_size, steps, shuffle)
+
+
+def _is_arrays(x: Any) -> bool:
+    return isinstance(x, np.ndarray | list | tuple | Mapping) or hasattr(x, "__array__")
+
+
+def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, batch_size: Any, steps: int | None) -> Batches:
+    for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
+        if value is not None:
+            raise ProgramError(f"`{name}` argument is not supported when using dataset as input.")
+    if steps is None and dataset.endless:
+        raise ProgramError(
+            "When providing an infinite dataset, you must specify the number of steps to run (if you did not intend to "
+            "create an infinite dataset, make sure to not call `repeat()` on the dataset)."
+        )
+    if steps is not None:
+        begun = iter(dataset)
+        first = next(begun, None)
+        if first is None:
+            raise ProgramError("Expect x to be a non-empty array or dataset.")
+        return Batches(_first_then(first, begun, dataset), first, None, goes_on=True)
+    held = list(dataset)
+    if not held:
+        raise ProgramError("Expect x to be a non-empty array or dataset.")
+    last = flat_element(held[-1])[1]
+    if last[0].shape != flat_element(held[0])[1][0].shape:
+        raise ProgramError(
+            f"The provided set of data contains a shape {(None, *last[0].shape[1:])} which is not fully defined. "
+            "Executing on IPU requires all dataset elements to have fully defined shapes. If using batch() make sure "
+            "to set `drop_remainder=True`."
+        )
+
+    def begin(number: int) -> Iterator[Any]:
+        return iter(held) if number == 0 else iter(dataset)
+
+    return Batches(begin, held[0], len(held), goes_on=False)
+
+
+def _first_then(first: Any, rest: Iterator[Any], dataset: Dataset) -> Callable[[int], Iterator[Any]]:
+    """Return what begins with the element that was read already, and then anew."""
+    waiting = [itertools.chain([first], rest)]
+    return lambda _: waiting.pop() if waiting else iter(dataset)
+
+
+def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
+    size = _BATCH if batch_size is None else checks.whole("batch_size", batch_size, 1)
+    parts = tuple(
+        None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)
+    )
+    lengths: list[int] = []
+    mapped_arrays(lambda each: lengths.append(len(each) if np.ndim(each) else -1), [p for p in parts if p is not None])
+    if len(set(lengths)) != 1 or -1 in lengths:
+        raise ProgramError(
+            f"Data cardinality is ambiguous: sizes {', '.join(map(str, lengths))}. Make sure all arrays contain the "
+            "same number of samples."
+        )
+    samples = lengths[0]
+    if samples % size and (steps is None or steps * size > samples):
+        raise ProgramError(
+            "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
+            f"`batch_size` of your model (currently set to {size}) or pad your dataset to ensure there are no partial "
+            "batches."
+        )
+
+    def begin(number: int) -> Iterator[Any]:
+        order = np.random.default_rng([seed_of(None), number]).permutation(samples) if shuffle else None
+        for start in range(0, samples - size + 1, size):
+            rows = slice(start, start + size) if order is None else order[start : start + size]
+            yield tuple(None if part is None else mapped_arrays(itemgetter(rows), part) for part in parts)
+
+    if not samples:
+        raise ProgramError("Expect x to be a non-empty array or dataset.")
+    first = tuple(None if p is None else mapped_arrays(lambda each: each[:size], p) for p in parts)
+    return Batches(begin, first, samples // size, goes_on=False)
+
+
+def _as_structure(part: Any) -> Any:
+    """Return lists of arrays as such; a list of numbers is an array."""
+    if isinstance(part, list | tuple) and part and not all(isinstance(each, np.ndarray) for each in part):
+        return np.asarray(part)
+    return part
+
+
+def _array(value: Any) -> Array:
+    found = checks.numbers("data", value)
+    return found.astype(np.float32) if found.dtype == np.float64 else found
+
+
+def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """Return what trains and what validates, which is the last ``share`` of arrays.
+
+    Raises ProgramError for a share that leaves nothing of one of both, or data that are no arrays.
+    """
+    if isinstance(x, Dataset) or not _is_arrays(x):
+        raise ProgramError(
+            "`validation_split` is only supported for Tensors or NumPy arrays, found following types in the input: "
+            f"[{type(x)}]"
+        )
+    parts = [None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)]
+    lengths: list[int] = []
+    mapped_arrays(lambda each: lengths.append(len(each)), [part for part in parts if part is not None])
+    at = int(np.floor(lengths[0] * (1.0 - share)))
+    if at in (0, lengths[0]):
+        raise ProgramError(
+            f"Training data contains {lengths[0]} samples, which is not sufficient to split it into a validation and "
+            f"training set as specified by `validation_split={share}`. Either provide more data, or a different value "
+            "for the `validation_split` argument."
+        )
+
+    def cut(which: slice) -> tuple[Any, Any, Any]:
+        found = [None if part is None else mapped_arrays(lambda each: each[which], part) for part in parts]
+        return found[0], found[1], found[2]
+
+    return cut(slice(None, at)), cut(slice(at, None))

@@ -1,0 +1,154 @@
+"""The executions of an epoch of a training, of an evaluation or a prediction: which program, on which batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu.tensorflow.keras.data import Batches, Element
+from ipusim.ipu.tensorflow.keras.objective import Objective
+from ipusim.ipu.tensorflow.keras.program import Program, Source
+from ipusim.ipu.tensorflow.keras.stages import Task, flattened
+
+#: Functions that Graphcore does not let a model override either, in a pipeline.
+_NOT_OVERRIDDEN = (
+    "train_step",
+    "make_train_function",
+    "test_step",
+    "make_test_function",
+    "predict_step",
+    "make_predict_function",
+)
+
+
+class Execution:
+    """The executions of an epoch, an evaluation or a prediction."""
+
+    def __init__(
+        self,
+        model: Any,
+        data: Batches,
+        objective: Objective | None,
+        steps: int | None,
+        first_epoch: int,
+        *,
+        training: bool,
+    ) -> None:
+        """Find or build the program; ``steps`` are batches of an epoch and replica, where they are said."""
+        self._model, self._data, self._objective, self._training = model, data, objective, training
+        for name in _NOT_OVERRIDDEN:
+            if hasattr(model, name):
+                raise ProgramStateError(
+                    f"The function `{name}` for the model {model.name} has been overridden. This is not supported: "
+                    "write a loop with ipu.loops or a pipeline instead."
+                )
+        self._element = data.element if objective is not None else Element(data.element.x, None, None)
+        self._epoch = data.epoch(first_epoch)
+        self._first_epoch: int | None = first_epoch
+        self._program = self._found(steps)
+        self.steps = self._steps(steps, self._program.replicas)
+
+    def _found(self, steps: int | None) -> Program:
+        model, data, options = self._model, self._data, self._model.options
+        x, _, _ = data.element.unpack(data.example)
+        model._build_for(x)
+        per_execution = model._steps_per_execution
+        known = data.steps if steps is None else steps
+        if known is not None and per_execution > known:
+            per_execution = known  # as Graphcore's, which says so in a log
+        if self._training:
+            options.check_steps(per_execution)
+        arrays = self._taken(data.example)
+        kind = "train" if self._training else "test" if self._objective is not None else "predict"
+        forms = tuple((array.shape, array.dtype.str) for array in arrays)
+        key = kind, repr(self._element), forms, per_execution
+        held = model.__dict__.setdefault("_programs", {})
+        version, program = held.get(kind + "/version"), held.get(key)
+        if program is None or version != options.version:
+            task = Task(model, self._element, self._objective, self._training)
+            source = Source()
+            source.current = self._arrays(self._epoch)
+            before = held.get("train") if self._training and version == options.version else None
+            optimizer = model.optimizer if self._training else None
+            program = Program(task, options, per_execution, source, optimizer)
+            if before is not None:
+                program.go_on_from(before)
+            held[key], held[kind + "/version"] = program, options.version
+        else:
+            program.source.current = self._arrays(self._epoch)
+        held[kind] = program
+        return program  # type: ignore[no-any-return]
+
+    def _steps(self, steps: int | None, replicas: int) -> int:
+        """Return the batches of an epoch and replica; raises ProgramError in Graphcore's words if they do not fit."""
+        data, per_execution = self._data, self._program.steps
+        to_this = " to this replica" if replicas > 1 else ""
+        found = steps if steps is not None else (data.steps or 0) // replicas
+        if found == 0:
+            raise ProgramError(
+                f"The provided dataset contains {data.steps} items, but all {replicas} replicas are requested to run "
+                f"1 steps each. Make sure the dataset contains at least {replicas} items."
+            )
+        if found % per_execution:
+            raise ProgramError(
+                f"`steps_per_execution` must be a divisor of the number of batches in the dataset provided{to_this}."
+            )
+        if data.steps is not None and found * replicas > data.steps:
+            raise ProgramError(
+                f"Your input does not have enough data. Make sure that your dataset or generator can generate at least "
+                f"{found * replicas} batches (currently it can only generate {data.steps} batches). You may need to "
+                "use the repeat() function when building your dataset."
+            )
+        return found
+
+    def _taken(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arrays of an element that the program takes, each in the dtype of the model's input."""
+        if self._objective is None:
+            count = len(arrays) if self._data.element.y is None else len(flattened(self._data.element.x))
+            arrays = arrays[:count]
+        return arrays
+
+    def _arrays(self, epoch: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        return map(self._taken, epoch)
+
+    def run(self, epoch: int, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
+        """Run an epoch; ``begin`` and ``end`` are called around each execution, or each step where asked for."""
+        model, program = self._model, self._program
+        if epoch != self._first_epoch:
+            program.source.current = self._arrays(self._data.epoch(epoch))
+        self._first_epoch = None
+        model.simulated_seconds = 0.0
+        each = model.options.asynchronous and program.summed == 1
+        for first in range(0, self.steps, program.steps):
+            if not each:
+                begin(first)
+            found = program.run()
+            model.simulated_seconds += program.seconds
+            if each:
+                for step in range(program.steps):
+                    begin(first + step)
+                    end(first + step, self._logs([array[step : step + 1] for array in found]))
+            else:
+                end(first + program.steps - 1, self._logs(found))
+            if model.stop_training and self._training:
+                break
+
+    def _logs(self, found: Sequence[Any]) -> dict[str, Any]:
+        """Return what a callback is told of elements [elements, (replicas), ...]."""
+        program = self._program
+        if self._objective is None:
+            axes = 2 if program.replicas > 1 else 1
+            return {"outputs": [array.reshape(-1, *array.shape[axes + 1 :]) for array in found]}
+        sums = [np.asarray(array, np.float64).sum() for array in found]
+        self._objective.add(sums, int(np.prod(found[0].shape)) * program.summed)
+        return self._objective.logs()
+
+    def packed(self, outputs: list[Any]) -> Any:
+        """Return outputs in the model's structure."""
+        graph = self._model.graph
+        if graph is not None and isinstance(graph.outputs, dict):
+            return dict(zip(graph.outputs, outputs, strict=True))
+        return outputs[0] if len(outputs) == 1 else outputs

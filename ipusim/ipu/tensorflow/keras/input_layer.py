@@ -1,0 +1,55 @@
+"""Inputs of Keras' models: symbolic tensors that no layer gives, and the layer that stands for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.layer import Layer
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor
+
+
+def Input(  # noqa: N802 - Keras' name
+    shape: Any = None,
+    batch_size: int | None = None,
+    name: str | None = None,
+    dtype: Any = None,
+    batch_shape: Any = None,
+    **kwargs: Any,
+) -> KerasTensor:
+    """Return a symbolic tensor (batch, *shape) that a model can begin with; the data says how large the batch is.
+
+    Raises ProgramTypeError for arguments of other types or that there are not, ProgramError for no shape or one that
+    is not known in full.
+    """
+    for argument in kwargs:
+        checks.wrong_type("Input", "shape, batch_size, name, dtype and batch_shape", argument)
+    if batch_size is not None:
+        checks.whole("batch_size", batch_size, 1)
+    if batch_shape is not None:
+        shape = tuple(batch_shape)[1:]
+    if shape is None:
+        checks.wrong_value("shape", "sizes of all axes but the batch", shape)
+    axes: Sequence[Any] = shape if isinstance(shape, list | tuple) else (shape,)
+    if None in axes:
+        checks.wrong_value("shape", "sizes of all axes but the batch, as programs for IPUs have", shape)
+    sizes = tuple(checks.whole("shape", axis, 1) for axis in axes)
+    kind = np.dtype(np.float32) if dtype is None else checks.dtype("dtype", dtype, "biuf")
+    return KerasTensor((None, *sizes), kind, name="" if name is None else checks.text("name", name))
+
+
+class InputLayer(Layer):
+    """Keras ``InputLayer``: the input of a Sequential model among its layers."""
+
+    is_plain = True
+
+    def __init__(
+        self, input_shape: Any = None, batch_size: int | None = None, dtype: Any = None, **kwargs: Any
+    ) -> None:
+        """Take the shape without the batch; raises as Input does."""
+        given = {name: kwargs.pop(name) for name in ("batch_input_shape",) if name in kwargs}
+        super().__init__(**kwargs)
+        self.tensor = Input(input_shape, batch_size, self._given_name, dtype, given.get("batch_input_shape"))

@@ -1,0 +1,340 @@
+"""Keras' layers as such: their names, weights and layers inside, and calls on arrays or on symbolic tensors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.ipu.keras.pipeline_stage import pipeline_stage
+from ipusim.ipu.names import counts, scope, unique
+from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, is_symbolic, mapped
+from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
+from ipusim.ipu.tensorflow.scoping import drawn
+from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.model.functions.variables import check_inside, inside
+from ipusim.model.layers.layer import Array
+
+
+def _snake(name: str) -> str:
+    """Return the name of a class as Keras writes it in those of layers."""
+    found = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name.lstrip("_"))
+    return re.sub("([a-z])([A-Z])", r"\1_\2", found).lower()
+
+
+class Layer:
+    """Base of all layers. A subclass makes weights in ``build``, with add_weight, and computes in ``call``.
+
+    Attributes:
+        built: whether its weights have been made.
+        in_model: whether it is in a model, which has its weights.
+        inbound_nodes: its calls on symbolic tensors.
+        pipeline_stage: of the scope that it was made in; None for none.
+    """
+
+    #: What its name begins with, where none is given.
+    kind: ClassVar[str] = "layer"
+    #: Whether it has no weights, and can be called anywhere.
+    is_plain: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Name a subclass's layers after it, as Keras does, unless it says how."""
+        super().__init_subclass__(**kwargs)
+        if "kind" not in vars(cls):
+            cls.kind = _snake(cls.__name__)
+
+    def __init__(self, trainable: bool = True, name: str | None = None, dtype: Any = None, **kwargs: Any) -> None:
+        """Take a name; raises ProgramTypeError for arguments of other types, or that there are not."""
+        for argument in kwargs.keys() - {"input_shape", "batch_input_shape", "batch_size", "dynamic"}:
+            raise ProgramTypeError(f"{type(self).__name__}() got an unexpected keyword argument {argument!r}")
+        self._given_name = None if name is None else checks.text("name", name)
+        self._trainable = checks.truth("trainable", trainable)
+        self._dtype = None if dtype is None else checks.dtype("dtype", dtype, "biuf")
+        self._given_input_shape = _given_shape(kwargs)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no weights, no calls and no place in a model yet."""
+        self._home: str | None = None
+        self._name, self._place = "", 0
+        self._weights: list[Weight] = []
+        self.built = self.in_model = False
+        self.inbound_nodes: list[Node] = []
+        self.pipeline_stage = pipeline_stage()
+
+    @property
+    def name(self) -> str:
+        """Its name; where none was given, that of its kind until it is in a model, or is called in a stage."""
+        return self._given_name or self._name or self.kind
+
+    @property
+    def path(self) -> str:
+        """Its name behind those of the model and the layers that it is in."""
+        return f"{self._home or ''}{self.name}"
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers change its weights."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._trainable = checks.truth("trainable", value)
+        for each in self._all_weights():
+            each.trainable = value
+        for layer in self.sublayers():
+            layer.trainable = value
+
+    def sublayers(self) -> Iterator[Layer]:
+        """Yield the layers that are its attributes, or in lists or dictionaries that are, in the order of these."""
+        seen: set[int] = set()
+        for name, value in vars(self).items():
+            if name in ("inbound_nodes", "_nodes"):
+                continue
+            for each in _layers_in(value):
+                if id(each) not in seen:
+                    seen.add(id(each))
+                    yield each
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Its weights and those of the layers in it."""
+        found = {id(each): each for each in self._all_weights()}
+        for layer in self.sublayers():
+            found |= {id(each): each for each in layer.weights}
+        return list(found.values())
+
+    def _all_weights(self) -> list[Weight]:
+        return list(self._weights)
+
+    @property
+    def trainable_weights(self) -> list[Weight]:
+        """Those that optimizers change."""
+        return [each for each in self.weights if each.trainable]
+
+    @property
+    def non_trainable_weights(self) -> list[Weight]:
+        """Those that they do not."""
+        return [each for each in self.weights if not each.trainable]
+
+    variables = weights
+    trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
+
+    def get_weights(self) -> list[Array]:
+        """Return copies of the values of all weights."""
+        return [each.numpy() for each in self.weights]
+
+    def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
+        """Set the values of all weights; raises ProgramError for another number or shape of them, and sets none."""
+        own = self.weights
+        if len(weights) != len(own):
+            raise ProgramError(
+                f'You called `set_weights(weights)` on layer "{self.name}" with a weight list of length '
+                f"{len(weights)}, but the layer was expecting {len(own)} weights."
+            )
+        found = [each.check(value) for each, value in zip(own, weights, strict=True)]
+        for each, value in zip(own, found, strict=True):
+            each.set(value)
+
+    def count_params(self) -> int:
+        """Return the number of elements of all weights."""
+        return sum(int(np.prod(each.shape)) for each in self.weights)
+
+    def add_weight(
+        self,
+        name: str | None = None,
+        shape: Any = (),
+        dtype: Any = None,
+        initializer: Any = None,
+        trainable: bool = True,
+        **kwargs: Any,
+    ) -> Weight:
+        """Make a weight, by default drawn as Keras' glorot_uniform; raises as initializers and checks do."""
+        own = "weight" if name is None else checks.text("name", name)
+        axes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        kind = np.dtype(self._weight_dtype if dtype is None else dtype)
+        chosen = initializer_of("glorot_uniform" if initializer is None else initializer)
+
+        def draw() -> Array:
+            if not isinstance(chosen, Initializer):
+                return np.asarray(chosen(axes), kind)
+            return drawn(chosen, axes, kind, (seed_of(chosen.seed), self._place, zlib.crc32(own.encode())))
+
+        return self._keep(own, axes, kind, draw, trainable)
+
+    def _keep(
+        self, own: str, shape: tuple[int, ...], dtype: Any, draw: Callable[[], Array], trainable: bool = True
+    ) -> Weight:
+        found = Weight(lambda: self.path, own, shape, dtype, draw, trainable and self._trainable)
+        self._weights.append(found)
+        return found
+
+    @property
+    def _weight_dtype(self) -> Any:
+        return np.float32 if self._dtype is None else self._dtype
+
+    def build(self, input_shape: Any) -> None:
+        """Make the weights; ``input_shape`` has None for the batch."""
+        self.built = True
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what the layer gives."""
+        return inputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its name and whether it trains, as far as the base knows."""
+        return {"name": self.name, "trainable": self.trainable}
+
+    def __call__(self, inputs: Any, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
+        """Return what the layer gives for arrays in a stage, or for symbolic tensors."""
+        if is_symbolic((inputs, args, kwargs)):
+            return self._noted((inputs, *args), kwargs if training is None else kwargs | {"training": training})
+        return self._run(inputs, *args, training=training, **kwargs)
+
+    def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
+        if not inside() and (self.in_model or self.built or self.is_plain):
+            with on_host():
+                return self._run(inputs, *args, training=training, **kwargs)
+        check_inside(self.name)
+        if not is_trying():
+            self._settle()
+        self._build_for(inputs)
+        return self._call(inputs, *args, training=training, **kwargs)
+
+    def _call(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
+        if training is not None and takes(self.call, "training"):
+            kwargs["training"] = training
+        return self.call(inputs, *args, **kwargs)
+
+    def _settle(self) -> None:
+        """Count in the program that is running, and be named by it where the layer is in no model."""
+        called = counts()
+        if not self.in_model:
+            automatic = self._given_name or unique(self.kind)
+            if self._home is None:
+                self._home, self._name, self._place = scope().prefix, automatic, called.layers
+        called.layers += 1
+        if called.owners.setdefault(self.path, self) is not self and scope().reuse is False:
+            raise ProgramError(f"The name {self.path!r} is used by two layers of the program: all names must be unique")
+
+    def _build_for(self, inputs: Any) -> None:
+        if self.built:
+            return
+        shape = mapped_arrays(lambda each: (None, *np.shape(each)[1:]), inputs)
+        self._dtype = self._dtype or _float_of(inputs)
+        self.build(shape)
+        self.built = True
+
+    def _noted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the symbolic tensors of a call."""
+        stage = pipeline_stage()
+        node = Node(self, args, kwargs, len(self.inbound_nodes), self.pipeline_stage if stage is None else stage)
+        node.outputs = self._gives(node)
+        self.inbound_nodes.append(node)
+        return node.outputs
+
+    def _gives(self, node: Node) -> Any:
+        """Return the tensors of a call, by trying the layer on zeros."""
+        args, kwargs = mapped(lambda each: each.zeros, (node.args, dict(node.kwargs)))
+        with trying():
+            self._build_for(args[0])
+            given = self._call(*args, **{"training": None} | kwargs)
+        return mapped_arrays(lambda each: KerasTensor((None, *np.shape(each)[1:]), each.dtype, node), given)
+
+    def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
+        """Be in a model: take names, and a place among its layers that seeds what is drawn."""
+        if not self.in_model:
+            self.in_model, self._home, self._name, self._place = True, home, name, next(places)
+        adopt_all(list(self.sublayers()), f"{self.path}/", places)
+
+
+class Operator(Layer):
+    """A plain function of tensors as a layer."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        """Take a name for its kind, and the function."""
+        super().__init__()
+        self.kind = name  # type: ignore[misc]
+        self._function = function
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what the function gives."""
+        return self._function(inputs, *args, **kwargs)
+
+    def __call__(self, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
+        """Return what the function gives."""
+        first, *others = args
+        return super().__call__(first, *others, training=training, **kwargs)
+
+
+def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None = None) -> None:
+    """Name layers that have no name yet, each otherwise; raises ProgramError for two of one name."""
+    order = count() if places is None else places
+    taken: dict[str, Layer] = {}
+    for layer in layers:
+        named = layer._given_name is not None or layer.in_model
+        if named and taken.setdefault(layer.name, layer) is not layer:
+            raise ProgramError(
+                f'The name "{layer.name}" is used 2 times in the model. All layer names should be unique.'
+            )
+    for layer in layers:
+        name = layer.name
+        if layer._given_name is None and not layer.in_model:
+            numbers = (layer.kind if not number else f"{layer.kind}_{number}" for number in count())
+            name = next(each for each in numbers if each not in taken)
+            taken[name] = layer
+        layer.adopt(home, name, order)
+
+
+def takes(function: Callable[..., Any], argument: str) -> bool:
+    """Tell whether a function takes an argument of this name."""
+    parameters = inspect.signature(function).parameters
+    return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def mapped_arrays(function: Callable[[Any], Any], structure: Any) -> Any:
+    """Return a structure with ``function`` of each array in its place."""
+    if isinstance(structure, Mapping):
+        return {name: mapped_arrays(function, each) for name, each in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(mapped_arrays(function, each) for each in structure)
+    return function(structure)
+
+
+def _float_of(inputs: Any) -> Any:
+    """Return the floating-point dtype of the first array that has one, float32 for none or for float64."""
+    leaves: list[Any] = []
+    mapped_arrays(leaves.append, inputs)
+    kinds = [each.dtype for each in leaves if hasattr(each, "dtype") and each.dtype.kind == "f"]
+    return kinds[0] if kinds and kinds[0] != np.float64 else np.dtype(np.float32)
+
+
+def _layers_in(value: Any) -> Iterator[Layer]:
+    if isinstance(value, Layer):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _layers_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _layers_in(each)
+
+
+def _given_shape(kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the shape of a layer's input with the batch, where its arguments say it."""
+    if kwargs.get("batch_input_shape") is not None:
+        return tuple(kwargs["batch_input_shape"])
+    if kwargs.get("input_shape") is not None:
+        given = kwargs["input_shape"]
+        return (None, *(given if isinstance(given, list | tuple) else [given]))
+    return None

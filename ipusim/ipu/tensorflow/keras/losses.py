@@ -1,0 +1,315 @@
+"""Keras' losses: as functions, the loss of each sample; as classes, their mean over the batch.
+
+The mean of a sparse cross entropy and of squared errors is the core's own loss, as in a scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
+from ipusim.ipu.tensorflow.nn import (
+    log_softmax,
+    sigmoid_cross_entropy_with_logits,
+    sparse_softmax_cross_entropy_with_logits,
+)
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.squared_errors import squared_errors
+
+#: Least probability that a logarithm is taken of, as Keras' backend has it.
+EPSILON: Final = 1e-7
+
+
+def fitted(y_true: Any, y_pred: Any) -> Any:
+    """Return labels in the dtype of predictions, and in their shape where one has a last axis of one element more."""
+    labels, shape = tensor(y_true), anp.shape(y_pred)
+    if anp.shape(labels) != shape and int(np.prod(anp.shape(labels))) == int(np.prod(shape)):
+        labels = anp.reshape(labels, shape)
+    return labels if labels.dtype == y_pred.dtype else cast(labels, y_pred.dtype)
+
+
+def classes_of(y_true: Any, y_pred: Any) -> Any:
+    """Return class numbers (batch, ...) for predictions (batch, ..., classes), without a last axis of one element."""
+    labels, axes = tensor(y_true), len(anp.shape(y_pred)) - 1
+    if len(anp.shape(labels)) == axes + 1 and anp.shape(labels)[-1] == 1:
+        labels = anp.reshape(labels, anp.shape(labels)[:-1])
+    return labels if labels.dtype.kind in "iu" else cast(labels, np.int32)
+
+
+def _clipped(y_pred: Any) -> Any:
+    return anp.clip(y_pred, EPSILON, 1 - EPSILON)
+
+
+def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool = False, axis: int = -1) -> Any:
+    """Return -log p[y_true] of each sample, for probabilities or logits (batch, ..., classes)."""
+    if axis != -1:
+        checks.wrong_value("axis", "-1", axis)
+    if not from_logits and isinstance(y_pred, Probabilities):
+        y_pred, from_logits = y_pred.logits, True
+    scores = tensor(y_pred)
+    labels = classes_of(y_true, scores)
+    if not from_logits:
+        scores = anp.log(_clipped(scores))
+    return sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+
+
+def categorical_crossentropy(
+    y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
+) -> Any:
+    """Return -sum(y_true * log p) of each sample, for probabilities or logits (batch, ..., classes)."""
+    if axis != -1:
+        checks.wrong_value("axis", "-1", axis)
+    if not from_logits and isinstance(y_pred, Probabilities):
+        y_pred, from_logits = y_pred.logits, True
+    scores = tensor(y_pred)
+    labels = fitted(y_true, scores)
+    if label_smoothing:
+        labels = labels * (1 - label_smoothing) + label_smoothing / anp.shape(scores)[-1]
+    if from_logits:
+        return -anp.sum(labels * log_softmax(scores), axis=-1)
+    shares = scores / anp.sum(scores, axis=-1, keepdims=True)
+    return -anp.sum(labels * anp.log(_clipped(shares)), axis=-1)
+
+
+def binary_crossentropy(
+    y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
+) -> Any:
+    """Return -mean(y log p + (1 - y) log(1 - p)) of each sample, for probabilities or logits."""
+    scores = tensor(y_pred)
+    labels = fitted(y_true, scores)
+    if label_smoothing:
+        labels = labels * (1 - label_smoothing) + 0.5 * label_smoothing
+    if from_logits:
+        return anp.mean(sigmoid_cross_entropy_with_logits(labels=labels, logits=scores), axis=axis)
+    shares = _clipped(scores)
+    terms = labels * anp.log(shares + EPSILON) + (1 - labels) * anp.log(1 - shares + EPSILON)
+    return -anp.mean(terms, axis=axis)
+
+
+def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
+    """Return mean((y_pred - y_true)^2) of each sample."""
+    predictions = tensor(y_pred)
+    errors = squared_errors(predictions, fitted(y_true, predictions))
+    if not isinstance(errors, EachLoss):
+        return anp.mean(errors, axis=-1)
+    return EachLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
+
+
+def _of_differences(function: Callable[[Any], Any], doc: str) -> Callable[[Any, Any], Any]:
+    def call(y_true: Any, y_pred: Any) -> Any:
+        predictions = tensor(y_pred)
+        return anp.mean(function(predictions - fitted(y_true, predictions)), axis=-1)
+
+    call.__doc__ = f"Return mean({doc}) of each sample, with d = y_pred - y_true."
+    return call
+
+
+mean_absolute_error = _of_differences(anp.abs, "|d|")
+log_cosh = _of_differences(lambda d: anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), "log(cosh(d))")
+
+
+def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
+    """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
+    predictions = tensor(y_pred)
+    size = anp.abs(predictions - fitted(y_true, predictions))
+    near = anp.minimum(size, delta)
+    return anp.mean(near * (size - 0.5 * near), axis=-1)
+
+
+def hinge(y_true: Any, y_pred: Any) -> Any:
+    """Return mean(max(1 - y_true * y_pred, 0)) of each sample, for labels of -1 and 1, or 0 and 1."""
+    predictions = tensor(y_pred)
+    labels = fitted(y_true, predictions)
+    signs = anp.where(labels == 0, labels - 1, labels)
+    return anp.mean(anp.maximum(1 - signs * predictions, 0), axis=-1)
+
+
+def kl_divergence(y_true: Any, y_pred: Any) -> Any:
+    """Return sum(y_true * log(y_true / y_pred)) of each sample."""
+    predictions = anp.clip(tensor(y_pred), EPSILON, 1.0)
+    labels = anp.clip(fitted(y_true, predictions), EPSILON, 1.0)
+    return anp.sum(labels * anp.log(labels / predictions), axis=-1)
+
+
+def poisson(y_true: Any, y_pred: Any) -> Any:
+    """Return mean(y_pred - y_true * log(y_pred)) of each sample."""
+    predictions = tensor(y_pred)
+    return anp.mean(predictions - fitted(y_true, predictions) * anp.log(predictions + EPSILON), axis=-1)
+
+
+class Loss:
+    """Base of the losses that are objects: ``call`` gives that of each sample.
+
+    Arguments:
+        reduction: "auto", "sum_over_batch_size" (the mean), "sum" or "none".
+        name: of the loss.
+    """
+
+    default_name: ClassVar[str] = "loss"
+
+    def __init__(self, reduction: str = "auto", name: str | None = None) -> None:
+        """Take both; raises ProgramError for a reduction that there is not."""
+        found = getattr(reduction, "value", reduction)
+        if found not in ("auto", "sum_over_batch_size", "sum", "none"):
+            raise ProgramError(
+                f"Invalid Reduction Key: {reduction}. Expected keys are "
+                "\"('auto', 'none', 'sum', 'sum_over_batch_size')\""
+            )
+        self.reduction, self.name = found, name or self.default_name
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Return the loss of each sample; a subclass says what that is."""
+        raise UnsupportedProgramError("Must be implemented in subclasses.")
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Return the loss, reduced; ``sample_weight`` weighs the samples, whose number a mean is over all the same."""
+        each = self.call(y_true, y_pred)
+        if sample_weight is not None:
+            losses = concrete(each)
+            weights = fitted(sample_weight, losses) if np.ndim(sample_weight) else np.float32(sample_weight)
+            each = losses * weights
+        if self.reduction == "none":
+            return concrete(each)
+        return anp.sum(concrete(each)) if self.reduction == "sum" else reduce_mean(each)
+
+
+class FunctionLoss(Loss):
+    """A loss whose samples a function has: of labels and predictions."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, reduction: str = "auto", name: str | None = None, **options: Any) -> None:
+        """Take the reduction, a name, and the function's own options."""
+        super().__init__(reduction, name)
+        self._options = options
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Return what the function gives."""
+        return type(self).function(y_true, y_pred, **self._options)
+
+
+class SparseCategoricalCrossentropy(FunctionLoss):
+    """The mean cross entropy of class numbers."""
+
+    default_name = "sparse_categorical_crossentropy"
+    function = staticmethod(sparse_categorical_crossentropy)
+
+    def __init__(self, from_logits: bool = False, reduction: str = "auto", name: str | None = None) -> None:
+        """Say whether predictions are logits."""
+        super().__init__(reduction, name, from_logits=checks.truth("from_logits", from_logits))
+
+
+class _Smoothing(FunctionLoss):
+    def __init__(
+        self,
+        from_logits: bool = False,
+        label_smoothing: float = 0.0,
+        axis: int = -1,
+        reduction: str = "auto",
+        name: str | None = None,
+    ) -> None:
+        """Say whether predictions are logits, and how much of a label goes to all classes."""
+        if not 0 <= label_smoothing <= 1:
+            checks.wrong_value("label_smoothing", "a share from 0 to 1", label_smoothing)
+        options = {"from_logits": checks.truth("from_logits", from_logits), "label_smoothing": label_smoothing}
+        super().__init__(reduction, name, axis=axis, **options)
+
+
+class CategoricalCrossentropy(_Smoothing):
+    """The mean cross entropy of one-hot labels."""
+
+    default_name = "categorical_crossentropy"
+    function = staticmethod(categorical_crossentropy)
+
+
+class BinaryCrossentropy(_Smoothing):
+    """The mean cross entropy of labels from 0 to 1."""
+
+    default_name = "binary_crossentropy"
+    function = staticmethod(binary_crossentropy)
+
+
+class Huber(FunctionLoss):
+    """Squared errors up to ``delta``, absolute ones beyond."""
+
+    default_name = "huber_loss"
+    function = staticmethod(huber)
+
+    def __init__(self, delta: float = 1.0, reduction: str = "auto", name: str | None = None) -> None:
+        """Take where errors begin to count as such."""
+        super().__init__(reduction, name, delta=delta)
+
+
+def _class(name: str, function: Callable[..., Any]) -> type[FunctionLoss]:
+    own = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    return type(
+        name,
+        (FunctionLoss,),
+        {"function": staticmethod(function), "default_name": own, "__doc__": f"The mean of {own}."},
+    )
+
+
+MeanSquaredError = _class("MeanSquaredError", mean_squared_error)
+MeanAbsoluteError = _class("MeanAbsoluteError", mean_absolute_error)
+LogCosh = _class("LogCosh", log_cosh)
+Hinge = _class("Hinge", hinge)
+KLDivergence = _class("KLDivergence", kl_divergence)
+Poisson = _class("Poisson", poisson)
+
+#: Losses by the names that texts have for them.
+_BY_NAME: Final[dict[str, type[Loss]]] = {
+    "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
+    "categorical_crossentropy": CategoricalCrossentropy,
+    "binary_crossentropy": BinaryCrossentropy,
+    **dict.fromkeys(("mse", "MSE", "mean_squared_error"), MeanSquaredError),
+    **dict.fromkeys(("mae", "MAE", "mean_absolute_error"), MeanAbsoluteError),
+    **dict.fromkeys(("huber", "huber_loss"), Huber),
+    **dict.fromkeys(("log_cosh", "logcosh"), LogCosh),
+    "hinge": Hinge,
+    **dict.fromkeys(("kld", "KLD", "kl_divergence", "kullback_leibler_divergence"), KLDivergence),
+    "poisson": Poisson,
+}
+
+
+def get(identifier: Any) -> Loss:
+    """Return a loss by its name, its class or itself; a function of labels and predictions is one of each sample.
+
+    Raises ProgramError for a name that there is not, ProgramTypeError for what is no loss.
+    """
+    if isinstance(identifier, Loss):
+        return identifier
+    name = getattr(identifier, "__name__", identifier)
+    if isinstance(identifier, type) and issubclass(identifier, Loss):
+        return identifier()
+    if callable(identifier):
+        own = {"function": staticmethod(identifier), "default_name": str(name)}
+        found: Loss = type("CustomLoss", (FunctionLoss,), own)()
+        return found
+    if not isinstance(identifier, str):
+        checks.wrong_type("loss", "a loss, its name, or a function of labels and predictions", identifier)
+    if identifier not in _BY_NAME:
+        raise ProgramError(f"Unknown loss function: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
+    return _BY_NAME[identifier]()
+
+
+_FUNCTIONS: Final = (
+    "binary_crossentropy categorical_crossentropy hinge huber kl_divergence log_cosh mean_absolute_error "
+    "mean_squared_error poisson sparse_categorical_crossentropy get"
+)
+_CLASSES: Final = (
+    "BinaryCrossentropy CategoricalCrossentropy Hinge Huber KLDivergence LogCosh Loss MeanAbsoluteError "
+    "MeanSquaredError Poisson SparseCategoricalCrossentropy"
+)
+__getattr__, __dir__ = offering(
+    "tf.keras.losses",
+    {name: f"{__name__}:{name}" for name in (*_FUNCTIONS.split(), *_CLASSES.split())}
+    | {"mse": f"{__name__}:mean_squared_error", "mae": f"{__name__}:mean_absolute_error"},
+)

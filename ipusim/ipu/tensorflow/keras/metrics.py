@@ -1,0 +1,335 @@
+"""Keras' metrics: what is computed of each micro-batch on the device, and what the host makes of the sums of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
+from ipusim.ipu.tensorflow.keras import losses
+from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted
+from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.model.functions.variables import inside
+
+
+class Metric:
+    """Base of all metrics.
+
+    A micro-batch gives :meth:`statistics` on the device, which are added up; :meth:`result_of` makes the metric's
+    value of the sums.
+
+    Attributes:
+        name: under which logs have it.
+        total: the sums so far.
+    """
+
+    default_name: ClassVar[str] = "metric"
+
+    def __init__(self, name: str | None = None, dtype: Any = None) -> None:
+        """Take a name; raises UnsupportedProgramError for a subclass with variables of its own."""
+        if type(self).statistics is Metric.statistics:
+            raise UnsupportedProgramError(
+                f"{type(self).__name__}: expected a metric of keras.metrics or a function of labels and predictions, "
+                "as no metric has variables of its own here; a subclass says statistics() and result_of()"
+            )
+        self.name = name or self.default_name
+        self.total: list[Any] | None = None
+
+    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return what a micro-batch adds, each a number."""
+        raise NotImplementedError
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the value for sums of statistics."""
+        raise NotImplementedError
+
+    def add(self, statistics: Sequence[Any], count: int = 1) -> None:
+        """Add what ``count`` micro-batches have given."""
+        found = [np.asarray(each, np.float64) for each in statistics]
+        self.total = found if self.total is None else [a + b for a, b in zip(self.total, found, strict=True)]
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch of the host; raises ProgramError in a stage."""
+        if inside():
+            raise ProgramError(f"{self.name}.update_state: expected to be called on the host, and not in a stage")
+        self.add(self.statistics(y_true, y_pred, sample_weight))
+
+    def result(self) -> float:
+        """Return the value so far, 0 before there is one."""
+        return 0.0 if self.total is None else self.result_of(self.total)
+
+    def reset_state(self) -> None:
+        """Begin anew."""
+        self.total = None
+
+    reset_states = reset_state
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
+        """Add a batch of the host, and return the value so far."""
+        self.update_state(y_true, y_pred, sample_weight)
+        return self.result()
+
+
+def _quotient(above: Any, below: Any) -> float:
+    return float(above / below) if below else 0.0
+
+
+class Mean(Metric):
+    """The mean of values."""
+
+    default_name = "mean"
+
+    def statistics(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return their sum and number, each value times its weight."""
+        values = tensor(y_true)
+        return weighted(values, y_pred if sample_weight is None else sample_weight)
+
+    def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
+        """Add values of the host, and their weights."""
+        self.add(self.statistics(y_true, y_pred, sample_weight))
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the sum over the number."""
+        return _quotient(total[0], total[1])
+
+
+def weighted(values: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Return the sum of values and their number, or of their products with weights and of the weights."""
+    size = int(np.prod(anp.shape(values)))
+    if sample_weight is None:
+        return anp.sum(values), np.float32(size)
+    weights = fitted_weights(sample_weight, values)
+    return anp.sum(values * weights), anp.sum(weights)
+
+
+def fitted_weights(sample_weight: Any, values: Any) -> Any:
+    """Return weights in the shape of values."""
+    weights = tensor(sample_weight)
+    axes = anp.shape(values)
+    if anp.shape(weights) != axes:
+        one = (*anp.shape(weights)[:1], *[1] * (len(axes) - 1)) if anp.shape(weights) else (1,) * len(axes)
+        weights = anp.reshape(weights, one) * np.ones(axes, np.float32)
+    return cast(weights, np.float32)
+
+
+class MeanMetricWrapper(Metric):
+    """The mean over all samples of a function of labels and predictions.
+
+    Of a batch without weights the mean is sent, which is one number, as all batches of a run are of one size.
+    """
+
+    def __init__(self, fn: Callable[..., Any], name: str | None = None, dtype: Any = None, **options: Any) -> None:
+        """Take the function, a name, and options of the function."""
+        self._function, self._options = fn, options
+        super().__init__(name or getattr(fn, "__name__", "metric"), dtype)
+
+    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return the mean and 1; with weights both sums."""
+        values = self._function(y_true, y_pred, **self._options)
+        if sample_weight is None:
+            return (values.mean_of_all() if isinstance(values, EachLoss) else anp.mean(values),)
+        return weighted(concrete(values), sample_weight)
+
+    def add(self, statistics: Sequence[Any], count: int = 1) -> None:
+        """Add what ``count`` micro-batches have given."""
+        super().add(statistics if len(statistics) == 2 else (statistics[0], float(count)), count)
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the sum over the number."""
+        return _quotient(total[0], total[1])
+
+
+def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
+    """Return 1 for each sample whose class number is the most likely."""
+    scores = tensor(_ranked(y_pred))
+    found = argmax(scores, -1)
+    return cast(found == classes_of(y_true, scores), np.float32)
+
+
+def categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
+    """Return 1 for each sample whose one-hot label is at the most likely class."""
+    return cast(argmax(tensor(y_true), -1) == argmax(tensor(_ranked(y_pred)), -1), np.float32)
+
+
+def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Any:
+    """Return the share of each sample's predictions that are on the label's side of the threshold."""
+    scores = tensor(y_pred)
+    found = cast(scores > threshold, scores.dtype)
+    return anp.mean(cast(fitted(y_true, scores) == found, np.float32), axis=-1)
+
+
+def accuracy(y_true: Any, y_pred: Any) -> Any:
+    """Return 1 for each prediction that equals its label."""
+    scores = tensor(y_pred)
+    return cast(fitted(y_true, scores) == scores, np.float32)
+
+
+def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
+    """Return 1 for each sample whose class number is among the ``k`` most likely."""
+    scores = tensor(_ranked(y_pred))
+    labels = classes_of(y_true, scores)
+    places = np.arange(anp.shape(scores)[-1])
+    own = anp.sum(anp.where(labels[..., None] == places, scores, 0.0), axis=-1, keepdims=True)
+    return cast(anp.sum(cast(scores > own, np.float32), axis=-1) < k, np.float32)
+
+
+def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
+    """Return 1 for each sample whose one-hot label is among the ``k`` most likely."""
+    return sparse_top_k_categorical_accuracy(argmax(tensor(y_true), -1), y_pred, k)
+
+
+def _ranked(y_pred: Any) -> Any:
+    """Return what is in the order of the probabilities, and need not be computed: their logits."""
+    return y_pred.logits if isinstance(y_pred, Probabilities) else y_pred
+
+
+class RootMeanSquaredError(Metric):
+    """The root of the mean squared error."""
+
+    default_name = "root_mean_squared_error"
+
+    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return the sum of squares and the number."""
+        predictions = tensor(y_pred)
+        return weighted(anp.square(predictions - fitted(y_true, predictions)), sample_weight)
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the root of the quotient."""
+        return float(np.sqrt(_quotient(total[0], total[1])))
+
+
+class _Counts(Metric):
+    """A quotient of numbers of predictions that are right and wrong, on either side of a threshold."""
+
+    def __init__(self, thresholds: float | None = None, name: str | None = None, dtype: Any = None) -> None:
+        """Take the threshold, 0.5 for none; raises ProgramTypeError for several."""
+        if thresholds is not None and not isinstance(thresholds, int | float):
+            checks.wrong_type("thresholds", "one number", thresholds)
+        self._threshold = 0.5 if thresholds is None else float(thresholds)
+        super().__init__(name, dtype)
+
+    def _counted(self, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        scores = tensor(y_pred)
+        labels = fitted(y_true, scores)
+        says, yes = cast(scores > self._threshold, np.float32), cast(labels > 0.5, np.float32)
+        weights = 1.0 if sample_weight is None else fitted_weights(sample_weight, scores)
+        return anp.sum(says * yes * weights), anp.sum(says * weights), anp.sum(yes * weights)
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the quotient."""
+        return _quotient(total[0], total[1])
+
+
+class Precision(_Counts):
+    """The share of what is predicted that is right."""
+
+    default_name = "precision"
+
+    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return how many are predicted and right, and predicted."""
+        right, predicted, _ = self._counted(y_true, y_pred, sample_weight)
+        return right, predicted
+
+
+class Recall(_Counts):
+    """The share of what is so that is predicted."""
+
+    default_name = "recall"
+
+    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+        """Return how many are predicted and right, and right."""
+        right, _, there = self._counted(y_true, y_pred, sample_weight)
+        return right, there
+
+
+def _class(name: str, function: Callable[..., Any], own: str = "") -> type[MeanMetricWrapper]:
+    default = own or "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+    def begin(self: MeanMetricWrapper, name: str | None = None, dtype: Any = None, **options: Any) -> None:
+        MeanMetricWrapper.__init__(self, function, name or default, dtype, **options)
+
+    body = {"__init__": begin, "default_name": default, "__doc__": f"The mean of {function.__name__}."}
+    return type(name, (MeanMetricWrapper,), body)
+
+
+Accuracy = _class("Accuracy", accuracy)
+BinaryAccuracy = _class("BinaryAccuracy", binary_accuracy)
+CategoricalAccuracy = _class("CategoricalAccuracy", categorical_accuracy)
+SparseCategoricalAccuracy = _class("SparseCategoricalAccuracy", sparse_categorical_accuracy)
+TopKCategoricalAccuracy = _class("TopKCategoricalAccuracy", top_k_categorical_accuracy, "top_k_categorical_accuracy")
+SparseTopKCategoricalAccuracy = _class(
+    "SparseTopKCategoricalAccuracy", sparse_top_k_categorical_accuracy, "sparse_top_k_categorical_accuracy"
+)
+MeanSquaredError = _class("MeanSquaredError", losses.mean_squared_error)
+MeanAbsoluteError = _class("MeanAbsoluteError", losses.mean_absolute_error)
+BinaryCrossentropy = _class("BinaryCrossentropy", losses.binary_crossentropy)
+CategoricalCrossentropy = _class("CategoricalCrossentropy", losses.categorical_crossentropy)
+SparseCategoricalCrossentropy = _class("SparseCategoricalCrossentropy", losses.sparse_categorical_crossentropy)
+
+_BY_NAME: Final[dict[str, type[Metric]]] = {
+    "binary_accuracy": BinaryAccuracy,
+    "categorical_accuracy": CategoricalAccuracy,
+    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
+    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
+    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
+    "mean_squared_error": MeanSquaredError,
+    "mean_absolute_error": MeanAbsoluteError,
+    "binary_crossentropy": BinaryCrossentropy,
+    "categorical_crossentropy": CategoricalCrossentropy,
+    "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
+}
+#: Names of texts whose metric keeps the text as its name.
+_SHORT: Final = {"mse": MeanSquaredError, "mae": MeanAbsoluteError}
+
+
+def _of(kind: type[Any], name: str) -> Metric:
+    found: Metric = kind(name)
+    return found
+
+
+def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -> Metric:
+    """Return a metric by its name, its class or itself; a function is that of each sample.
+
+    What "accuracy" stands for depends on the shapes of labels and predictions, as in Keras.
+
+    Raises ProgramError for a name that there is not, ProgramTypeError for what is no metric.
+    """
+    if isinstance(identifier, Metric):
+        return identifier
+    if isinstance(identifier, type) and issubclass(identifier, Metric):
+        return identifier()
+    if callable(identifier):
+        return MeanMetricWrapper(identifier)
+    if not isinstance(identifier, str):
+        checks.wrong_type("metrics", "a metric, its name, or a function of labels and predictions", identifier)
+    if identifier in ("accuracy", "acc"):
+        binary, one_hot = shape[-1:] == (1,), label_shape == shape
+        kind = BinaryAccuracy if binary else CategoricalAccuracy if one_hot else SparseCategoricalAccuracy
+        return _of(kind, identifier)
+    if identifier in _SHORT:
+        return _of(_SHORT[identifier], identifier)
+    if identifier not in _BY_NAME:
+        known = ", ".join(sorted([*_BY_NAME, "accuracy", *_SHORT]))
+        raise ProgramError(f"Unknown metric function: {identifier}. Expected one of {known}")
+    return _BY_NAME[identifier]()
+
+
+_FUNCTIONS: Final = (
+    "binary_accuracy categorical_accuracy sparse_categorical_accuracy sparse_top_k_categorical_accuracy "
+    "top_k_categorical_accuracy"
+)
+_CLASSES: Final = (
+    "Accuracy BinaryAccuracy BinaryCrossentropy CategoricalAccuracy CategoricalCrossentropy Mean MeanAbsoluteError "
+    "MeanMetricWrapper MeanSquaredError Metric Precision Recall RootMeanSquaredError SparseCategoricalAccuracy "
+    "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
+)
+__getattr__, __dir__ = offering(
+    "tf.keras.metrics", {name: f"{__name__}:{name}" for name in (*_FUNCTIONS.split(), *_CLASSES.split())}
+)

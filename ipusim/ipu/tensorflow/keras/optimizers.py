@@ -1,0 +1,230 @@
+"""Keras' optimizers: the rules of :mod:`ipusim.ipu.optimizers.train`, with step sizes that may change between updates.
+
+Momentum and RMSprop are TensorFlow 1's, as Graphcore's: the step size stands outside of the momentum's accumulator, and
+the mean of squares begins at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.optimizers import Optimizer as BaseOptimizer
+from ipusim.ipu.optimizers.train import (
+    AdamOptimizer,
+    GradientDescentOptimizer,
+    LAMBOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from ipusim.ipu.optimizers.variable import GradientsAndVariables
+from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
+from ipusim.ipu.tensorflow.keras.setting import Setting
+from ipusim.ipu.tensorflow.offered import offering
+from ipusim.model.learning import optimizers as core
+
+#: From a step size to an optimizer with it.
+_Made = Callable[[float], BaseOptimizer]
+
+
+class Optimizer(BaseOptimizer):
+    """Base of Keras' optimizers.
+
+    Attributes:
+        replicas: that update with it, each on its own.
+    """
+
+    def __init__(
+        self,
+        made: _Made,
+        learning_rate: Any,
+        name: str,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+    ) -> None:
+        """Take what makes the rule of a step size; and that, a number or a schedule, and limits of gradients.
+
+        Raises ModelError for numbers out of range, ProgramTypeError and ProgramError for what are none.
+        """
+        self._made = made
+        self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
+        self._rate = Setting("learning_rate", 0.0 if self._schedule else learning_rate)
+        self._limits = clipnorm, clipvalue, global_clipnorm
+        self._calls, self.replicas = 0, 1
+        super().__init__(made(self._rate_now()).rule, name)
+
+    @property
+    def learning_rate(self) -> Any:
+        """The step size, which can be set, or its schedule."""
+        return self._schedule or self._rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        if isinstance(value, LearningRateSchedule):
+            self._schedule = value
+            return
+        self._schedule = None
+        self._rate.assign(value)
+
+    lr = learning_rate
+
+    @property
+    def iterations(self) -> Setting:
+        """The number of updates so far."""
+        return Setting("iterations", self._calls // self.replicas)
+
+    def _rate_now(self) -> float:
+        return self._schedule(self._calls // self.replicas) if self._schedule else float(self._rate)
+
+    @property
+    def rule(self) -> core.Optimizer:
+        """The core's rule, with the step size of the next update."""
+        return self._made(self._rate_now()).rule
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None, **_: Any
+    ) -> Any:
+        """Update the variables, with gradients limited as asked for, and count the update."""
+        found = super().apply_gradients(self._limited(list(grads_and_vars)), global_step, name)
+        self._calls += 1
+        return found
+
+    def _limited(self, pairs: list[Any]) -> list[Any]:
+        norm, value, whole = self._limits
+        if value is not None:
+            pairs = [(None if each is None else np.clip(each, -value, value), of) for each, of in pairs]
+        if norm is not None:
+            pairs = [(None if each is None else _shortened(each, norm, _length([each])), of) for each, of in pairs]
+        if whole is not None:
+            length = _length([each for each, _ in pairs if each is not None])
+            pairs = [(None if each is None else _shortened(each, whole, length), of) for each, of in pairs]
+        return pairs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its name and step size."""
+        return {"name": self.name, "learning_rate": self._schedule or float(self._rate)}
+
+
+def _length(gradients: list[Any]) -> float:
+    return float(np.sqrt(sum(float(np.sum(np.square(each, dtype=np.float64))) for each in gradients)))
+
+
+def _shortened(gradient: Any, most: float, length: float) -> Any:
+    return gradient if length <= most else gradient * gradient.dtype.type(most / length)
+
+
+class SGD(Optimizer):
+    """Keras' gradient descent, with or without momentum."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        name: str = "SGD",
+        **limits: Any,
+    ) -> None:
+        """Take the step size and the momentum's decay; raises UnsupportedProgramError for Nesterov's."""
+
+        def made(rate: float) -> BaseOptimizer:
+            if momentum:
+                return MomentumOptimizer(rate, momentum, use_nesterov=nesterov)
+            return GradientDescentOptimizer(rate)
+
+        super().__init__(made, learning_rate, name, **limits)
+
+
+class Adam(Optimizer):
+    """Keras' Adam."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        name: str = "Adam",
+        **limits: Any,
+    ) -> None:
+        """Take the step size, the decays of both moments and what is added to the root; no amsgrad."""
+        if checks.truth("amsgrad", amsgrad):
+            raise UnsupportedProgramError("amsgrad: expected False, as it is not simulated, got True")
+        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, epsilon), learning_rate, name, **limits)
+
+
+class RMSprop(Optimizer):
+    """Keras' RMSprop."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        rho: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        centered: bool = False,
+        name: str = "RMSprop",
+        **limits: Any,
+    ) -> None:
+        """Take the step size, the decays of the mean square and of the steps, and what is added under the root."""
+        super().__init__(
+            lambda rate: RMSPropOptimizer(rate, rho, momentum, epsilon, centered=centered),
+            learning_rate,
+            name,
+            **limits,
+        )
+
+
+class LAMB(Optimizer):
+    """LAMB, as Graphcore's addons for Keras have it."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.0,
+        exclude_from_weight_decay: list[str] | None = None,
+        name: str = "LAMB",
+        **limits: Any,
+    ) -> None:
+        """Take the step size, the decays of moments and weights, and parts of the names that do not decay."""
+        super().__init__(
+            lambda rate: LAMBOptimizer(rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay),
+            learning_rate,
+            name,
+            **limits,
+        )
+
+
+_BY_NAME: Final[dict[str, type[Any]]] = {"sgd": SGD, "adam": Adam, "rmsprop": RMSprop, "lamb": LAMB}
+
+
+def get(identifier: Any) -> BaseOptimizer:
+    """Return an optimizer by its name, its class or itself, of Keras or ``tf.train``.
+
+    Raises ProgramError for a name that there is not, ProgramTypeError for what is no optimizer.
+    """
+    if isinstance(identifier, BaseOptimizer):
+        return identifier
+    if isinstance(identifier, type) and issubclass(identifier, Optimizer):
+        return identifier()  # type: ignore[call-arg]
+    if not isinstance(identifier, str):
+        checks.wrong_type("optimizer", "an optimizer such as keras.optimizers.SGD(0.01), or its name", identifier)
+    if identifier.lower() not in _BY_NAME:
+        raise ProgramError(f"Unknown optimizer: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
+    found: BaseOptimizer = _BY_NAME[identifier.lower()]()
+    return found
+
+
+__getattr__, __dir__ = offering(
+    "tf.keras.optimizers",
+    {name: f"{__name__}:{name}" for name in ("Adam", "LAMB", "Optimizer", "RMSprop", "SGD", "get")}
+    | {"schedules": "ipusim.ipu.tensorflow.keras.schedules"},
+)

@@ -1,0 +1,48 @@
+"""What a model gives that ends in a softmax: probabilities, which a loss takes as the logits that they are made of.
+
+Keras does the same where it sees a softmax before a cross entropy, as the loss of the logits is more exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.ipu.each_loss import EachLoss
+from ipusim.ipu.tensorflow.nn import softmax
+
+#: Whether the layer that is called is the last one of a model; None outside of models.
+_LAST: Final[ContextVar[bool | None]] = ContextVar("last_layer", default=None)
+
+
+class Probabilities(EachLoss):
+    """The softmax of logits, not computed yet.
+
+    Attributes:
+        logits: of which it is.
+    """
+
+    def __init__(self, logits: Any) -> None:
+        """Take the logits (batch, ..., classes)."""
+        super().__init__(np.shape(logits), lambda: softmax(logits), lambda: anp.mean(softmax(logits)))
+        self.logits = logits
+
+
+@contextmanager
+def as_last(is_last: bool) -> Iterator[None]:
+    """Call the last layer of a model in the block, or another; in a model inside another its last is last of both."""
+    token = _LAST.set(is_last and _LAST.get() is not False)
+    try:
+        yield
+    finally:
+        _LAST.reset(token)
+
+
+def softmax_of_layer(logits: Any, axis: int = -1) -> Any:
+    """Return a layer's softmax, which waits for what is made of it where the layer is a model's last."""
+    return Probabilities(logits) if _LAST.get() and axis == -1 else softmax(logits, axis)

@@ -1,0 +1,114 @@
+"""Step sizes as functions of the number of updates: ``tf.keras.optimizers.schedules``."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.offered import offering
+
+
+class LearningRateSchedule(ABC):
+    """From the number of updates so far to the step size of the next one."""
+
+    @abstractmethod
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+
+
+@dataclass(frozen=True)
+class ExponentialDecay(LearningRateSchedule):
+    """initial_learning_rate * decay_rate ^ (step / decay_steps), with whole numbers of decays where ``staircase``."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+    name: str | None = None
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        power = step / self.decay_steps
+        return float(self.initial_learning_rate) * self.decay_rate ** (math.floor(power) if self.staircase else power)
+
+
+@dataclass(frozen=True)
+class InverseTimeDecay(LearningRateSchedule):
+    """initial_learning_rate / (1 + decay_rate * step / decay_steps)."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+    name: str | None = None
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        passed = step / self.decay_steps
+        return self.initial_learning_rate / (1 + self.decay_rate * (math.floor(passed) if self.staircase else passed))
+
+
+@dataclass(frozen=True)
+class PolynomialDecay(LearningRateSchedule):
+    """From initial_learning_rate to end_learning_rate in decay_steps, and over again where ``cycle``."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    end_learning_rate: float = 0.0001
+    power: float = 1.0
+    cycle: bool = False
+    name: str | None = None
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        steps = self.decay_steps * max(1, math.ceil(step / self.decay_steps)) if self.cycle else self.decay_steps
+        left = 1 - min(step, steps) / steps
+        return float((self.initial_learning_rate - self.end_learning_rate) * left**self.power + self.end_learning_rate)
+
+
+@dataclass(frozen=True)
+class CosineDecay(LearningRateSchedule):
+    """Along half a cosine from initial_learning_rate to alpha times that in decay_steps."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    alpha: float = 0.0
+    name: str | None = None
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        share = 0.5 * (1 + math.cos(math.pi * min(step, self.decay_steps) / self.decay_steps))
+        return self.initial_learning_rate * ((1 - self.alpha) * share + self.alpha)
+
+
+class PiecewiseConstantDecay(LearningRateSchedule):
+    """``values[i]`` up to and with update ``boundaries[i]``, then the last one."""
+
+    def __init__(self, boundaries: Sequence[int], values: Sequence[float], name: str | None = None) -> None:
+        """Take both; raises ProgramError where there is not one value more."""
+        if len(boundaries) != len(values) - 1:
+            checks.wrong_value("boundaries", "one less than values, of which there are " + str(len(values)), boundaries)
+        self._boundaries, self._values = tuple(boundaries), tuple(values)
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        return float(self._values[sum(step > boundary for boundary in self._boundaries)])
+
+
+__getattr__, __dir__ = offering(
+    "tf.keras.optimizers.schedules",
+    {
+        name: f"{__name__}:{name}"
+        for name in (
+            "CosineDecay",
+            "ExponentialDecay",
+            "InverseTimeDecay",
+            "LearningRateSchedule",
+            "PiecewiseConstantDecay",
+            "PolynomialDecay",
+        )
+    },
+)

@@ -1,0 +1,93 @@
+"""Keras' sequential model: layers one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.keras.extensions import SequentialExtension
+from ipusim.ipu.tensorflow.keras.graph import Graph
+from ipusim.ipu.tensorflow.keras.input_layer import Input, InputLayer
+from ipusim.ipu.tensorflow.keras.layer import Layer
+from ipusim.ipu.tensorflow.keras.model import Model
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor
+
+
+class Sequential(SequentialExtension, Model):
+    """Layers one after the other, each with one input and one output.
+
+    Its weights are made when its input's shape is known: from an Input at its beginning, from ``input_shape`` of its
+    first layer, by ``build``, or when it is first called.
+    """
+
+    kind = "sequential"
+
+    def __init__(self, layers: Sequence[Any] | None = None, name: str | None = None) -> None:
+        """Take the layers, and a name; raises ProgramTypeError for what is no layer, ProgramError for names twice."""
+        super().__init__(name=name)
+        self._stack: list[Layer] = []
+        self._input: KerasTensor | None = None
+        if layers is not None and not isinstance(layers, list | tuple):
+            checks.wrong_type("layers", "a list of layers", layers)
+        for each in layers or ():
+            self._push(each)
+        self._rebuild()
+
+    def add(self, layer: Any) -> None:
+        """Put a layer at the end; raises as making a model does."""
+        self._push(layer)
+        self._rebuild()
+
+    def pop(self) -> None:
+        """Take the last layer off; raises ProgramTypeError where there is none."""
+        if not self._stack:
+            checks.wrong_type("pop", "layers in the model", self._stack)
+        self._stack.pop()
+        self._rebuild()
+
+    def _push(self, layer: Any) -> None:
+        if isinstance(layer, KerasTensor | InputLayer):
+            if self._stack:
+                raise ProgramError("Sequential: expected an Input before all layers, got one behind some")
+            self._input = layer.tensor if isinstance(layer, InputLayer) else layer
+            return
+        if not isinstance(layer, Layer):
+            checks.wrong_type("layers", "layers such as keras.layers.Dense(10)", layer)
+        if not self._stack and self._input is None and layer._given_input_shape is not None:
+            self._input = Input(batch_shape=layer._given_input_shape, dtype=layer._dtype)
+        self._stack.append(layer)
+
+    def _rebuild(self) -> None:
+        """Connect the layers, where the shape of the first one's input is known."""
+        self._graph, self.built = None, False
+        if self._input is not None and self._stack:
+            self.build(self._input)
+        else:
+            self._adopt()
+
+    def _take_scopes(self) -> None:
+        """Leave stages to set_pipeline_stage_assignment, as Graphcore's."""
+
+    def sublayers(self) -> Iterator[Layer]:
+        """Yield the layers in order."""
+        yield from getattr(self, "_stack", ())
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers in order, without that of the input."""
+        return list(self._stack)
+
+    def _trace(self, inputs: Any) -> None:
+        if not isinstance(inputs, KerasTensor):
+            raise ProgramError(
+                "Layers in a Sequential model should only have a single input, but we received "
+                f"{inputs!r}. Consider rewriting this model with the Functional API."
+            )
+        self._input = x = inputs
+        for layer in self._stack:
+            x = layer(x)
+        if not self._stack:
+            raise ProgramError(f"Sequential model {self.name} cannot be built, as it has no layers: expected one")
+        self._connect(Graph(inputs, x))

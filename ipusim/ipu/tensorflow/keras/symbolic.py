@@ -1,0 +1,191 @@
+"""What Keras' functional models are written with: tensors without values, and the calls of layers that give them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from ipusim.errors import ProgramTypeError
+
+if TYPE_CHECKING:
+    from ipusim.ipu.tensorflow.keras.layer import Layer
+
+#: Samples of the batch that stands for any, where a shape is found by trying.
+TRIED: Final = 2
+
+
+class KerasTensor:
+    """A tensor that a layer will give.
+
+    Attributes:
+        shape: with None for the batch.
+        dtype: of its elements.
+        node: the call that gives it; None for an input of a model.
+        name: that of an input.
+    """
+
+    __array_priority__ = 1000.0
+
+    def __init__(
+        self, shape: Sequence[int | None], dtype: Any = np.float32, node: Node | None = None, name: str = ""
+    ) -> None:
+        """Take all of it."""
+        self.shape, self.dtype, self.node, self.name = tuple(shape), np.dtype(dtype), node, name
+        #: What stands for it among a model's layers, where it is an input of one.
+        self.input_layer: Layer | None = None
+
+    def __repr__(self) -> str:
+        """Say shape and dtype."""
+        return f"<KerasTensor shape={self.shape} dtype={self.dtype}>"
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be an array. Raises ProgramTypeError."""
+        raise ProgramTypeError(
+            "a symbolic Keras tensor has no value: expected a layer to be called on it, such as "
+            "keras.layers.Lambda(function)"
+        )
+
+    def __bool__(self) -> bool:
+        """Refuse, as TensorFlow does. Raises ProgramTypeError."""
+        raise ProgramTypeError("using a symbolic Keras tensor as a Python `bool` is not allowed")
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse. Raises ProgramTypeError."""
+        raise ProgramTypeError("a symbolic Keras tensor cannot be iterated over")
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the part of it that ``key`` says."""
+        return _operation("getitem", lambda x: x[key], self)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape without the batch."""
+        return cast("tuple[int, ...]", self.shape[1:])
+
+    @property
+    def zeros(self) -> np.ndarray[Any, Any]:
+        """An array of its shape and dtype, for a batch of a few samples."""
+        return np.zeros([TRIED if axis is None else axis for axis in self.shape], self.dtype)
+
+
+@dataclass(eq=False)
+class Node:
+    """A call of a layer.
+
+    Attributes:
+        layer: that is called.
+        args, kwargs: of the call, structures with tensors in them.
+        outputs: what it gives, a structure of tensors.
+        index: of this call among the layer's.
+        pipeline_stage: in which it was made; None for none.
+    """
+
+    layer: Layer
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int
+    pipeline_stage: int | None = None
+    outputs: Any = field(default=None)
+
+    @property
+    def inputs(self) -> list[KerasTensor]:
+        """The tensors that it takes."""
+        return list(tensors((self.args, self.kwargs)))
+
+    @property
+    def inbound_layers(self) -> Any:
+        """The layer whose tensor it takes, that of an input too, or a list of several."""
+        layers = [each.input_layer if each.node is None else each.node.layer for each in self.inputs]
+        found = [each for each in layers if each is not None]
+        return found[0] if len(found) == 1 else found
+
+    def run(self, values: Mapping[int, Any], **context: Any) -> Iterator[tuple[int, Any]]:
+        """Call the layer on the values of its tensors, by their identity; yield those of what it gives."""
+
+        def value(each: KerasTensor) -> Any:
+            return values[id(each)]
+
+        first, *others = mapped(value, self.args)
+        returned = self.layer(first, *others, **(mapped(value, dict(self.kwargs)) | context))
+        yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
+
+
+def tensors(structure: Any) -> Iterator[KerasTensor]:
+    """Yield the symbolic tensors of a structure, from left to right."""
+    if isinstance(structure, KerasTensor):
+        yield structure
+    elif isinstance(structure, Mapping):
+        for each in structure.values():
+            yield from tensors(each)
+    elif isinstance(structure, tuple | list):
+        for each in structure:
+            yield from tensors(each)
+
+
+def is_symbolic(structure: Any) -> bool:
+    """Tell whether there is a symbolic tensor in a structure."""
+    return next(tensors(structure), None) is not None
+
+
+def mapped(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
+    """Return a structure with ``function`` of each symbolic tensor in its place."""
+    if isinstance(structure, KerasTensor):
+        return function(structure)
+    if isinstance(structure, Mapping):
+        return {name: mapped(function, each) for name, each in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(mapped(function, each) for each in structure)
+    return structure
+
+
+def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
+    """Yield the values that stand in the places of a structure's tensors."""
+    if isinstance(structure, KerasTensor):
+        yield values
+    elif isinstance(structure, Mapping):
+        for name, each in structure.items():
+            yield from leaves_like(each, values[name])
+    elif isinstance(structure, tuple | list):
+        for part, each in zip(structure, values, strict=True):
+            yield from leaves_like(part, each)
+
+
+def post_order(outputs: Any) -> list[Node]:
+    """Return the calls behind tensors, each after those whose tensors it takes."""
+    found: dict[int, Node] = {}
+    waiting: list[tuple[Node, bool]] = [(each.node, False) for each in tensors(outputs) if each.node][::-1]
+    while waiting:
+        node, ready = waiting.pop()
+        if id(node) in found:
+            continue
+        if ready:
+            found[id(node)] = node
+            continue
+        waiting.append((node, True))
+        waiting += [(each.node, False) for each in node.inputs[::-1] if each.node]
+    return list(found.values())
+
+
+def _operation(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a layer gives that is a plain function."""
+    from ipusim.ipu.tensorflow.keras.layer import Operator  # noqa: PLC0415 - layers stand on this module
+
+    return Operator(name, function)(*arguments)
+
+
+def _method(name: str, function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    def method(self: KerasTensor, *others: Any) -> Any:
+        return _operation(name, function, *(reversed((self, *others)) if reflected else (self, *others)))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
+    setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))
+    setattr(KerasTensor, f"__r{_name}__", _method(_name, getattr(operator, _name), reflected=True))
+for _name in ("neg", "abs"):
+    setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))

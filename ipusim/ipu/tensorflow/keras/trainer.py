@@ -1,0 +1,234 @@
+"""Keras' compile, fit, evaluate and predict: each runs the one engine's pipelines and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipusim.errors import ProgramStateError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras import optimizers
+from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, callback_list
+from ipusim.ipu.tensorflow.keras.data import batches, split_off
+from ipusim.ipu.tensorflow.keras.execution import Execution
+from ipusim.ipu.tensorflow.keras.objective import Objective
+from ipusim.ipu.tensorflow.keras.progress import ProgbarLogger
+
+if TYPE_CHECKING:
+    from ipusim.ipu.keras.options import Options
+    from ipusim.ipu.optimizers import Optimizer
+    from ipusim.ipu.tensorflow.keras.metrics import Metric
+
+
+class Trainer:
+    """What trains, evaluates and predicts with a model.
+
+    Attributes:
+        optimizer: that was given to compile; None before.
+        history: of the last training.
+        stop_training: set by a callback to end a training.
+        simulated_seconds: of the executions of the epoch, evaluation or prediction that ran last.
+    """
+
+    name: str
+    options: Options
+    optimizer: Optimizer | None = None
+    history: History | None = None
+    stop_training = False
+    simulated_seconds = 0.0
+    _objective: Objective | None = None
+    _steps_per_execution = 1
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics: Any = None,
+        loss_weights: Any = None,
+        weighted_metrics: Any = None,
+        run_eagerly: bool | None = None,
+        steps_per_execution: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Say what trains the model.
+
+        Arguments:
+            optimizer: of Keras or ``tf.train``, or a name.
+            loss: a loss, its name or a function; for several outputs a list or a dictionary of them.
+            metrics, weighted_metrics: what is measured beside, without and with sample weights.
+            loss_weights: of the losses of several outputs.
+            run_eagerly: must not be True.
+            steps_per_execution: batches that each replica takes in one execution of the program.
+
+        Raises ProgramError and ProgramTypeError for what there is not.
+        """
+        for argument in kwargs:
+            checks.wrong_type("compile", "arguments of Keras' compile", argument)
+        if run_eagerly:
+            raise ProgramStateError(
+                "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
+                "`compile`."
+            )
+        self.optimizer = optimizers.get(optimizer)
+        self._objective = Objective(loss, metrics, weighted_metrics, loss_weights)
+        self._steps_per_execution = (
+            1 if steps_per_execution is None else checks.whole("steps_per_execution", steps_per_execution, 1)
+        )
+        self.__dict__["_programs"] = {}
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics, the loss first; those given to compile when there were labels and predictions."""
+        return [] if self._objective is None else self._objective.metrics
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """Their names."""
+        return [each.name for each in self.metrics]
+
+    def reset_metrics(self) -> None:
+        """Begin to measure anew."""
+        for each in self.metrics:
+            each.reset_state()
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int | Sequence[int] = 1,
+        **kwargs: Any,
+    ) -> History:
+        """Train, and return the values of each epoch.
+
+        Arguments are Keras'; class_weight must be None, and what is about queues of Python has no effect. Raises
+        ProgramError, ProgramTypeError and ProgramStateError, in Graphcore's words where it has any, and as pipelines
+        and loops do.
+        """
+        objective = self._compiled()
+        if class_weight is not None:
+            checks.wrong_value("class_weight", "None: give sample_weight", class_weight)
+        _without_effect(kwargs)
+        if validation_split:
+            (x, y, sample_weight), validation_data = split_off(x, y, sample_weight, validation_split)
+        data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
+        ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
+        told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
+        self.stop_training, self.history = False, None
+        told.on_train_begin()
+        logs: dict[str, Any] = {}
+        for epoch in range(initial_epoch, checks.whole("epochs", epochs)):
+            self.reset_metrics()
+            told.on_epoch_begin(epoch)
+            ran.run(epoch, told.on_train_batch_begin, told.on_train_batch_end)
+            logs = objective.logs()
+            if validation_data is not None and _validates(epoch, validation_freq):
+                size = validation_batch_size or batch_size
+                logs |= self._validated(validation_data, size, validation_steps, told)
+            told.on_epoch_end(epoch, logs)
+            if self.stop_training:
+                break
+        told.on_train_end(logs)
+        history = next((each for each in told.callbacks if isinstance(each, History)), None) or History()
+        self.history = history
+        return history
+
+    def _validated(self, data: Any, batch_size: Any, steps: Any, told: CallbackList) -> dict[str, Any]:
+        parts = list(data) if isinstance(data, tuple | list) else [data]
+        x, y, weights = parts + [None] * (3 - len(parts))
+        seconds = self.simulated_seconds
+        size = None if y is None else batch_size
+        found = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=told, return_dict=True)
+        self.simulated_seconds += seconds
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = 1,
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the loss and metrics over all batches: one number, a list, or a dictionary where ``return_dict``.
+
+        Raises as :meth:`fit` does.
+        """
+        objective = self._compiled()
+        _without_effect(kwargs)
+        data = batches(x, y, sample_weight, batch_size, steps)
+        ran = Execution(self, data, objective, steps, 0, training=False)
+        told = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=ran.steps)
+        self.reset_metrics()
+        told.on_test_begin()
+        ran.run(0, told.on_test_batch_begin, told.on_test_batch_end)
+        logs = objective.logs()
+        told.on_test_end(logs)
+        values = list(logs.values())
+        return logs if return_dict else values[0] if len(values) == 1 else values
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return what the model gives for all batches, one behind the other; raises as :meth:`fit` does."""
+        _without_effect(kwargs)
+        data = batches(x, None, None, batch_size, steps)
+        ran = Execution(self, data, None, steps, 0, training=False)
+        told = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=ran.steps)
+        told.on_predict_begin()
+        outputs: list[list[Any]] = []
+
+        def end(step: int, logs: Any) -> None:
+            outputs.append(logs["outputs"])
+            told.on_predict_batch_end(step, logs)
+
+        ran.run(0, told.on_predict_batch_begin, end)
+        told.on_predict_end()
+        found = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
+        return ran.packed(found)
+
+    def _compiled(self) -> Objective:
+        if self._objective is None:
+            raise ProgramStateError(
+                "You must compile your model before training/testing. Use `model.compile(optimizer, loss)`."
+            )
+        return self._objective
+
+    def _callbacks(self, callbacks: Any, verbose: Any, *, training: bool, epochs: int, steps: int) -> CallbackList:
+        shown = 1 if verbose == "auto" else checks.whole("verbose", int(verbose))
+        own = [*([ProgbarLogger(shown, training=training)] if shown else []), History()]
+        return callback_list(callbacks, self, own, verbose=shown, epochs=epochs, steps=steps)
+
+
+def _validates(epoch: int, freq: Any) -> bool:
+    return (epoch + 1) in freq if isinstance(freq, Sequence) else (epoch + 1) % freq == 0
+
+
+def _without_effect(kwargs: Any) -> None:
+    for name in kwargs:
+        if name not in ("max_queue_size", "workers", "use_multiprocessing"):
+            checks.wrong_type("Model", "arguments of Keras' fit, evaluate and predict", name)
