@@ -77,6 +77,8 @@ class Name:
         """What it is in ``ipusim``; None where it is not."""
         if self.path.startswith(_CONFIG) and self.kind in ("attribute", "category"):
             return _metadata(self.path.removeprefix(_CONFIG))
+        if self.path.startswith("keras."):
+            return _found(f"ipusim.ipu.tensorflow.{self.path}")
         return _found(f"ipusim.{self.path}") if self.path.startswith("ipu.") else None
 
     def differences(self) -> dict[str, str]:

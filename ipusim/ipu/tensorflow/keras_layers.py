@@ -122,6 +122,11 @@ class CoreLayer(Layer):
     #: The core's names of variables that no optimizer trains.
     _untrained: ClassVar[frozenset[str]] = frozenset()
 
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
+        return super().get_config() | own
+
     def _forms(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each variable for an input of a shape, by the core's names."""
         return self._layer.parameter_shapes(shape)
