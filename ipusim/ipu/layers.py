@@ -60,12 +60,15 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     return run_loss(of, x, labels, _parameters(name, of, x, seed))
 
 
-def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str | int) -> Any:
-    """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names."""
+def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, place: int | None = None) -> Any:
+    """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names.
+
+    What it draws is seeded by its name, or by its ``place`` in a network as in a scenario.
+    """
     from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
     shape = tuple(x.shape[1:])
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), draws_as=draws_as)
+    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), draws_as=draws_as, place=place)
     return run_layer(call, x, *parameters.values())
 
 

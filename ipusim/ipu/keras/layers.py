@@ -194,10 +194,10 @@ class _Popnn(keras_layers.CoreLayer):
     def _turned(self, x: Any) -> Any:
         return anp.swapaxes(x, 0, 1) if self._time_major and anp.ndim(x) == 3 else x
 
-    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], draws_as: str | int, training: bool) -> Any:
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         if self._dropout is not None and training:
-            x = run(self._dropout, x, {}, draws_as=draws_as)
-        return super()._applied(x, variables, draws_as, training)
+            x = run(self._dropout, x, {}, self.path, self._place if self.in_model else None)
+        return super()._applied(x, variables, training)
 
 
 class PopnnLSTM(_Popnn):

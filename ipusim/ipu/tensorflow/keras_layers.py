@@ -145,7 +145,7 @@ class CoreLayer(Layer):
                 f"{[each.shape for each in kept.values()]} were made for, received input with shape "
                 f"{(None, *x.shape[1:])}"
             )
-        return self._given(x, {name: kept[own[name]] for name in shapes}, self._place, training)
+        return self._given(x, {name: kept[own[name]] for name in shapes}, training)
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
         """Return the layer's output for ``inputs`` (batch, ...).
@@ -159,7 +159,7 @@ class CoreLayer(Layer):
         x = tensor(inputs)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()
-        return self._given(x, self._variables(x, self.path), self.path, training)
+        return self._given(x, self._variables(x, self.path), training)
 
     def _gives(self, node: Node) -> KerasTensor:
         """Return the tensor of a call, in the shape that the layer says."""
@@ -170,18 +170,18 @@ class CoreLayer(Layer):
         kind = np.dtype(self._weight_dtype) if self._layer.parameter_shapes(given.sizes) else given.dtype
         return KerasTensor((None, *self._layer.output_shape(given.sizes)), kind, node)
 
-    def _given(self, x: Any, variables: Mapping[str, NamedVariable], draws_as: str | int, training: bool | None) -> Any:
+    def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
         """Return what the layer gives with variables by the core's names, its activation included."""
         trains = may_change() and (program_trains() if training is None else bool(training))
-        y = self._applied(x, variables, draws_as, trains)
+        y = self._applied(x, variables, trains)
         if self._after is softmax_of:
             return softmax_of_layer(y)
         return y if self._after is None else self._after(y)
 
-    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], draws_as: str | int, training: bool) -> Any:
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         """Return what the core's layer gives; dropout draws where the machine says so."""
         parameters = {name: each.read_value() for name, each in variables.items() if name not in self._untrained}
-        return run(self._layer, x, parameters, draws_as=draws_as)
+        return run(self._layer, x, parameters, self.path, self._place if self.in_model else None)
 
     def _drawn_one(self, own: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return self._drawn(shape, dtype)[own]
@@ -325,12 +325,12 @@ class BatchNormalization(CoreLayer):
             found[own] = self._begun(own, np.full(shape[-1:], value, dtype), len(found))
         return found
 
-    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], draws_as: str | int, training: bool) -> Any:
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         mean, variance = variables["mean"], variables["variance"]
         if training:
             mean.assign(_moved(mean.read_value(), x, self._momentum, np.mean))
             variance.assign(_moved(variance.read_value(), x, self._momentum, _variance))
-            return super()._applied(x, variables, draws_as, training)
+            return super()._applied(x, variables, training)
         scale = 1 / anp.sqrt(variance.read_value() + variance.dtype.type(self._epsilon))
         y = (x - mean.read_value()) * (scale * variables["gamma"].read_value() if "gamma" in variables else scale)
         return y + variables["beta"].read_value() if "beta" in variables else y

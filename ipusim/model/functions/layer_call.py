@@ -25,7 +25,8 @@ class Call:
 
     Attributes:
         is_loss: whether it is a loss, which takes labels after its input.
-        draws_as: name, or place in a network, that seeds its random draws in training, with the micro-batch.
+        draws_as: name that its random draws are seeded by in training, together with the micro-batch.
+        place: in a network, which seeds them instead, as in a scenario; None for the name.
         saved: what its forward pass kept, once it has run.
         shape, batch, itemsize: of the input: of one sample, their number, bytes of an element.
     """
@@ -36,7 +37,8 @@ class Call:
     batch: int
     itemsize: int
     is_loss: bool = False
-    draws_as: str | int = ""
+    draws_as: str = ""
+    place: int | None = None
     saved: Saved = field(default=None, init=False)
 
     def cost(self, need_input_gradient: bool = True) -> LayerCost:
@@ -50,7 +52,7 @@ class Call:
         """
         first = int(self.is_loss)
         own, layer = dict(zip(self.names, rest[first:], strict=True)), self.layer
-        beside: Any = draw_key(self.draws_as)
+        beside: Any = draw_key(self.draws_as if self.place is None else self.place)
         if self.is_loss:
             beside = rest[0]
             layer.check_labels(self.shape, beside)  # type: ignore[union-attr]

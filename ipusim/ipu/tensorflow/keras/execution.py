@@ -79,7 +79,7 @@ class Execution:
             held[key], held[kind + "/version"] = program, options.version
         else:
             program.source.current = self._arrays(self._epoch)
-        held[kind] = program
+        held[kind] = model.__dict__["_program"] = program
         return program  # type: ignore[no-any-return]
 
     def _steps(self, steps: int | None, replicas: int) -> int:

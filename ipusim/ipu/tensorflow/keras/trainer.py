@@ -19,6 +19,7 @@ from ipusim.ipu.tensorflow.keras.progress import ProgbarLogger
 if TYPE_CHECKING:
     from ipusim.ipu.keras.options import Options
     from ipusim.ipu.optimizers import Optimizer
+    from ipusim.ipu.run import Pipeline
     from ipusim.ipu.tensorflow.keras.metrics import Metric
 
 
@@ -77,6 +78,17 @@ class Trainer:
             1 if steps_per_execution is None else checks.whole("steps_per_execution", steps_per_execution, 1)
         )
         self.__dict__["_programs"] = {}
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The program of the last training, evaluation or prediction, with its Timeline: the simulator's own.
+
+        Raises ProgramStateError before the first.
+        """
+        program = self.__dict__.get("_program")
+        if program is None:
+            raise ProgramStateError("the model has not run: expected fit, evaluate or predict before")
+        return program.pipeline  # type: ignore[no-any-return]
 
     @property
     def metrics(self) -> list[Metric]:
