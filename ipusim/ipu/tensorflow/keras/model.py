@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all, mapped_arrays
 from ipusim.ipu.tensorflow.keras.model_names import model_name
+from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, mapped, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
@@ -179,6 +181,30 @@ class Model(Trainer, ModelExtension, Layer):
         """Make the weights, for inputs of these shapes and dtypes, in structures alike."""
         self.build(_tensors_of(shapes, dtypes))
         self.built = True
+
+    def save_weights(self, filepath: str | Path, overwrite: bool = True, save_format: str | None = None) -> None:
+        """Write all weights to a file, NumPy's archive (npz) whatever its name; whole or not at all.
+
+        Raises ProgramError before there are weights, and for a file that must not be overwritten; OutputError for one
+        that cannot be written.
+        """
+        self._check_built("save")
+        save(Path(filepath), self.weights, f"{self.path}/", overwrite=overwrite)
+
+    def load_weights(self, filepath: str | Path, by_name: bool = False) -> None:
+        """Set all weights to those of a file, in their order or by their names; all or none.
+
+        Raises ProgramError before there are weights, for a file that cannot be read, and for other weights.
+        """
+        self._check_built("load")
+        load(Path(filepath), self.weights, f"{self.path}/", by_name=by_name)
+
+    def _check_built(self, verb: str) -> None:
+        if not self.built:
+            raise ProgramError(
+                f"Unable to {verb} weights of a model that has not created its variables yet. Call the Model first, "
+                "`build()` it, or train it."
+            )
 
     def summary(
         self, line_length: int | None = None, positions: Any = None, print_fn: Callable[[str], object] | None = None
