@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,18 +124,23 @@ class Execution:
         model.simulated_seconds = 0.0
         each = model.options.asynchronous and program.summed == 1
         for first in range(0, self.steps, program.steps):
-            if not each:
-                begin(first)
-            found = program.run()
-            model.simulated_seconds += program.seconds
             if each:
-                for step in range(program.steps):
-                    begin(first + step)
-                    end(first + step, self._logs([array[step : step + 1] for array in found]))
+                program.run_telling(partial(self._tell, first, begin, end))
             else:
+                begin(first)
+                found = program.run()
+            model.simulated_seconds += program.seconds
+            if not each:
                 end(first + program.steps - 1, self._logs(found))
             if model.stop_training and self._training:
                 break
+
+    def _tell(
+        self, first: int, begin: Callable[..., Any], end: Callable[..., Any], number: int, element: Sequence[Any]
+    ) -> None:
+        """Call callbacks with one step's results."""
+        begin(first + number)
+        end(first + number, self._logs([np.asarray(array)[None] for array in element]))
 
     def _logs(self, found: Sequence[Any]) -> dict[str, Any]:
         """Return what a callback is told of elements [elements, (replicas), ...]."""

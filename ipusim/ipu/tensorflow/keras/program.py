@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipusim.ipu import loops, pipelining_ops
@@ -13,6 +13,7 @@ from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientAccumulationOpt
 from ipusim.ipu.optimizers import Optimizer as AnyOptimizer
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
+from ipusim.ipu.tensorflow.keras.polling import Polling
 from ipusim.ipu.tensorflow.keras.stages import Task, stages
 from ipusim.model.layers.layer import Array
 from ipusim.runs.session import SessionState
@@ -120,6 +121,16 @@ class Program:
         self.pipeline.run()
         found = Running().value(self._outfeed.dequeue())
         return found if isinstance(found, list) else [found]
+
+    def run_telling(self, told: Callable[[int, Sequence[Any]], object]) -> None:
+        """Run one execution; ``told`` is called with each step and what it gives, in another thread while it runs."""
+        polling = Polling(self._outfeed, self.steps, told)
+        try:
+            self.pipeline.run()
+        except BaseException:
+            polling.cancel()
+            raise
+        polling.finish()
 
     @property
     def seconds(self) -> float:
