@@ -153,6 +153,9 @@ class Model(Trainer, ModelExtension, Layer):
         except (IpusimError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             self._untraceable, graph = error, None
         self._graph = graph
+        for place, each in enumerate(tensors(inputs), 1):
+            if each.input_layer is None:
+                _input_layer(each, place)
         self._adopt()
         if graph is not None:
             self._take_scopes()

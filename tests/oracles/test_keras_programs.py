@@ -1,0 +1,57 @@
+"""The Keras programs of scenarios/python/: what they print, and that they learn."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import runpy
+import sys
+from pathlib import Path
+
+PROGRAMS = Path("scenarios/python")
+
+
+def ran(name, capsys, monkeypatch, *arguments):
+    """Run a program as the command line does; returns what it printed and what it defined."""
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    context = contextvars.copy_context()
+    found = context.run(runpy.run_path, str(PROGRAMS / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out, found
+
+
+def test_one_ipu_runs_several_steps_in_one_execution(capsys, monkeypatch):
+    out, _ = ran("keras_single_ipu", capsys, monkeypatch, "--epochs", "2")
+    epochs = re.findall(
+        r"^160/160 \[=+\] - ([\d.]+ ms) - loss: ([\d.e+-]+) - accuracy: ([\d.]+)$", out, flags=re.MULTILINE
+    )
+    (first_time, first, _), (second_time, second, accuracy) = epochs
+    assert first_time == second_time  # the same steps on the same machine
+    assert float(first) > float(second)
+    assert accuracy == "1.0000"
+    assert "Total params: 101,770\n" in out
+    alone, _ = ran("keras_single_ipu", capsys, monkeypatch, "--epochs", "1", "--steps-per-execution", "4")
+    assert f"loss: {first}" in alone  # executions only say when results come
+
+
+def test_digits_over_four_ipus_reach_95_percent(capsys, monkeypatch):
+    out, _ = ran("keras_sequential", capsys, monkeypatch)
+    assert " dense_3 (Dense)                               3\n" in out
+    (accuracy,) = re.findall(r"^Held out: loss [\d.]+, accuracy ([\d.]+)$", out, flags=re.MULTILINE)
+    assert float(accuracy) > 0.95
+    assert f"Predicted (384, 10): {accuracy} are right\n" in out
+
+
+def test_functional_models_tell_each_step(capsys, monkeypatch):
+    out, _ = ran("keras_functional", capsys, monkeypatch)
+    told = re.findall(r"^After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)
+    assert [int(steps) for steps, _ in told] == [40, 80, 120, 160] * 4
+    for model in (told[:8], told[8:]):
+        assert float(model[-1][1]) < 0.2 < float(model[0][1])
+    assert " both (Concatenate) (0)                 dense                1\n" in out
+
+
+def test_a_subclass_says_its_stages_in_call(capsys, monkeypatch):
+    out, _ = ran("keras_subclass", capsys, monkeypatch)
+    first, last = map(float, re.findall(r"Loss from ([\d.]+) to ([\d.]+)", out)[0])
+    assert last < first / 50
+    assert " dense (Dense) (0)                      input_1              0\n" in out
