@@ -105,6 +105,38 @@ EXCEPTIONS: Final = {
     "ipu.summary_ops.tensor_summary(summary_metadata)": Said(Status.NO_EFFECT, "no plugin reads it"),
     "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "an array has no name in its file"),
     "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
+    "ipu.keras.layers.Dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
+    **{
+        f"ipu.keras.layers.{name}({argument})": Said(Status.NO_EFFECT, why)
+        for name in ("PopnnGRU", "PopnnLSTM")
+        for argument, why in (
+            ("dropout_seed", "draws are seeded by their place in the program"),
+            ("seed", "draws are seeded by their place in the program"),
+            ("implementation", "the reference calls it unsupported"),
+            ("partials_dtype", "partial sums are float32"),
+        )
+    },
+    **{
+        f"ipu.keras.layers.{name}({argument})": Said(Status.REFUSED, f"{name}: {argument} is {text}")
+        for name in ("PopnnGRU", "PopnnLSTM")
+        for argument, text in (
+            ("kernel_regularizer", "not simulated, got 'l2'"),
+            ("recurrent_regularizer", "not simulated, got 'l2'"),
+            ("bias_regularizer", "not simulated, got 'l2'"),
+            ("activity_regularizer", "not simulated, got 'l2'"),
+            ("kernel_constraint", "not simulated, got 'l2'"),
+            ("recurrent_constraint", "not simulated, got 'l2'"),
+            ("bias_constraint", "not simulated, got 'l2'"),
+            ("recurrent_dropout", "simulated as 0 alone, got 0.5"),
+            ("return_state", "simulated as False alone, got True"),
+            ("go_backwards", "simulated as False alone, got True"),
+            ("stateful", "simulated as False alone, got True"),
+            ("unroll", "simulated as False alone, got True"),
+        )
+    },
+    "ipu.keras.layers.RecomputationCheckpoint": Said(
+        Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
+    ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **dict.fromkeys(
