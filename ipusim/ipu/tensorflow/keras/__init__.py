@@ -11,6 +11,7 @@ _HERE: Final = "ipusim.ipu.tensorflow.keras"
 __getattr__, __dir__ = offering(
     "tf.keras",
     {
+        "backend": f"{_HERE}.backend",
         "callbacks": f"{_HERE}.callbacks",
         "datasets": "ipusim.ipu.tensorflow.keras_datasets",
         "layers": "ipusim.ipu.tensorflow.keras_layers",

@@ -1,0 +1,36 @@
+"""``tf.keras.backend``: what programs that train ask of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.ipu.tensorflow.keras.model_names import clear_session
+from ipusim.ipu.tensorflow.offered import offering
+
+__all__ = ["clear_session"]
+
+
+def get_value(x: Any) -> Any:
+    """Return the value of a variable, or of an optimizer's step size."""
+    return x.numpy()
+
+
+def set_value(x: Any, value: Any) -> None:
+    """Set the value of a variable, or of an optimizer's step size; raises as that does."""
+    x.assign(value)
+
+
+def floatx() -> str:
+    """Return the dtype of weights, where none is said."""
+    return "float32"
+
+
+def epsilon() -> float:
+    """Return the least probability that a logarithm is taken of."""
+    return 1e-7
+
+
+__getattr__, __dir__ = offering(
+    "tf.keras.backend",
+    {name: f"{__name__}:{name}" for name in ("clear_session", "epsilon", "floatx", "get_value", "set_value")},
+)
