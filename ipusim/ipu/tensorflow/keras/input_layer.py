@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras import operators  # noqa: F401 - gives tensors their operators
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor
 

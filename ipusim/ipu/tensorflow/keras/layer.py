@@ -258,25 +258,6 @@ class Layer:
         adopt_all(list(self.sublayers()), f"{self.path}/", places)
 
 
-class Operator(Layer):
-    """A plain function of tensors as a layer."""
-
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        """Take a name for its kind, and the function."""
-        super().__init__()
-        self.kind = name  # type: ignore[misc]
-        self._function = function
-
-    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function gives."""
-        return self._function(inputs, *args, **kwargs)
-
-    def __call__(self, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
-        """Return what the function gives."""
-        first, *others = args
-        return super().__call__(first, *others, training=training, **kwargs)
-
-
 def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None = None) -> None:
     """Name layers that have no name yet, each otherwise; raises ProgramError for two of one name."""
     order = count() if places is None else places

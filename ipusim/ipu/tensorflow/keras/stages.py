@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.tensorflow.keras.data import Element
@@ -13,8 +13,22 @@ from ipusim.ipu.tensorflow.keras.layer import mapped_arrays
 from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.symbolic import Node, tensors
 
-if TYPE_CHECKING:
-    from ipusim.ipu.tensorflow.keras.model import Model
+
+class Computing(Protocol):
+    """A model, as its task knows it."""
+
+    @property
+    def graph(self) -> Graph | None:
+        """Its calls, where they are known."""
+        ...
+
+    def output_names_of(self, outputs: Any) -> tuple[str, ...]:
+        """Return the names of outputs."""
+        ...
+
+    def __call__(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return what it gives."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +42,7 @@ class Task:
         training: whether it trains.
     """
 
-    model: Model
+    model: Computing
     element: Element
     objective: Objective | None
     training: bool

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, mapped
 
-if TYPE_CHECKING:
-    from ipusim.ipu.tensorflow.keras.layer import Layer
-    from ipusim.ipu.tensorflow.keras.model import Model
 
-
-def summary_lines(model: Model, line_length: int) -> Iterator[str]:
+def summary_lines(model: Any, line_length: int) -> Iterator[str]:
     """Yield the lines, as Keras has them."""
     ends = [int(line_length * share) for share in (0.45, 0.85, 1.0)]
     yield f'Model: "{model.name}"'
@@ -43,10 +40,8 @@ def row(cells: tuple[str, ...], ends: list[int]) -> str:
     return found.rstrip()
 
 
-def _shape(model: Model, layer: Layer) -> str:
+def _shape(model: Any, layer: Any) -> str:
     """Return the shape that a layer gives in this model."""
-    from ipusim.ipu.tensorflow.keras.input_layer import InputLayer  # noqa: PLC0415 - it stands on layers
-
     if isinstance(layer, InputLayer):
         return str([layer.tensor.shape])
     nodes = [] if model.graph is None else [node for node in model.graph.nodes if node.layer is layer]

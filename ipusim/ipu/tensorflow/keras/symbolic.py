@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
 from ipusim.errors import ProgramTypeError
 
-if TYPE_CHECKING:
-    from ipusim.ipu.tensorflow.keras.layer import Layer
-
+#: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
+Layer = Any
 #: Samples of the batch that stands for any, where a shape is found by trying.
 TRIED: Final = 2
 
 
 class KerasTensor:
-    """A tensor that a layer will give.
+    """A tensor that a layer will give; its operators are those of :mod:`ipusim.ipu.tensorflow.keras.operators`.
 
     Attributes:
         shape: with None for the batch.
@@ -36,7 +34,7 @@ class KerasTensor:
         """Take all of it."""
         self.shape, self.dtype, self.node, self.name = tuple(shape), np.dtype(dtype), node, name
         #: What stands for it among a model's layers, where it is an input of one.
-        self.input_layer: Layer | None = None
+        self.input_layer: Layer = None
 
     def __repr__(self) -> str:
         """Say shape and dtype."""
@@ -56,10 +54,6 @@ class KerasTensor:
     def __iter__(self) -> Iterator[Any]:
         """Refuse. Raises ProgramTypeError."""
         raise ProgramTypeError("a symbolic Keras tensor cannot be iterated over")
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return the part of it that ``key`` says."""
-        return _operation("getitem", lambda x: x[key], self)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -168,24 +162,3 @@ def post_order(outputs: Any) -> list[Node]:
         waiting.append((node, True))
         waiting += [(each.node, False) for each in node.inputs[::-1] if each.node]
     return list(found.values())
-
-
-def _operation(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a layer gives that is a plain function."""
-    from ipusim.ipu.tensorflow.keras.layer import Operator  # noqa: PLC0415 - layers stand on this module
-
-    return Operator(name, function)(*arguments)
-
-
-def _method(name: str, function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    def method(self: KerasTensor, *others: Any) -> Any:
-        return _operation(name, function, *(reversed((self, *others)) if reflected else (self, *others)))
-
-    return method
-
-
-for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
-    setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))
-    setattr(KerasTensor, f"__r{_name}__", _method(_name, getattr(operator, _name), reflected=True))
-for _name in ("neg", "abs"):
-    setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))

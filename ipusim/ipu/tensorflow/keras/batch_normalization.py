@@ -1,0 +1,80 @@
+"""Keras' batch normalisation, with moving statistics beside the core's layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
+from ipusim.ipu.variable import NamedVariable
+from ipusim.model.functions.counting import unseen
+from ipusim.model.layers import normalisation
+from ipusim.model.layers.layer import Array, Shape
+
+
+class BatchNormalization(CoreLayer):
+    """Keras ``BatchNormalization`` of the last axis.
+
+    In training it is by the statistics of each micro-batch, which its forward pass adds to the moving ones; else by
+    these. By default it is training where the program trains. What is added to the moving statistics, a few operations
+    for each channel, takes no simulated time. As in TensorFlow's fused operation, the variance of images is that of
+    their whole population, n / (n - 1) of the sample's (tf2xla/kernels/batch_norm_op.cc).
+    """
+
+    core, kind = normalisation.BatchNorm, "batch_normalization"
+    _untrained = frozenset({"mean", "variance"})
+
+    def __init__(self, *args: Any, momentum: float = 0.99, **kwargs: Any) -> None:
+        """Take the arguments of all layers, and how much the moving statistics keep in each micro-batch.
+
+        Raises ProgramTypeError and ProgramError for a momentum that is no number from 0 to 1.
+        """
+        if isinstance(momentum, bool) or not isinstance(momentum, int | float):
+            checks.wrong_type("momentum", "a number from 0 to 1", momentum)
+        if not 0 <= momentum <= 1:
+            checks.wrong_value("momentum", "a number from 0 to 1", momentum)
+        super().__init__(*args, **kwargs)
+        self._momentum = float(momentum)
+        assert isinstance(self._layer, normalisation.BatchNorm)
+        self._epsilon = self._layer.epsilon
+
+    def _names(self) -> dict[str, str]:
+        return super()._names() | {"mean": "moving_mean", "variance": "moving_variance"}
+
+    def _forms(self, shape: Shape) -> dict[str, Shape]:
+        return super()._forms(shape) | {"mean": shape[-1:], "variance": shape[-1:]}
+
+    def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
+        found = super()._drawn(shape, dtype)
+        for own, value in (("mean", 0), ("variance", 1)):
+            found[own] = self._begun(own, np.full(shape[-1:], value, dtype), len(found))
+        return found
+
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
+        mean, variance = variables["mean"], variables["variance"]
+        if training:
+            mean.assign(_moved(mean.read_value(), x, self._momentum, np.mean))
+            variance.assign(_moved(variance.read_value(), x, self._momentum, _variance))
+            return super()._applied(x, variables, training)
+        scale = 1 / anp.sqrt(variance.read_value() + variance.dtype.type(self._epsilon))
+        y = (x - mean.read_value()) * (scale * variables["gamma"].read_value() if "gamma" in variables else scale)
+        return y + variables["beta"].read_value() if "beta" in variables else y
+
+
+@unseen
+def _moved(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
+    """Return a moving statistic after the micro-batch ``x``."""
+    found = statistic(x, axis=tuple(range(x.ndim - 1)))
+    moved: Array = (before * momentum + found * (1 - momentum)).astype(before.dtype)
+    return moved
+
+
+def _variance(x: Array, axis: tuple[int, ...]) -> Array:
+    """Return the variance of each channel; of images that of the whole population."""
+    count = math.prod(x.shape[:-1])
+    return np.asarray(x.var(axis=axis) * (count / (count - 1) if x.ndim == 4 and count > 1 else 1))

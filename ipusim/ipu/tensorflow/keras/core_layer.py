@@ -1,0 +1,222 @@
+"""Layers of the core with the arguments of their Keras namesakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.layers import run
+from ipusim.ipu.names import program_trains, scope
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
+from ipusim.ipu.tensorflow.keras.layer import Layer
+from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
+from ipusim.ipu.tensorflow.keras.weight import is_trying, may_change
+from ipusim.ipu.tensorflow.nn import core_activation
+from ipusim.ipu.tensorflow.nn import softmax as softmax_of
+from ipusim.ipu.tensorflow.scoping import drawn
+from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.model.functions.variables import check_inside
+from ipusim.model.layers import layer as core_layer
+from ipusim.model.layers.layer import Array, Shape
+
+#: Keras' names of parameters.
+_PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
+#: Arguments that change nothing that is simulated, and those that must be what they stand with.
+_WITHOUT_EFFECT: Final = frozenset({"input_dim", "seed"})
+_OF_ALL_LAYERS: Final = ("name", "trainable", "dtype", "input_shape", "batch_input_shape")
+_ONLY: Final[dict[str, tuple[Any, ...]]] = {
+    "data_format": (None, "channels_last"),
+    "dilation_rate": (1, (1, 1), [1, 1]),
+    "axis": (-1, [-1]),
+    "noise_shape": (None,),
+    "return_state": (False,),
+    "stateful": (False,),
+    "unroll": (False,),
+    "go_backwards": (False,),
+    "recurrent_dropout": (0, 0.0),
+    "mask_zero": (False,),
+}
+
+
+class CoreLayer(Layer):
+    """A layer of the core, made with the arguments of its Keras namesake.
+
+    Its name, where none is given, is that of its kind with a number behind it. In a model its parameters are the
+    model's weights; in a stage's function they are variables ``name/kernel`` and so on in the scope in which it is
+    called first.
+    """
+
+    core: ClassVar[type]
+    kind: ClassVar[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the layer's own arguments, initializers, and ``name``.
+
+        Raises ProgramTypeError for an argument that there is not, UnsupportedProgramError for what is not simulated,
+        ModelError for a value that the layer does not take.
+        """
+        own = [field.name for field in fields(self.core)]
+        if len(args) > len(own):
+            raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(own)} arguments, got {len(args)}")
+        given = dict(zip(own, args, strict=False))
+        for argument in given.keys() & kwargs.keys():
+            raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
+        base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
+        super().__init__(**base)
+        self._initializers = {
+            argument.removesuffix("_initializer"): initializer_of(kwargs.pop(argument))
+            for argument in list(kwargs)
+            if argument.endswith("_initializer") and argument.removesuffix("_initializer") in self._names().values()
+        }
+        self._after = None
+        arguments = given | {name: value for name, value in kwargs.items() if name in own}
+        self._check({name: value for name, value in kwargs.items() if name not in own})
+        if "activation" in arguments:
+            arguments["activation"], self._after = core_activation(arguments["activation"])
+        self._layer: core_layer.Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
+        self._key: Any = self._layer
+        self._named: dict[str, NamedVariable] = {}
+
+    def _check(self, others: dict[str, Any]) -> None:
+        for name, value in others.items():
+            if name in _ONLY:
+                if not any(value is each or (value == each and type(value) is type(each)) for each in _ONLY[name]):
+                    raise UnsupportedProgramError(
+                        f"{type(self).__name__}: {name} is simulated as {_ONLY[name][0]!r} alone, got {value!r}"
+                    )
+            elif name.endswith(("_regularizer", "_constraint")):
+                if value is not None:
+                    raise UnsupportedProgramError(f"{type(self).__name__}: {name} is not simulated, got {value!r}")
+            elif name not in _WITHOUT_EFFECT and name not in _OF_ALL_LAYERS:
+                raise ProgramTypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
+
+    def _names(self) -> dict[str, str]:
+        """Return Keras' names of parameters by the core's."""
+        return _PARAMETERS | {"gamma": "gamma", "beta": "beta"}
+
+    def build(self, input_shape: Any) -> None:
+        """Make the weights; raises ModelError for an input that the layer does not take."""
+        shape, dtype = tuple(input_shape[1:]), np.dtype(self._weight_dtype)
+        self._layer.output_shape(shape)
+        for own, axes in self._forms(shape).items():
+            draw = partial(self._drawn_one, own, shape, dtype)
+            self._keep(self._names()[own], axes, dtype, draw, own not in self._untrained)
+        self.built = True
+
+    #: The core's names of variables that no optimizer trains.
+    _untrained: ClassVar[frozenset[str]] = frozenset()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
+        return super().get_config() | own
+
+    def _forms(self, shape: Shape) -> dict[str, Shape]:
+        """Return the shape of each variable for an input of a shape, by the core's names."""
+        return self._layer.parameter_shapes(shape)
+
+    def call(self, inputs: Any, training: bool | None = None, **_: Any) -> Any:
+        """Return the layer's output for ``inputs`` (batch, ...), with its weights.
+
+        Raises ProgramError for an input of another shape than the one that these were made for.
+        """
+        x, own = tensor(inputs), self._names()
+        kept = {each.own_name: each for each in self._all_weights()}
+        shapes = self._forms(tuple(x.shape[1:]))
+        if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
+            raise ProgramError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the shape that its weights '
+                f"{[each.shape for each in kept.values()]} were made for, received input with shape "
+                f"{(None, *x.shape[1:])}"
+            )
+        return self._given(x, {name: kept[own[name]] for name in shapes}, training)
+
+    def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
+        """Return the layer's output for ``inputs`` (batch, ...).
+
+        Raises ModelError outside of a stage and for an input that it does not take; ProgramError for another layer
+        of its name in the program.
+        """
+        if self.in_model or self.built or is_trying():
+            return super()._run(inputs, *args, training=training, **kwargs)
+        check_inside(self.name)
+        x = tensor(inputs)
+        self._layer.output_shape(tuple(x.shape[1:]))
+        self._settle()
+        return self._given(x, self._variables(x, self.path), training)
+
+    def _gives(self, node: Node) -> KerasTensor:
+        """Return the tensor of a call, in the shape that the layer says."""
+        (given,) = node.inputs
+        self._dtype = self._dtype or (given.dtype if given.dtype.kind == "f" else None)
+        if not self.built:
+            self.build(given.shape)
+        kind = np.dtype(self._weight_dtype) if self._layer.parameter_shapes(given.sizes) else given.dtype
+        return KerasTensor((None, *self._layer.output_shape(given.sizes)), kind, node)
+
+    def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
+        """Return what the layer gives with variables by the core's names, its activation included."""
+        trains = may_change() and (program_trains() if training is None else bool(training))
+        y = self._applied(x, variables, trains)
+        if self._after is softmax_of:
+            return softmax_of_layer(y)
+        return y if self._after is None else self._after(y)
+
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
+        """Return what the core's layer gives; dropout draws where the machine says so."""
+        parameters = {name: each.read_value() for name, each in variables.items() if name not in self._untrained}
+        return run(self._layer, x, parameters, self.path, self._place if self.in_model else None)
+
+    def _drawn_one(self, own: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        return self._drawn(shape, dtype)[own]
+
+    def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
+        """Return the initial value of each variable, by the core's names."""
+        found: dict[str, Array] = {}
+        for own, initial in _initial(self._key, shape, dtype, (seed_of(None), self._place)).items():
+            found[own] = self._begun(own, initial, len(found))
+        return found
+
+    def _begun(self, own: str, initial: Array, number: int) -> Array:
+        """Return what a variable begins with: as its initializer says, else ``initial``."""
+        chosen = self._initializers.get(self._names()[own])
+        if isinstance(chosen, Initializer):
+            return drawn(chosen, initial.shape, initial.dtype, (seed_of(chosen.seed), self._place, number))
+        return initial if chosen is None else np.asarray(chosen(initial.shape), initial.dtype)
+
+    def _variables(self, x: Any, full: str) -> dict[str, NamedVariable]:
+        """Return the variables of a layer that is in no model, which are its own in all programs that call it."""
+        dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
+        found = self._drawn(tuple(x.shape[1:]), np.dtype(dtype))
+        return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in found.items()}
+
+    def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
+        kept = self._named.get(name)
+        if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
+            kept = self._named[name] = asked_for(
+                name, np.array(initial), own not in self._untrained, shares=scope().reuse is not False
+            )
+        return kept
+
+
+@lru_cache(maxsize=256)
+def _initial(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, ...]) -> dict[str, Array]:
+    """Draw a layer's parameters as a scenario does, where the place is that in the network."""
+    found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
+    return found
+
+
+def _fitting(name: str, value: Any) -> Any:
+    """Return one size for both axes as two, and lists as tuples, as the core has them."""
+    if name in ("kernel_size", "strides", "pool_size") and isinstance(value, int):
+        return (value, value)
+    return tuple(value) if isinstance(value, list) else value.lower() if name == "padding" else value

@@ -1,0 +1,498 @@
+"""Keras' fit, evaluate and predict: the order of callbacks, metrics by a second formulation, data, and options."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.ipu import config
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.tensorflow import keras
+from ipusim.ipu.tensorflow.keras import layers
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(64, 4)).astype(np.float32)
+Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
+CLASSES = RNG.integers(0, 3, 64)
+
+
+@pytest.fixture(autouse=True)
+def _alone():
+    """Run each test without a device that another one has configured."""
+    keras.backend.clear_session()
+
+
+def on(ipus, function):
+    """Run a function where a device is configured, and leave nothing behind."""
+
+    def configured():
+        device = config.IPUConfig()
+        device.auto_select_ipus = ipus
+        device.configure_ipu_system()
+        return function()
+
+    return contextvars.copy_context().run(configured)
+
+
+def regression(steps=1, metrics=None, optimizer=None, **options):
+    model = keras.Sequential([layers.Dense(3, activation="tanh"), layers.Dense(1)])
+    model.compile(optimizer or keras.optimizers.SGD(0.05), "mse", metrics=metrics, steps_per_execution=steps, **options)
+    return model
+
+
+def pipelined(model, stages, count=4, **options):
+    model.set_pipeline_stage_assignment(stages)
+    model.set_pipelining_options(count, **options)
+    return model
+
+
+class Noting(keras.callbacks.Callback):
+    """Notes each call of a hook."""
+
+    def __init__(self):
+        self.calls, self.threads = [], set()
+
+    def __getattribute__(self, name):
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def note(number=None, logs=None):
+            self.calls.append((name, number, sorted(logs or {}) if isinstance(logs, dict) else []))
+            self.threads.add(threading.get_ident())
+
+        return note
+
+
+def test_callbacks_are_called_in_keras_order():
+    """As Keras documents it; with several steps in an execution before its first and after its last."""
+    noting = Noting()
+    model = regression(steps=2)
+    model.fit(X, Y, batch_size=16, epochs=2, verbose=0, validation_data=(X[:32], Y[:32]), callbacks=[noting])
+    training = [
+        ("on_train_batch_begin", 0, []),
+        ("on_train_batch_end", 1, ["loss"]),
+        ("on_train_batch_begin", 2, []),
+        ("on_train_batch_end", 3, ["loss"]),
+    ]
+    validation = [
+        ("on_test_begin", None, []),
+        ("on_test_batch_begin", 0, []),
+        ("on_test_batch_end", 1, ["loss"]),
+        ("on_test_end", None, []),
+    ]
+    expected = [("on_train_begin", None, [])]
+    for epoch in range(2):
+        expected += [("on_epoch_begin", epoch, []), *training, *validation]
+        expected.append(("on_epoch_end", epoch, ["loss", "val_loss"]))
+    found = [(name, None if name == "on_test_end" else number, logs) for name, number, logs in noting.calls]
+    assert found == [*expected, ("on_train_end", noting.calls[-1][1], [])]
+    noting.calls.clear()
+    model.predict(X[:32], batch_size=16, callbacks=[noting])
+    assert [(name, number) for name, number, _ in noting.calls] == [
+        ("on_predict_begin", None),
+        ("on_predict_batch_begin", 0),
+        ("on_predict_batch_end", 1),
+        ("on_predict_end", None),
+    ]
+    assert noting.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("stages", [None, [0, 1]])
+def test_asynchronous_callbacks_are_called_for_every_step_in_another_thread(stages):
+    noting, seen = Noting(), []
+    model = regression(steps=4)
+    if stages:
+        pipelined(model, stages)
+    model.set_asynchronous_callbacks(True)
+    seeing = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["loss"]))
+    model.fit(X, Y, batch_size=16, verbose=0, callbacks=[noting, seeing])
+    steps = [(name, number) for name, number, _ in noting.calls if "_batch_" in name]
+    assert steps == [(name, step) for step in range(4) for name in ("on_train_batch_begin", "on_train_batch_end")]
+    assert len(noting.threads) == 2
+    again = regression(steps=4)
+    if stages:
+        pipelined(again, stages)
+    assert again.fit(X, Y, batch_size=16, verbose=0).history["loss"] == [seen[-1]]
+
+
+def test_what_a_callback_raises_in_its_thread_is_raised_by_fit():
+    def fail(batch, logs):
+        raise KeyError("mine")
+
+    model = regression(steps=2)
+    model.set_asynchronous_callbacks(True)
+    with pytest.raises(KeyError, match="mine"):
+        model.fit(X, Y, batch_size=16, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=fail)])
+
+
+@pytest.mark.parametrize("how", ["one IPU", "pipelined", "summed up", "two replicas"])
+def test_evaluation_by_a_second_formulation(how):
+    """Loss and metrics of what predict gives, in NumPy; weighted ones too."""
+    metrics = ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top2")]
+    weights = np.linspace(0.5, 2.0, 64).astype(np.float32)
+
+    def run():
+        model = keras.Sequential([layers.Dense(5, activation="relu"), layers.Dense(3, activation="softmax")])
+        model.compile(
+            "sgd",
+            "sparse_categorical_crossentropy",
+            metrics=metrics,
+            weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="weighted")],
+            steps_per_execution=2,
+        )
+        if how in ("pipelined", "summed up"):
+            pipelined(model, [0, 1], accumulate_outfeed=how == "summed up")
+        found = model.evaluate(X, CLASSES, 8, 0, sample_weight=weights, return_dict=True)
+        return found, model.predict(X, batch_size=8), model
+
+    found, p, model = on({"one IPU": 1}.get(how, 2), run)
+    own = -np.log(p[np.arange(64), CLASSES])
+    ranks = (p > p[np.arange(64), CLASSES][:, None]).sum(axis=1)
+    right = (p.argmax(axis=1) == CLASSES).astype(float)  # the first of equal ones
+    assert found["loss"] == pytest.approx(np.mean(own * weights), rel=1e-5)
+    assert found["accuracy"] == pytest.approx(right.mean())
+    assert found["top2"] == pytest.approx((ranks < 2).mean())
+    assert found["weighted"] == pytest.approx((right * weights).sum() / weights.sum(), rel=1e-5)
+    assert model.metrics_names == list(found) == ["loss", "accuracy", "top2", "weighted"]
+    assert model.pipeline.system.replicas == (2 if how == "two replicas" else 1)
+    np.testing.assert_allclose(p, model(X), rtol=1e-5)
+
+
+Y_TRUE = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], np.float32)
+Y_PRED = np.array([[0.2, 0.7], [0.4, 0.9], [0.6, 0.1]], np.float32)
+#: Of each loss what NumPy gives for the arrays above.
+LOSSES = {
+    "mse": lambda t, p: ((t - p) ** 2).mean(),
+    "mae": lambda t, p: np.abs(t - p).mean(),
+    "binary_crossentropy": lambda t, p: -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean(),
+    "categorical_crossentropy": lambda t, p: -(t * np.log(p / p.sum(1, keepdims=True))).sum(1).mean(),
+    "huber": lambda t, p: (0.5 * (t - p) ** 2).mean(),
+    "log_cosh": lambda t, p: np.log(np.cosh(t - p)).mean(),
+    "hinge": lambda t, p: np.maximum(1 - np.where(t == 0, -1, t) * p, 0).mean(),
+    "poisson": lambda t, p: (p - t * np.log(p)).mean(),
+    "kl_divergence": lambda t, p: (np.clip(t, 1e-7, 1) * np.log(np.clip(t, 1e-7, 1) / p)).sum(1).mean(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_by_a_second_formulation(name):
+    loss = keras.losses.get(name)
+    assert float(loss(Y_TRUE, Y_PRED)) == pytest.approx(LOSSES[name](Y_TRUE, Y_PRED), rel=1e-5)
+    each = loss.call(Y_TRUE, Y_PRED)
+    assert np.shape(each) == (3,)
+    total = type(loss)(reduction="sum")(Y_TRUE, Y_PRED)
+    assert float(total) == pytest.approx(3 * LOSSES[name](Y_TRUE, Y_PRED), rel=1e-5)
+    weights = np.array([1.0, 0.0, 2.0], np.float32)
+    assert float(loss(Y_TRUE, Y_PRED, weights)) == pytest.approx(float((np.asarray(each) * weights).mean()), rel=1e-5)
+
+
+def test_cross_entropies_of_logits_are_those_of_their_probabilities():
+    logits = RNG.normal(size=(6, 3)).astype(np.float32)
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    labels = np.array([0, 2, 1, 1, 0, 2])
+    one_hot = np.eye(3, dtype=np.float32)[labels]
+    expected = -np.log(p[np.arange(6), labels]).mean()
+    for kind, given in (("SparseCategoricalCrossentropy", labels), ("CategoricalCrossentropy", one_hot)):
+        loss = getattr(keras.losses, kind)
+        assert float(loss(from_logits=True)(given, logits)) == pytest.approx(expected, rel=1e-5)
+        assert float(loss()(given, p)) == pytest.approx(expected, rel=1e-5)
+    smoothed = keras.losses.CategoricalCrossentropy(label_smoothing=0.3)(one_hot, p)
+    assert float(smoothed) == pytest.approx(-((one_hot * 0.7 + 0.1) * np.log(p)).sum(1).mean(), rel=1e-5)
+    binary = keras.losses.BinaryCrossentropy(from_logits=True)(one_hot, logits)
+    sigmoid = 1 / (1 + np.exp(-logits))
+    assert float(binary) == pytest.approx(
+        -(one_hot * np.log(sigmoid) + (1 - one_hot) * np.log(1 - sigmoid)).mean(), rel=1e-5
+    )
+
+
+def test_metrics_of_the_host_by_a_second_formulation():
+    precision, recall, root = keras.metrics.Precision(), keras.metrics.Recall(), keras.metrics.RootMeanSquaredError()
+    for metric in (precision, recall, root):
+        metric.update_state(Y_TRUE[:1], Y_PRED[:1])
+        metric.update_state(Y_TRUE[1:], Y_PRED[1:])
+    says, yes = Y_PRED > 0.5, Y_TRUE == 1
+    assert precision.result() == pytest.approx((says & yes).sum() / says.sum())
+    assert recall.result() == pytest.approx((says & yes).sum() / yes.sum())
+    assert root.result() == pytest.approx(np.sqrt(((Y_TRUE - Y_PRED) ** 2).mean()))
+    root.reset_state()
+    assert root.result() == 0.0
+    assert keras.metrics.BinaryAccuracy()(Y_TRUE, Y_PRED) == pytest.approx((says == yes).mean())
+    assert keras.metrics.CategoricalAccuracy()(Y_TRUE, Y_PRED) == pytest.approx(
+        (Y_TRUE.argmax(1) == Y_PRED.argmax(1)).mean()
+    )
+
+
+def test_fit_goes_on_where_the_one_before_ended():
+    """Two fits of an epoch are one of two, with the optimizer's moments, in programs of other sizes too."""
+    once, twice, other = (regression(2, optimizer=keras.optimizers.Adam(0.05)) for _ in range(3))
+    both = once.fit(X, Y, batch_size=16, epochs=2, verbose=0, shuffle=False).history["loss"]
+    parts = [twice.fit(X, Y, batch_size=16, verbose=0, shuffle=False).history["loss"][0] for _ in range(2)]
+    assert both == parts
+    assert twice.pipeline is twice.pipeline
+    other.fit(X, Y, batch_size=16, verbose=0, shuffle=False)
+    other.evaluate(X, Y, batch_size=32, verbose=0)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).take(2)
+    first_half = other.fit(dataset, verbose=0).history["loss"]
+    assert len(first_half) == 1
+    assert int(float(other.optimizer.iterations)) == 6
+
+
+def test_weights_set_between_trainings_are_those_that_train():
+    model = regression(2)
+    model.fit(X, Y, batch_size=16, verbose=0)
+    zero = [np.zeros_like(each) for each in model.get_weights()]
+    model.set_weights(zero)
+    assert model.evaluate(X, Y, batch_size=16, verbose=0) == pytest.approx(float((Y**2).mean()), rel=1e-5)
+    model.layers[1].trainable = False
+    model.compile("sgd", "mse", steps_per_execution=2)
+    model.fit(X, Y, batch_size=16, verbose=0)
+    np.testing.assert_array_equal(model.get_weights()[2], zero[2])
+
+
+def test_step_sizes_follow_schedules_and_callbacks():
+    """A schedule of updates, a schedule of epochs, and the optimizer itself: the same losses."""
+    halving = keras.optimizers.schedules.ExponentialDecay(0.1, 4, 0.5, staircase=True)
+    scheduled = regression(2, optimizer=keras.optimizers.SGD(halving))
+    called, by_hand = regression(2, optimizer=keras.optimizers.SGD(0.1)), regression(2)
+    expected = scheduled.fit(X, Y, batch_size=16, epochs=3, verbose=0).history["loss"]
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
+    history = called.fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[scheduler]).history
+    assert (history["loss"], history["lr"]) == (expected, [0.1, 0.05, 0.025])
+    found = []
+    for epoch, rate in enumerate((0.1, 0.05, 0.025)):
+        keras.backend.set_value(by_hand.optimizer.lr, rate)
+        found += by_hand.fit(X, Y, batch_size=16, initial_epoch=epoch, epochs=epoch + 1, verbose=0).history["loss"]
+    assert found == expected
+    assert keras.backend.get_value(by_hand.optimizer.learning_rate) == np.float32(0.025)
+
+
+def test_clipped_gradients_are_shorter():
+    plain, clipped = (
+        regression(optimizer=keras.optimizers.SGD(1.0)),
+        regression(optimizer=keras.optimizers.SGD(1.0, global_clipnorm=0.01)),
+    )
+    for model in (plain, clipped):
+        model.build((None, 4))
+        before = model.get_weights()
+        model.fit(X, Y, batch_size=64, verbose=0)
+        moved = [after - at for after, at in zip(model.get_weights(), before, strict=True)]
+        model.length = float(np.sqrt(sum((each**2).sum() for each in moved)))
+    assert plain.length > 0.1
+    assert clipped.length == pytest.approx(0.01, rel=1e-3)
+
+
+def test_training_ends_early_and_the_best_is_kept(tmp_path):
+    model = regression(2, optimizer=keras.optimizers.SGD(0.05))
+    stopping = keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=2, restore_best_weights=True)
+    path = str(tmp_path / "weights-{epoch:02d}-{loss:.3f}")
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    kept = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    history = model.fit(X, Y, batch_size=16, epochs=9, verbose=0, callbacks=[stopping, logger, kept])
+    assert history.epoch == [0, 1, 2]
+    assert (stopping.stopped_epoch, stopping.best_epoch) == (2, 0)
+    files = sorted(each.name for each in tmp_path.glob("weights-*"))
+    assert files == [f"weights-{epoch + 1:02d}-{loss:.3f}" for epoch, loss in enumerate(history.history["loss"])]
+    with np.load(tmp_path / files[0]) as best:
+        np.testing.assert_array_equal(model.get_weights()[0], best["dense/kernel"])
+    rows = (tmp_path / "log.csv").read_text().splitlines()
+    assert rows == ["epoch,loss", *(f"{epoch},{loss}" for epoch, loss in enumerate(history.history["loss"]))]
+
+
+def test_a_plateau_makes_the_step_size_smaller(capsys):
+    model = regression(2)
+    plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9, verbose=1)
+    rates = model.fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[plateau]).history["lr"]
+    assert rates == [0.05, 0.05, 0.025]
+    assert "Epoch 2: ReduceLROnPlateau reducing learning rate to 0.025." in capsys.readouterr().out
+
+
+def test_the_progress_is_plain_lines_where_there_is_no_terminal(capsys):
+    model = regression(2, metrics=["mae"])
+    model.fit(X, Y, batch_size=16, epochs=2, verbose=2)
+    loss, error = model.evaluate(X, Y, batch_size=16)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0::2] == ["Epoch 1/2", "Epoch 2/2", lines[4]]
+    time = lines[1].split(" - ")[1]
+    assert lines[1].startswith(f"4/4 - {time} - loss: ")
+    assert lines[4] == f"4/4 [{'=' * 30}] - {lines[4].split(' - ')[1]} - loss: {loss:.4f} - mae: {error:.4f}"
+
+
+def test_a_terminal_gets_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    regression(2).fit(X, Y, batch_size=16)
+    assert f"4/4 [{'=' * 30}]" in capsys.readouterr().out
+
+
+def test_datasets_are_arrays_in_batches():
+    """Of an element, of two and three; with steps where they have no end; validation by a share."""
+    model, other = regression(2), regression(2)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    expected = model.fit(X, Y, batch_size=16, epochs=2, verbose=0, shuffle=False).history
+    assert other.fit(dataset.repeat(), epochs=2, steps_per_epoch=4, verbose=0).history == expected
+    np.testing.assert_array_equal(model.predict(dataset), model.predict(X, batch_size=16))
+    split, given = regression(2), regression(2)
+    found = split.fit(X, Y, batch_size=16, validation_split=0.5, verbose=0, shuffle=False).history
+    assert given.fit(X[:32], Y[:32], 16, verbose=0, shuffle=False, validation_data=(X[32:], Y[32:])).history == found
+
+
+def test_a_functional_model_in_stages_trains_as_one_on_one_ipu():
+    """What skips stages travels; the losses are those without a pipeline, with as many batches an update."""
+
+    def model():
+        x = keras.Input((4,))
+        h = layers.Dense(3, activation="tanh")(x)
+        g = layers.Dense(3)(h)
+        return keras.Model(x, layers.Dense(1)(layers.Concatenate()([g, x, h])))
+
+    one, several = model(), model()
+    one.set_gradient_accumulation_options(6, "mean")
+    assignment = several.get_pipeline_stage_assignment()
+    for each, stage in zip(assignment, (0, 1, 2, 2), strict=True):
+        each.pipeline_stage = stage
+    several.set_pipeline_stage_assignment(assignment)
+    several.set_pipelining_options(6, [0, 1, 1], gradient_accumulation_reduction_method="mean")
+    for each in (one, several):
+        each.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=6)
+    found = [each.fit(X[:48], Y[:48], batch_size=8, epochs=3, verbose=0).history["loss"] for each in (one, several)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    assert several.pipeline.program.shape.mapping == (0, 1, 1)
+    several.reset_pipeline_stage_assignment()
+    several.fit(X[:48], Y[:48], batch_size=8, verbose=0)
+    assert several.pipeline.program.shape.mapping == (0,)
+
+
+def _fit(**changes):
+    def run():
+        model = changes.pop("model", None) or regression(changes.pop("steps", 1))
+        given = {"x": X, "y": Y, "batch_size": 16, "verbose": 0} | changes
+        return model.fit(**given)
+
+    return run
+
+
+def _without_accumulation():
+    model = regression(2)
+    model.set_pipeline_stage_assignment([0, 1])
+    _fit(model=model)()
+
+
+def _with_an_unknown_loss():
+    model = regression()
+    model.compile("sgd", "mess")
+    _fit(model=model)()
+
+
+def _with_a_step_of_ones_own():
+    class Mine(keras.Sequential):
+        def train_step(self, data):
+            return {}
+
+    model = Mine([layers.Dense(1)], "mine")
+    model.compile("sgd", "mse")
+    _fit(model=model)()
+
+
+MISUSES = {
+    "a partial batch": (
+        ProgramError,
+        "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
+        "`batch_size` of your model (currently set to 24) or pad your dataset to ensure there are no partial batches.",
+        _fit(batch_size=24),
+    ),
+    "executions that are no divisor": (
+        ProgramError,
+        "`steps_per_execution` must be a divisor of the number of batches in the dataset provided.",
+        _fit(steps=3),
+    ),
+    "a dataset without an end": (
+        ProgramError,
+        "When providing an infinite dataset, you must specify the number of steps to run (if you did not intend to "
+        "create an infinite dataset, make sure to not call `repeat()` on the dataset).",
+        _fit(x=tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).repeat(), y=None, batch_size=None),
+    ),
+    "labels beside a dataset": (
+        ProgramError,
+        "`y` argument is not supported when using dataset as input.",
+        _fit(x=tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)),
+    ),
+    "a generator": (
+        ProgramError,
+        "The provided set of data is of type `generator` which is not compatible with the IPU's requirement to know "
+        "the data shape ahead of time. Please use `tf.data.Dataset.from_generator()` to specify the shape of your data.",
+        _fit(x=(each for each in X)),
+    ),
+    "other lengths": (
+        ProgramError,
+        "Data cardinality is ambiguous: sizes 64, 32. Make sure all arrays contain the same number of samples.",
+        _fit(y=Y[:32]),
+    ),
+    "no labels": (
+        ProgramError,
+        "Target data is missing. Your model was compiled with a loss, and therefore expects target data to be provided "
+        "in `fit()`.",
+        _fit(y=None),
+    ),
+    "not compiled": (
+        ProgramStateError,
+        "You must compile your model before training/testing. Use `model.compile(optimizer, loss)`.",
+        _fit(model=keras.Sequential([layers.Dense(1)])),
+    ),
+    "no gradient accumulation": (
+        ProgramError,
+        "The model which you are attempting to train is pipelined, however `gradient_accumulation_steps_per_replica` "
+        "has not been set through `set_pipelining_options()`. You need to set this value as pipelined models will "
+        "perform gradient accumulation when training.",
+        _without_accumulation,
+    ),
+    "executions of part of an update": (
+        ProgramError,
+        "The pipelined model has been configured to use gradient accumulation for training, however the current "
+        "`steps_per_execution` value (set to 1) is not divisible by `gradient_accumulation_steps_per_replica` (4). You "
+        "need to adjust either `steps_per_execution` or `gradient_accumulation_steps_per_replica` to make sure that "
+        "`steps_per_execution` is divisible by `gradient_accumulation_steps_per_replica`.",
+        _fit(model=pipelined(regression(1), [0, 1])),
+    ),
+    "an unknown loss": (
+        ProgramError,
+        "Unknown loss function: mess. Expected one of KLD, MAE, MSE, binary_crossentropy, categorical_crossentropy, "
+        "hinge, huber, huber_loss, kl_divergence, kld, kullback_leibler_divergence, log_cosh, logcosh, mae, "
+        "mean_absolute_error, mean_squared_error, mse, poisson, sparse_categorical_crossentropy",
+        _with_an_unknown_loss,
+    ),
+    "an unknown optimizer": (
+        ProgramError,
+        "Unknown optimizer: adamw. Expected one of adam, lamb, rmsprop, sgd",
+        lambda: regression(optimizer="adamw"),
+    ),
+    "eagerly": (
+        ProgramStateError,
+        "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`.",
+        lambda: regression(run_eagerly=True),
+    ),
+    "no callback": (
+        ProgramTypeError,
+        "callbacks: expected callbacks such as keras.callbacks.EarlyStopping(), got 3",
+        _fit(callbacks=[3]),
+    ),
+    "a value that there is not": (
+        ProgramError,
+        "EarlyStopping: expected monitor to be one of the metrics loss, which are available, got 'val_loss'",
+        _fit(callbacks=[keras.callbacks.EarlyStopping()]),
+    ),
+    "a step of one's own": (
+        ProgramStateError,
+        "The function `train_step` for the model mine has been overridden. This is not supported: write a loop with "
+        "ipu.loops or a pipeline instead.",
+        _with_a_step_of_ones_own,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISUSES)
+def test_misuse(case, refused):
+    kind, text, action = MISUSES[case]
+    refused(kind, text, action)
