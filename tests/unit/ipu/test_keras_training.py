@@ -422,7 +422,8 @@ MISUSES = {
     "a generator": (
         ProgramError,
         "The provided set of data is of type `generator` which is not compatible with the IPU's requirement to know "
-        "the data shape ahead of time. Please use `tf.data.Dataset.from_generator()` to specify the shape of your data.",
+        "the data shape ahead of time. Please use `tf.data.Dataset.from_generator()` to specify the shape of your "
+        "data.",
         _fit(x=(each for each in X)),
     ),
     "other lengths": (

@@ -46,4 +46,5 @@ for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
     setattr(KerasTensor, f"__r{_name}__", _method(_name, getattr(operator, _name), reflected=True))
 for _name in ("neg", "abs"):
     setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))
-KerasTensor.__getitem__ = _part  # type: ignore[attr-defined]
+for _name in ("getitem",):
+    setattr(KerasTensor, f"__{_name}__", _part)
