@@ -120,3 +120,33 @@ def test_an_epoch_takes_the_time_of_its_scenario(dropout, received, tmp_path):
     for name in COLUMNS:
         np.testing.assert_array_equal(getattr(pipeline.timeline, name), getattr(twin.timeline, name), err_msg=name)
     assert pipeline.memory.peaks == job.memory.peaks
+
+
+def test_two_replicas_of_two_stages_equal_their_scenario(received):
+    """Each replica takes every other batch, and gradients are averaged, as in YAML."""
+
+    def trained():
+        train, _ = digits(np.float32).split(SHARE, 0)
+        model = classifier()
+        model.set_pipeline_stage_assignment([0, 0, 0, 1, 1])
+        model.set_pipelining_options(8, gradient_accumulation_reduction_method="mean")
+        model.compile(
+            keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy", steps_per_execution=40
+        )
+        model.fit(train.x, train.y, batch_size=16, steps_per_epoch=40, verbose=0)
+        return model
+
+    model = four_ipus(trained)
+    changes = (f"data.hold_out={SHARE}", "steps=1", "pipeline.repeat_count=5", "pipeline.splits=[dense64]")
+    job = load_job(Path("scenarios/digits_training.yaml"), changes)
+    twin = execute(job)
+    assert job.system.replicas == model.pipeline.system.replicas == 2
+    expected = np.zeros((40, 2), np.float32)
+    for each in twin.learning.losses:
+        expected[each.execution * 8 + each.micro_batch, each.replica] = each.loss
+    np.testing.assert_array_equal(received[0][0], expected)
+    for name in COLUMNS:
+        np.testing.assert_array_equal(
+            getattr(model.pipeline.timeline, name), getattr(twin.timeline, name), err_msg=name
+        )
+    assert int(float(model.optimizer.iterations)) == 5
