@@ -84,7 +84,7 @@ class CoreLayer(Layer):
             arguments["activation"], self._after = core_activation(arguments["activation"])
         self._layer: core_layer.Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
         self._key: Any = self._layer
-        self._named: dict[str, NamedVariable] = {}
+        self._variables: dict[str, NamedVariable] = {}
 
     def _check(self, others: dict[str, Any]) -> None:
         for name, value in others.items():
@@ -152,7 +152,7 @@ class CoreLayer(Layer):
         x = tensor(inputs)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()
-        return self._given(x, self._variables(x, self.path), training)
+        return self._given(x, self._of_program(x, self.path), training)
 
     def _gives(self, node: Node) -> KerasTensor:
         """Return the tensor of a call, in the shape that the layer says."""
@@ -193,16 +193,16 @@ class CoreLayer(Layer):
             return drawn(chosen, initial.shape, initial.dtype, (seed_of(chosen.seed), self._place, number))
         return initial if chosen is None else np.asarray(chosen(initial.shape), initial.dtype)
 
-    def _variables(self, x: Any, full: str) -> dict[str, NamedVariable]:
+    def _of_program(self, x: Any, full: str) -> dict[str, NamedVariable]:
         """Return the variables of a layer that is in no model, which are its own in all programs that call it."""
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
         found = self._drawn(tuple(x.shape[1:]), np.dtype(dtype))
         return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in found.items()}
 
     def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
-        kept = self._named.get(name)
+        kept = self._variables.get(name)
         if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
-            kept = self._named[name] = asked_for(
+            kept = self._variables[name] = asked_for(
                 name, np.array(initial), own not in self._untrained, shares=scope().reuse is not False
             )
         return kept
