@@ -1,5 +1,7 @@
 """A Sequential Keras model over four pipelined IPUs: scikit-learn's digits, evaluated on those that it has not seen."""
 
+import argparse
+
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -7,6 +9,12 @@ from ipusim import ipu
 from ipusim.ipu.tensorflow import keras
 
 BATCH_SIZE = 16
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=12)
+    return parser.parse_args()
 
 
 def load_data():
@@ -36,6 +44,7 @@ def create_model():
 
 
 def main():
+    args = parse_args()
     (x_train, y_train), (x_test, y_test) = load_data()
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 4
@@ -55,7 +64,7 @@ def main():
             x_train,
             y_train,
             batch_size=BATCH_SIZE,
-            epochs=12,
+            epochs=args.epochs,
             validation_data=(x_test, y_test),
             callbacks=[keras.callbacks.EarlyStopping("val_accuracy", patience=5, restore_best_weights=True)],
         )

@@ -34,7 +34,7 @@ def test_one_ipu_runs_several_steps_in_one_execution(capsys, monkeypatch):
 
 
 def test_digits_over_four_ipus_reach_95_percent(capsys, monkeypatch):
-    out, _ = ran("keras_sequential", capsys, monkeypatch)
+    out, _ = ran("keras_sequential", capsys, monkeypatch, "--epochs", "8")
     assert " dense_3 (Dense)                               3\n" in out
     (accuracy,) = re.findall(r"^Held out: loss [\d.]+, accuracy ([\d.]+)$", out, flags=re.MULTILINE)
     assert float(accuracy) > 0.95

@@ -18,6 +18,8 @@ WITHOUT = {"dataset_benchmark"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
+    "keras_sequential": ["--epochs", "1"],
+    "keras_single_ipu": ["--epochs", "1"],
     "step1_single_ipu": ["--epochs", "2"],
     "step2_sharding": ["--epochs", "1"],
     "step3_pipelining": ["--epochs", "2", "--schedule", "Interleaved"],
