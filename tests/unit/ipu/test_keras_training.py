@@ -7,6 +7,8 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import config
@@ -196,10 +198,10 @@ def test_cross_entropies_of_logits_are_those_of_their_probabilities():
     labels = np.array([0, 2, 1, 1, 0, 2])
     one_hot = np.eye(3, dtype=np.float32)[labels]
     expected = -np.log(p[np.arange(6), labels]).mean()
-    for kind, given in (("SparseCategoricalCrossentropy", labels), ("CategoricalCrossentropy", one_hot)):
+    for kind, shown in (("SparseCategoricalCrossentropy", labels), ("CategoricalCrossentropy", one_hot)):
         loss = getattr(keras.losses, kind)
-        assert float(loss(from_logits=True)(given, logits)) == pytest.approx(expected, rel=1e-5)
-        assert float(loss()(given, p)) == pytest.approx(expected, rel=1e-5)
+        assert float(loss(from_logits=True)(shown, logits)) == pytest.approx(expected, rel=1e-5)
+        assert float(loss()(shown, p)) == pytest.approx(expected, rel=1e-5)
     smoothed = keras.losses.CategoricalCrossentropy(label_smoothing=0.3)(one_hot, p)
     assert float(smoothed) == pytest.approx(-((one_hot * 0.7 + 0.1) * np.log(p)).sum(1).mean(), rel=1e-5)
     binary = keras.losses.BinaryCrossentropy(from_logits=True)(one_hot, logits)
@@ -363,6 +365,47 @@ def test_a_functional_model_in_stages_trains_as_one_on_one_ipu():
     several.reset_pipeline_stage_assignment()
     several.fit(X[:48], Y[:48], batch_size=8, verbose=0)
     assert several.pipeline.program.shape.mapping == (0,)
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(cuts=st.sets(st.integers(1, 4), min_size=1, max_size=3), skips=st.booleans())
+def test_however_a_model_is_cut_its_losses_are_the_same(cuts, skips):
+    """The stages of a pipeline change the time alone; what skips a layer travels as far as it is needed."""
+    x = keras.Input((4,))
+    h = layers.Dense(3, activation="tanh")(x)
+    for _ in range(3):
+        g = layers.Dense(3)(h)
+        h = layers.Lambda(lambda pair: pair[0] + pair[1])([g, h]) if skips else layers.Activation("relu")(g)
+    model = keras.Model(x, layers.Dense(1)(h))
+    stage_of = [sum(place > 2 * cut - 1 for cut in cuts) for place in range(len(model.graph.nodes))]
+    stages = sorted(set(stage_of))
+    losses = []
+    before = model.get_weights()
+    for pipelining in (False, True):
+        model.set_weights(before)
+        if pipelining:
+            found = model.get_pipeline_stage_assignment()
+            for each, stage in zip(found, stage_of, strict=True):
+                each.pipeline_stage = stages.index(stage)
+            model.set_pipeline_stage_assignment(found)
+        count = 2 * len(stages)
+        model.set_gradient_accumulation_options(count)
+        model.set_pipelining_options(count)
+        model.compile(keras.optimizers.SGD(0.01), "mse", steps_per_execution=count)
+        history = model.fit(X[: 4 * count], Y[: 4 * count], batch_size=4, epochs=2, verbose=0)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
+def test_labels_become_rows(refused):
+    np.testing.assert_array_equal(keras.utils.to_categorical([[0], [2]]), [[1, 0, 0], [0, 0, 1]])
+    refused(
+        ValueError,
+        "y: expected class numbers from 0 to 1, got 0 to 2",
+        lambda: keras.utils.to_categorical([0, 2], 2),
+    )
+    assert keras.activations.relu(np.float32([-1, 2])).tolist() == [0, 2]
+    assert keras.activations.softmax(np.zeros((1, 4), np.float32)).tolist() == [[0.25] * 4]
 
 
 def _fit(**changes):

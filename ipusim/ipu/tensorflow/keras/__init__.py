@@ -11,6 +11,7 @@ _HERE: Final = "ipusim.ipu.tensorflow.keras"
 __getattr__, __dir__ = offering(
     "tf.keras",
     {
+        "activations": f"{_HERE}.activations",
         "backend": f"{_HERE}.backend",
         "callbacks": f"{_HERE}.callbacks",
         "datasets": "ipusim.ipu.tensorflow.keras_datasets",
@@ -21,6 +22,7 @@ __getattr__, __dir__ = offering(
         "metrics": f"{_HERE}.metrics",
         "models": f"{_HERE}.models",
         "optimizers": f"{_HERE}.optimizers",
+        "utils": f"{_HERE}.utils",
         "Input": f"{_HERE}.input_layer:Input",
         "Model": f"{_HERE}.model:Model",
         "Sequential": f"{_HERE}.sequential:Sequential",
