@@ -243,6 +243,14 @@ def test_fit_goes_on_where_the_one_before_ended():
     assert int(float(other.optimizer.iterations)) == 6
 
 
+def test_a_loss_that_is_not_reduced_is_its_mean():
+    reduced, each = (keras.Sequential([layers.Dense(1, input_shape=(4,))], name) for name in ("reduced", "each"))
+    for model, reduction in ((reduced, "auto"), (each, "none")):
+        model.compile(keras.optimizers.SGD(0.05), keras.losses.MeanSquaredError(reduction), steps_per_execution=2)
+    found = [model.fit(X, Y, batch_size=16, epochs=2, verbose=0).history["loss"] for model in (reduced, each)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
 def test_weights_set_between_trainings_are_those_that_train():
     model = regression(2)
     model.fit(X, Y, batch_size=16, verbose=0)
@@ -506,6 +514,20 @@ MISUSES = {
         "hinge, huber, huber_loss, kl_divergence, kld, kullback_leibler_divergence, log_cosh, logcosh, mae, "
         "mean_absolute_error, mean_squared_error, mse, poisson, sparse_categorical_crossentropy",
         _with_an_unknown_loss,
+    ),
+    "an unknown metric": (
+        ProgramError,
+        "Unknown metric function: mas. Expected one of accuracy, binary_accuracy, binary_crossentropy, "
+        "categorical_accuracy, categorical_crossentropy, mae, mean_absolute_error, mean_squared_error, mse, "
+        "sparse_categorical_accuracy, sparse_categorical_crossentropy, sparse_top_k_categorical_accuracy, "
+        "top_k_categorical_accuracy",
+        _fit(model=regression(metrics=["mas"])),
+    ),
+    "no data": (ProgramError, "Expect x to be a non-empty array or dataset.", _fit(x=None)),
+    "epochs below none": (
+        ProgramError,
+        "epochs: expected a whole number from 0 to 2147483647, got -1",
+        _fit(epochs=-1),
     ),
     "an unknown optimizer": (
         ProgramError,

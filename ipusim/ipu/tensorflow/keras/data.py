@@ -103,6 +103,8 @@ def batches(
     """
     if steps is not None:
         checks.whole("steps", steps, 1)
+    if x is None:
+        raise ProgramError("Expect x to be a non-empty array or dataset.")
     if isinstance(x, Dataset):
         return _of_dataset(x, y, sample_weight, batch_size, steps)
     if hasattr(x, "__next__") or callable(x) or (not _is_arrays(x) and hasattr(x, "__getitem__")):

@@ -100,7 +100,7 @@ class Objective:
         if self._names != names:
             self._resolve(names, labels, predictions)
         parts = [
-            each(label, prediction, weight)
+            _scalar(each(label, prediction, weight))
             for (_, each, _), label, prediction, weight in zip(self._losses, labels, predictions, weights, strict=True)
         ]
         scaled = [
@@ -125,6 +125,11 @@ class Objective:
     def logs(self) -> dict[str, float]:
         """Return the values so far, by their names."""
         return {each.name: each.result() for each in self.metrics}
+
+
+def _scalar(loss: Any) -> Any:
+    """Return a loss as a number: the mean where it is not reduced, as Keras."""
+    return anp.mean(loss) if anp.shape(loss) else loss
 
 
 def _by_output(what: str, given: Any, names: tuple[str, ...], *, every: bool = False) -> list[Any]:
