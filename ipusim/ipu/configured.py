@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import Any, Final
 
-#: Of the caller's thread or task, so that two programs beside each other have their own.
-_CONFIGURED: Final[ContextVar[Any]] = ContextVar("configured", default=None)
+from ipusim.ipu.remembered import Remembered
+
+_CONFIGURED: Final[Remembered[Any]] = Remembered("configured", None)
 
 
 def configured() -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
+from ipusim.ipu.dataset_iterator import DatasetIterator
 from ipusim.ipu.traced import as_tensor
 from ipusim.model.functions.users_code import Failing
 
@@ -33,9 +34,9 @@ class Dataset:
         #: Whether it is known to have no end.
         self.endless = False
 
-    def __iter__(self) -> Iterator[Element]:
-        """Go through the elements from the first on."""
-        return self._begin()
+    def __iter__(self) -> DatasetIterator:
+        """Go through the elements from the first on, on the host or in a loop on the device."""
+        return DatasetIterator(self._begin())
 
     @staticmethod
     def from_tensors(tensors: Any) -> Dataset:
@@ -95,13 +96,13 @@ class Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
         if not callable(map_func):
             checks.wrong_type("map_func", "a function of an element", map_func)
-        return Dataset(lambda: (_element(_called("map_func", map_func, element)) for element in self))
+        return Dataset(lambda: (_element(_called("map_func", map_func, element)) for element in self._begin()))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
         if not callable(predicate):
             checks.wrong_type("predicate", "a function of an element", predicate)
-        return Dataset(lambda: (element for element in self if _called("predicate", predicate, element)))
+        return Dataset(lambda: (element for element in self._begin() if _called("predicate", predicate, element)))
 
     def shuffle(
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool | None = None
@@ -116,7 +117,7 @@ class Dataset:
 
         def begin() -> Iterator[Element]:
             rng = np.random.default_rng([key, next(times)])
-            source, held = iter(self), []
+            source, held = self._begin(), []
             for element in source:
                 held.append(element)
                 if len(held) > buffer_size:
@@ -133,7 +134,7 @@ class Dataset:
         def begin() -> Iterator[Element]:
             for _ in itertools.count() if times < 0 else range(times):
                 empty = True
-                for element in self:
+                for element in self._begin():
                     empty = False
                     yield element
                 if empty:
@@ -151,7 +152,7 @@ class Dataset:
         checks.truth("drop_remainder", drop_remainder)
 
         def begin() -> Iterator[Element]:
-            source = iter(self)
+            source = self._begin()
             while elements := list(itertools.islice(source, batch_size)):
                 if len(elements) == batch_size or not drop_remainder:
                     yield _stacked(elements)
@@ -161,23 +162,23 @@ class Dataset:
     def take(self, count: int) -> Dataset:
         """Return the first elements, all for -1."""
         number = checks.whole("count", count, -1)
-        return Dataset(lambda: iter(self) if number < 0 else itertools.islice(iter(self), number))
+        return Dataset(lambda: self._begin() if number < 0 else itertools.islice(self._begin(), number))
 
     def skip(self, count: int) -> Dataset:
         """Return all but the first elements."""
         number = checks.whole("count", count)
-        return Dataset(lambda: itertools.islice(iter(self), number, None))
+        return Dataset(lambda: itertools.islice(self._begin(), number, None))
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
         if not isinstance(dataset, Iterable):
             checks.wrong_type("dataset", "a dataset", dataset)
-        return Dataset(lambda: itertools.chain(self, dataset))
+        return Dataset(lambda: itertools.chain(self._begin(), dataset))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Return pairs of a number and an element."""
         first = checks.whole("start", start)
-        return Dataset(lambda: ((np.int64(number), element) for number, element in enumerate(self, first)))
+        return Dataset(lambda: ((np.int64(number), element) for number, element in enumerate(self._begin(), first)))
 
     def prefetch(self, buffer_size: int) -> Dataset:
         """Return the dataset: what the host prepares ahead takes no simulated time."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import After, Fetch, Operation, collect
 from ipusim.ipu.loop_body import check_takes
+from ipusim.ipu.remembered import Remembered
 from ipusim.ipu.run import Pipeline
 
-#: What has been compiled so far in this context, whose variables an initializer sets.
-_COMPILED: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("compiled")
+#: What has been compiled so far, whose variables an initializer sets.
+_COMPILED: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
@@ -56,7 +56,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
 def compiled() -> tuple[Fetch, ...]:
     """Return all programs that have been compiled in this context."""
-    return _COMPILED.get(())
+    return _COMPILED.get()
 
 
 def _is_operation(value: Any) -> bool:

@@ -1,16 +1,24 @@
-"""The outfeed queue: what a pipeline sends to the host, stacked in the order in which it was sent."""
+"""The outfeed queue: what a pipeline sends to the host, stacked in the order in which it was sent.
+
+Each element is there as soon as its copy to the host has ended in simulated time: another thread sees it while the run
+goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
+from ipusim.ipu.arrivals import Arrivals
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.eager import eager
 from ipusim.ipu.host import Fetch, Operation, Running
 from ipusim.ipu.loop_body import enqueue
 from ipusim.ipu.releases import outfeed_in_any_release
@@ -94,8 +102,8 @@ class IPUOutfeedQueue:
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._packing: Callable[[list[Array]], Any] = list
-        self._elements: list[tuple[Array, ...]] = []
-        self._executed = self._in_session = False
+        self._arrivals = Arrivals(last_only=mode is IPUOutfeedMode.LAST)
+        self._in_session = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -124,12 +132,13 @@ class IPUOutfeedQueue:
             raise ProgramError("An outfeed can only be enqueued once.")
         self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
 
-    def receive(self, elements: Sequence[tuple[Array, ...]]) -> None:
-        """Take the elements that a run of the pipeline has sent."""
-        self._elements.extend(elements)
-        if self.outfeed_mode is IPUOutfeedMode.LAST:
-            del self._elements[:-1]
-        self._executed = True
+    def sending(self) -> AbstractContextManager[None]:
+        """Return a context in which a program that sends here is built, or runs."""
+        return self._arrivals.sending()
+
+    def receive(self, element: tuple[Array, ...]) -> None:
+        """Take an element that is with the host, while the run goes on."""
+        self._arrivals.put(element)
 
     def enqueue(self, tensors: Any) -> Operation:
         """Send tensors from the body of a loop: one, a tuple or list, or a dictionary of them.
@@ -145,31 +154,36 @@ class IPUOutfeedQueue:
         again. The axis of replicas is there when there are several. The arrays are in a list, or by their names in
         a dictionary where the last stage returns one, unless the pipeline sends its loss alone, or is an inference
         whose last stage returns one array by itself and that is not accumulated: then it is that array.
-        ``wait_for_completion`` has no effect: a simulated pipeline is complete. Raises ProgramError before a
-        pipeline uses the queue, and in the mode LAST ProgramStateError when it has sent nothing.
+
+        Another thread than that of a run dequeues what has come so far; with ``wait_for_completion`` it waits until
+        the run has ended. Raises ProgramError before a pipeline uses the queue; in the mode LAST ProgramStateError when
+        it has sent nothing; and in another thread ProgramStateError where the run has failed and nothing is left.
         """
-        checks.truth("wait_for_completion", wait_for_completion)
+        completed = checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
-        return Dequeue(self._taken) if self._in_session else self._taken()
+        return Dequeue(partial(self._taken, completed)) if self._in_session else self._taken(completed)
 
-    def _taken(self) -> Any:
+    def _taken(self, completed: bool = False) -> Any:
         assert self._forms is not None
         if self.outfeed_mode is IPUOutfeedMode.LAST:
-            if not self._executed:
+            element = self._arrivals.last(completed)
+            if element is None:
                 raise ProgramStateError(
                     "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
                     "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
                 )
-            return self._packing(list(self._elements[-1]))
+            return self._packed(element)
+        elements = self._arrivals.take(completed)
         arrays = [
-            np.stack([element[position] for element in self._elements])
-            if self._elements
-            else np.empty((0, *shape), dtype)
+            np.stack([element[position] for element in elements]) if elements else np.empty((0, *shape), dtype)
             for position, (shape, dtype) in enumerate(self._forms)
         ]
-        self._elements.clear()
-        return self._packing(arrays)
+        return self._packed(arrays)
+
+    def _packed(self, arrays: Sequence[Array]) -> Any:
+        """Return the results of an element, or of several; outside of sessions as TensorFlow 2 has them."""
+        return self._packing([array if self._in_session else eager(array) for array in arrays])
 
     @property
     def deleter(self) -> Operation:
@@ -178,19 +192,26 @@ class IPUOutfeedQueue:
 
     def __len__(self) -> int:
         """The elements that wait to be dequeued."""
-        return len(self._elements)
+        return len(self._arrivals)
 
     def __bool__(self) -> bool:
         """A queue is there, also when nothing waits in it."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Dequeue element by element. Raises ProgramStateError in the mode LAST."""
+        """Dequeue element by element what has come so far, before a pipeline uses the queue nothing.
+
+        Raises ProgramStateError in the mode LAST, and as :meth:`dequeue` does.
+        """
         if self.outfeed_mode is not IPUOutfeedMode.ALL:
             raise ProgramStateError(
                 "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
             )
         if waits_for_session():
             raise ProgramStateError("IPUOutfeedQueue can only be iterated over in eager mode.")
-        elements, self._elements = self._elements, []
-        return iter([self._packing(list(element)) for element in elements])
+        return iter([self._packed(element) for element in self._arrivals.take()])
+
+
+def sending_to(queue: IPUOutfeedQueue | None) -> AbstractContextManager[None]:
+    """Return a context in which a program that sends to ``queue``, if to any, is built or runs."""
+    return nullcontext() if queue is None else queue.sending()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu import checks
+from ipusim.ipu.function import Function
 from ipusim.ipu.loop_body import check_takes
 
 
@@ -30,6 +31,7 @@ class IPUStrategyV1:
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
         checks.truth("enable_dataset_iterators", enable_dataset_iterators)
         checks.truth("enable_keras_extensions", enable_keras_extensions)
+        self._functions: dict[Hashable, Function] = {}
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
@@ -37,7 +39,11 @@ class IPUStrategyV1:
         yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function, whose programs run at once; raises ProgramTypeError for one that does not take them."""
+        """Call a function, whose programs run at once; a loop over ``tf.range`` in it is one.
+
+        That goes on when the function is called again. Raises ProgramTypeError for what is no function, or does not
+        take the arguments, and as programs do.
+        """
         if not callable(fn):
             checks.wrong_type("fn", "a function", fn)
         if not isinstance(args, list | tuple):
@@ -46,7 +52,8 @@ class IPUStrategyV1:
         if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
             checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
         check_takes("fn", fn, args, named)
-        return fn(*args, **named)
+        found = fn if isinstance(fn, Function) else self._functions.setdefault(fn, Function(fn))
+        return found(*args, **named)
 
 
 IPUStrategy = IPUStrategyV1

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.configured import configured
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.host import Tensor, compiling, example
+from ipusim.ipu.ipu_outfeed_queue import sending_to
+from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.request import job_of
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_call import Inputs
@@ -48,18 +48,18 @@ def lay_out(
     Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
     are, by default as the arguments say.
     """
-    # One BLAS thread, as when the program runs: several spin longer over matrices this small than they compute.
-    with threadpool_limits(limits=1, user_api="blas"), using() as asked_for:
-        traced = trace(arguments, inputs)
-        feed = Feed(arguments, traced.inputs)
-        job = job_of(arguments, traced, feed, configured() if config is None else config)
-    traced.inputs.replicas = job.system.replicas
-    found = Pipeline(arguments, traced, feed, job, symbols, asked_for)
-    programs = compiling()
-    if programs is None:
-        found.run()
-    else:
-        for variable in asked_for.values():
-            add(variable)
-        programs.append(found)
+    with device(), sending_to(arguments.outfeed):
+        with using() as asked_for:
+            traced = trace(arguments, inputs)
+            feed = Feed(arguments, traced.inputs)
+            job = job_of(arguments, traced, feed, configured() if config is None else config)
+        traced.inputs.replicas = job.system.replicas
+        found = Pipeline(arguments, traced, feed, job, symbols, asked_for)
+        programs = compiling()
+        if programs is None:
+            found.run()
+        else:
+            for variable in asked_for.values():
+                add(variable)
+            programs.append(found)
     return found

@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Operation
+from ipusim.model.functions.variables import noting
 from ipusim.model.stages.function_stage import as_results
 
 
@@ -26,6 +27,8 @@ class Asked:
         train: what ``minimize`` of an optimizer returned, None in inference.
         shards: the shards that it computes on.
         carried: the values of the next iteration's loop-carried tensors.
+        variables: those that it has asked for so far, each name with what stands for it, by the identity of that.
+        at_once: whether what trains does so where it is called, as in a ``tf.function``, and not where it is returned.
     """
 
     queue: Any = None
@@ -33,6 +36,19 @@ class Asked:
     train: Any = None
     shards: set[int] = field(default_factory=set)
     carried: tuple[Any, ...] = ()
+    variables: dict[int, tuple[str, Any]] = field(default_factory=dict)
+    at_once: bool = False
+
+    def note(self, name: str, variable: Any) -> None:
+        """Note what the body has been given for a variable."""
+        self.variables[id(variable)] = name, variable
+
+    def name_of(self, variable: Any) -> str | None:
+        """Return the name of a variable: of what the body was given for it, or of an object that has one; else None."""
+        if id(variable) in self.variables:
+            return self.variables[id(variable)][0]
+        name = getattr(variable, "name", None)
+        return name if isinstance(name, str) else None
 
     def depend(self, operations: Sequence[Any]) -> None:
         """Note the trainings among operations; raises UnsupportedProgramError for a second one."""
@@ -53,11 +69,12 @@ def asking() -> Asked | None:
 
 
 @contextmanager
-def _noting() -> Iterator[Asked]:
-    found = Asked()
+def _noting(at_once: bool) -> Iterator[Asked]:
+    found = Asked(at_once=at_once)
     token = _ASKED.set(found)
     try:
-        yield found
+        with noting(found.note):
+            yield found
     finally:
         _ASKED.reset(token)
 
@@ -85,12 +102,13 @@ def is_operation(value: Any) -> bool:
     return value is None or isinstance(value, Operation) or is_training(value)
 
 
-def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int) -> Asked:
+def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int, at_once: bool = False) -> Asked:
     """Run ``body`` once on its arguments, of which the first are ``carried`` on to the next iteration.
 
-    Raises ProgramError where it does not return as many tensors.
+    With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError where it does not return as
+    many tensors.
     """
-    with _noting() as asked:
+    with _noting(at_once) as asked:
         returned = as_results(body(*given))
     asked.depend(returned)
     asked.carried = tuple(each for each in returned if not is_operation(each))

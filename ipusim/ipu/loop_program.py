@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,14 @@ from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 
 
+@contextmanager
+def trying() -> Iterator[None]:
+    """Try a body in the block: on plain arrays, with the variables at their initial values."""
+    untrained = Untrained({}, takes_new=True)
+    with looking_up(lambda _, initial: initial), holding(untrained), ProgramNames().stage(0), np.errstate(all="ignore"):
+        yield
+
+
 class LoopProgram:
     """A loop's body as stages of a program.
 
@@ -34,15 +43,18 @@ class LoopProgram:
         inputs: the loop-carried tensors as they are now.
     """
 
-    def __init__(self, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> None:
+    def __init__(
+        self, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None, at_once: bool = False
+    ) -> None:
         """Try the body once, on the first values of its tensors and the shapes of the infeed's elements.
 
-        Raises ProgramError and UnsupportedProgramError for a body that does not return tensors as it takes them.
+        With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError and
+        UnsupportedProgramError for a body that does not return tensors as it takes them.
         """
         values = as_results(inputs)
         for place, value in enumerate(values):
             checks.numbers(f"inputs[{place}]", value)
-        self._body, self._infeed = body, infeed
+        self._body, self._infeed, self._at_once = body, infeed, at_once
         self.inputs = Inputs(tuple(map(as_tensor, values)))
         self._element: tuple[Array, ...] = () if infeed is None else infeed.example()
         self._first = self._tried(self.inputs.values)
@@ -112,13 +124,7 @@ class LoopProgram:
 
     def _tried(self, values: Sequence[Array]) -> Asked:
         """Run the body on plain arrays, with the variables at their initial values."""
-        untrained = Untrained({}, takes_new=True)
-        with (
-            looking_up(lambda _, initial: initial),
-            holding(untrained),
-            ProgramNames().stage(0),
-            np.errstate(all="ignore"),
-        ):
+        with trying():
             try:
                 return self._called(*as_numbers((*values, *self._element)))
             except (IpusimError, KeyboardInterrupt):
@@ -132,7 +138,7 @@ class LoopProgram:
         named = dict(zip(keywords, given[split:], strict=True))
         check_takes("body", self._body, given[:split], named)
         body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
-        self._asked = asked = run_body(body, given[:split], len(self.inputs.values))
+        self._asked = asked = run_body(body, given[:split], len(self.inputs.values), self._at_once)
         return asked
 
     def _stage(self, *given: Any, **named: Any) -> Any:
@@ -141,7 +147,7 @@ class LoopProgram:
 
         body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
         carried = len(self.inputs.values)
-        self._asked = asked = run_body(body, as_numbers(given), carried)
+        self._asked = asked = run_body(body, as_numbers(given), carried, self._at_once)
         if self.inputs.running:
             after = tuple(
                 _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
@@ -156,7 +162,11 @@ class LoopProgram:
         applied = {"global_step": train.global_step, "name": train.name}
         given = {name: value for name, value in applied.items() if value is not None}
         return OptimizerFunctionOutput(
-            train.optimizer, loss, compute_gradients_kwargs=computed, apply_gradients_kwargs=given
+            train.optimizer,
+            loss,
+            compute_gradients_kwargs=computed,
+            apply_gradients_args=train.args,
+            apply_gradients_kwargs=given | dict(train.kwargs),
         )
 
 

@@ -12,6 +12,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.loop_body import check_body
 from ipusim.ipu.loop_program import LoopProgram, holds
+from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable_store import using
 from ipusim.model.stages.function_stage import as_results
@@ -62,8 +63,9 @@ def while_loop(
     check_body("condition", condition)
     _check(body, infeed_queue)
     most = _LIMIT if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
-    program = LoopProgram(body, examples(inputs)[1], infeed_queue)
-    iterations = program.iterations(condition, most)
+    with device():
+        program = LoopProgram(body, examples(inputs)[1], infeed_queue)
+        iterations = program.iterations(condition, most)
     if not iterations or iterations == _LIMIT:
         raise UnsupportedProgramError(
             f"condition: expected one that holds from 1 to {_LIMIT - 1} times, got {iterations} times"
@@ -113,7 +115,7 @@ def _check(body: object, infeed: object) -> None:
 def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> tuple[list[Any], _Ran]:
     _check(body, infeed)
     symbols, values = examples(inputs)
-    with using():
+    with device(), using():
         program = LoopProgram(body, values, infeed)
         pipeline = lay_out(program.arguments(n), None, symbols, program.inputs)
     ran = _Ran(program, pipeline)

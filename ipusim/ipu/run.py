@@ -14,6 +14,8 @@ from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.ipu_outfeed_queue import sending_to
+from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
 from ipusim.ipu.traced import Traced
 from ipusim.ipu.variable import NamedVariable
@@ -124,37 +126,29 @@ class Pipeline(Fetch):
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
 
         ``inputs`` are new values for those of the pipeline, such as another learning rate, from this run on. The
-        results go to the outfeed queue. Raises ProgramError and ProgramTypeError for inputs of another form.
+        results go to the outfeed queue, each as soon as it is with the host. Raises ProgramError and ProgramTypeError
+        for inputs of another form.
         """
-        if inputs is not None:
-            self._feed.replace_inputs(as_results(inputs))
-        self._feed.go_on()
-        session = self.session
-        try:
-            self._timeline = session.run()
-        finally:
-            self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
-        # A session may run it in another thread than the one that laid it out.
-        note((recorder(), self._recorder), session, self._timeline)
-        sent = self._sent()
+        with device(), sending_to(self._outfeed):
+            if inputs is not None:
+                self._feed.replace_inputs(as_results(inputs))
+            self._feed.go_on()
+            session = self.session
+            try:
+                self._timeline = session.run(sink=None if self._outfeed is None else self._outfeed.receive)
+            finally:
+                self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
+            # A session may run it in another thread than the one that laid it out.
+            note((recorder(), self._recorder), session, self._timeline)
         if self.plan.shape.training:
-            self._note_not_finite(sent)
-        if self._outfeed is not None:
-            self._outfeed.receive(sent)
+            self._note_not_finite()
         return self._timeline
 
-    def _note_not_finite(self, sent: list[tuple[Any, ...]]) -> None:
+    def _note_not_finite(self) -> None:
         """Note where no result of a training was ever a finite number what made the first value that is none."""
         origin = self._session.not_finite
-        numbers = [np.asarray(result) for element in sent for result in element]
+        numbers = [np.asarray(result) for sent in self._session.results for element in sent for result in element]
         floats = [array for array in numbers if array.dtype.kind == "f"]
         if origin and not any(np.isfinite(array).any() for array in floats):
             note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
             self.notes = tuple(dict.fromkeys((*self.notes, note)))
-
-    def _sent(self) -> list[tuple[Any, ...]]:
-        """Return what reached the host, element by element; with an axis of replicas where there are several."""
-        every = self._session.results
-        if len(every) == 1:
-            return list(every[0])
-        return [tuple(map(np.stack, zip(*elements, strict=True))) for elements in zip(*every, strict=True)]

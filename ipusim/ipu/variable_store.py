@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ipusim.ipu.remembered import Remembered
+
 #: A variable, which is on this room's floor and knows it (:class:`ipusim.ipu.variable.NamedVariable`).
 Variable = Any
 
@@ -31,13 +33,13 @@ class VariableStore:
     graph_mode: bool = False
 
 
-_STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
+_STORE: Final[Remembered[VariableStore]] = Remembered("variable_store", VariableStore())
 _USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
 
 
 def store() -> VariableStore:
     """Return the store of the caller's context."""
-    return _STORE.get(VariableStore())
+    return _STORE.get()
 
 
 def add(variable: Variable) -> None:

@@ -227,9 +227,9 @@ class Ipu:
     def _give_outfeed(self, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
         if (self._execution + 1) % period:
             return cause
-        self._connections.executor.outfeed(micro_batch)
         if self._connections.outfeed is not None:
             cause = yield from self._connections.outfeed.transfer(micro_batch, step - self._behind, cause)
+        self._connections.executor.outfeed(micro_batch)  # it is with the host when its copy has ended
         return cause
 
     def _add_results(self, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
@@ -237,11 +237,11 @@ class Ipu:
         return cause
 
     def _give_total(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        self._connections.executor.outfeed_total()
         if self._connections.outfeed is not None:
             # Without a weight update the sum goes out in the last time-step.
             step -= self._update_cycles is None
             cause = yield from self._connections.outfeed.transfer(NONE, step, cause)
+        self._connections.executor.outfeed_total()
         return cause
 
     def _begin_io(self, period: int, taken: int, given: int, step: int, cause: int) -> int:

@@ -55,11 +55,12 @@ class NumpyExecutor:
         replicas: int = 1,
         outfeed: Outfeed = _PLAIN_OUTFEED,
         before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
+        received: Callable[[], object] = lambda: None,
     ) -> None:
         """Place the stages' initial parameters on their IPUs; every replica begins with the same.
 
         The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
-        each execution, with its number.
+        each execution, with its number, and ``received`` when there is one more of the ``results``.
         """
         self._shape = shape
         self._last = shape.stages - 1
@@ -92,7 +93,7 @@ class NumpyExecutor:
         self._updated: set[int] = set()
         self._rest_of_update: Callable[[], object] | None = None
         self._execution = 0
-        self._before = before
+        self._before, self._received = before, received
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._outfeed = outfeed
@@ -221,6 +222,7 @@ class NumpyExecutor:
         element = tuple(found[place] for place in self._outfeed.kept)
         if not self._outfeed.accumulate:
             self.results.append(element)
+            self._received()
         elif self._total is None:
             dtype = self._outfeed.accumulate_dtype or None
             self._total = tuple(np.array(array, dtype=dtype or np.asarray(array).dtype) for array in element)
@@ -230,9 +232,10 @@ class NumpyExecutor:
 
     def outfeed_total(self) -> None:
         """Hand the sum of the execution's results to the host."""
-        if self._total is not None:
-            self.results.append(self._total)
-        self._total = None
+        total, self._total = self._total, None
+        if total is not None:
+            self.results.append(total)
+            self._received()
 
     def begin_update(self) -> None:
         """Let the optimizer see this replica's gradients before they are averaged over replicas."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,10 @@ from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.runs.job import Job
 from ipusim.timeline.timeline import Timeline
+
+#: Called with each element of the outfeed as soon as it is with the host: of each result an array, which begins with an
+#: axis of the replicas where there are several.
+Sink = Callable[[tuple[Array, ...]], object]
 
 
 class SessionState(NamedTuple):
@@ -35,7 +39,7 @@ class SessionState(NamedTuple):
 
 
 class Hook(Protocol):
-    """What looks on while a Job runs: an evaluation, a checkpoint of the training, a reader of the outfeed.
+    """What looks on while a Job runs: an evaluation, a checkpoint of the training.
 
     It may ask the session for its results and variables. Where there is no arithmetic it sees the end alone.
     """
@@ -60,6 +64,8 @@ class Session:
         self._executors: list[NumpyExecutor] = []
         self._together: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
+        self._sink: Sink | None = None
+        self._handed_over = 0
         if job.workload is None:
             return
         shape, replicas, outfeed = job.program.shape, job.system.replicas, job.program.outfeed
@@ -72,6 +78,7 @@ class Session:
                 every,
                 outfeed,
                 _ignore if replica else self._before,
+                self._hand_over,
             )
             for replica in range(replicas)
         ]
@@ -147,15 +154,21 @@ class Session:
         return found
 
     def run(
-        self, executions: int | None = None, progress: Progress | None = None, hooks: Sequence[Hook] = ()
+        self,
+        executions: int | None = None,
+        progress: Progress | None = None,
+        hooks: Sequence[Hook] = (),
+        sink: Sink | None = None,
     ) -> Timeline:
         """Run that many executions, by default those of one step; return the Timeline.
+
+        ``hooks`` look on, and ``sink`` gets the results while the run goes on.
 
         Raises MissingTensorError and DeadlockError as the machine does, and what hooks and functions raise.
         """
         for executor in self._executors:
             executor.results.clear()
-        self._hooks = hooks
+        self._hooks, self._sink, self._handed_over = hooks, sink, 0
         job = self.job
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
@@ -177,6 +190,16 @@ class Session:
     def _before(self, execution: int) -> None:
         for hook in self._hooks:
             hook.before(self, execution)
+
+    def _hand_over(self) -> None:
+        """Hand the elements to the sink of which every replica's part has come."""
+        if self._sink is None:
+            return
+        complete = min(len(executor.results) for executor in self._executors)
+        while self._handed_over < complete:
+            parts = [executor.results[self._handed_over] for executor in self._executors]
+            self._handed_over += 1
+            self._sink(parts[0] if len(parts) == 1 else tuple(map(np.stack, zip(*parts, strict=True))))
 
 
 def _ignore(_: int) -> None:

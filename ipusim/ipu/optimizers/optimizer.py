@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.loop_body import Asked, asking
 from ipusim.ipu.optimizers.accumulation import Accumulation
+from ipusim.ipu.optimizers.asked_gradients import AskedUpdate
 from ipusim.ipu.optimizers.gradients import gradients_of
+from ipusim.ipu.optimizers.in_a_body import applying, computing
 from ipusim.ipu.optimizers.known_gradients import known
 from ipusim.ipu.optimizers.slots import slot_names, slot_of
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
@@ -31,6 +34,7 @@ class TrainOp:
         var_list: the variables to train, None for all.
         global_step: a variable that counts updates, or None.
         name: the operation's, or None.
+        args, kwargs: what a body has called apply_gradients with beside the gradients.
     """
 
     #: That it is an operation, and no tensor.
@@ -41,6 +45,8 @@ class TrainOp:
     var_list: Sequence[Any] | None = None
     global_step: Any = None
     name: str | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Optimizer:
@@ -56,7 +62,11 @@ class Optimizer:
     def __init_subclass__(cls, *, maps_gradients: bool | None = None, **kwargs: Any) -> None:
         """Note whether a class changes gradients in compute_gradients: where it defines that, unless it says."""
         super().__init_subclass__(**kwargs)
-        cls._mapping_classes += "compute_gradients" in vars(cls) if maps_gradients is None else maps_gradients
+        own = vars(cls)
+        cls._mapping_classes += "compute_gradients" in own if maps_gradients is None else maps_gradients
+        for name, inside in (("apply_gradients", applying), ("compute_gradients", computing)):
+            if name in own:
+                setattr(cls, name, inside(own[name]))
 
     def __init__(self, rule: core.Optimizer, name: str = "Optimizer") -> None:
         """Apply gradients by ``rule``; raises ProgramTypeError for what is none, ProgramError for an empty name."""
@@ -92,6 +102,7 @@ class Optimizer:
         """Return the name."""
         return self.name
 
+    @computing
     def compute_gradients(
         self,
         loss: Any,
@@ -151,7 +162,10 @@ class Optimizer:
         Raises as :meth:`compute_gradients` and :meth:`apply_gradients` do.
         """
         _check_step(global_step)
-        names_of(var_list)
+        asked = asking()
+        if asked is not None:
+            loss = loss() if callable(loss) else loss
+        wanted = _names_in(asked, var_list)
         if callable(loss):
             pairs = self.compute_gradients(
                 loss,
@@ -164,8 +178,24 @@ class Optimizer:
             return self.apply_gradients(pairs, global_step, name)
         if not is_tensor(loss):
             checks.wrong_type("loss", "a tensor, or a function", loss)
-        return TrainOp(self, loss, var_list, global_step, name)
+        operation = TrainOp(self, loss, None if wanted is None else sorted(wanted), global_step, name)
+        if asked is not None and asked.at_once:
+            asked.depend([operation])
+        return operation
 
+    def _asked(self, asked: Asked, update: AskedUpdate, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainOp:
+        """Return the operation that trains as the body of a loop says with apply_gradients."""
+        from ipusim.ipu.optimizers.taped_optimizer import TapedOptimizer  # noqa: PLC0415 - it stands on this module
+
+        optimizer = self if update.plain else TapedOptimizer(self, update)
+        every = {name for name, _ in asked.variables.values()}
+        wanted = None if every <= set(update.gradients) else sorted(update.gradients)
+        operation = TrainOp(optimizer, update.loss, wanted, args=args, kwargs=kwargs)
+        if asked.at_once:
+            asked.depend([operation])
+        return operation
+
+    @applying
     def apply_gradients(
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
@@ -250,6 +280,13 @@ def names_of(var_list: Any) -> set[str] | None:
     if not isinstance(var_list, list | tuple) or not all(isinstance(each, kinds) for each in var_list):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
     return {each if isinstance(each, str) else each.name for each in var_list}
+
+
+def _names_in(asked: Asked | None, var_list: Any) -> set[str] | None:
+    """Return the names of a list of variables, in a body also of what stands for them there; raises as names_of."""
+    if asked is None or not isinstance(var_list, list | tuple):
+        return names_of(var_list)
+    return names_of([each if isinstance(each, str) else asked.name_of(each) or each for each in var_list])
 
 
 def is_tensor(value: object) -> bool:

@@ -33,7 +33,7 @@ _NAMES: Final = (
     | _of(
         "session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
-        "disable_v2_tensorshape enable_resource_variables executing_eagerly function get_default_graph get_logger "
+        "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_logger "
         "global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
         "placeholder_with_default reset_default_graph set_random_seed",
     )
@@ -51,6 +51,7 @@ _NAMES: Final = (
         "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "
         "variables_initializer",
     )
+    | {"GradientTape": f"{_HERE}.gradient_tape:GradientTape", "function": f"{_HERE}.compiled_function:function"}
     | {"glorot_uniform_initializer": f"{_HERE}.initializers:GlorotUniform"}
     | {"constant_initializer": f"{_HERE}.initializers:Constant", "zeros_initializer": f"{_HERE}.initializers:Zeros"}
     | {

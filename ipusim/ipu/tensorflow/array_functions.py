@@ -16,6 +16,7 @@ from autograd.tracer import isbox
 
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.function_body import loop_range
 from ipusim.ipu.host import Tensor, compute
 from ipusim.ipu.variable import plain
 
@@ -341,9 +342,9 @@ def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
 
 
 def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
-    """Return numbers one after the other."""
+    """Return numbers one after the other; in a function that a strategy runs, a loop over them is one on the device."""
     found = np.arange(start) if limit is None else np.arange(start, limit, delta)
-    return found.astype(dtype) if dtype is not None else tensor(found.tolist())
+    return loop_range(found.astype(dtype) if dtype is not None else tensor(found.tolist()))
 
 
 def linspace(start: float, stop: float, num: int, name: str | None = None) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import Final
 
 from ipusim.ipu import checks
+from ipusim.ipu.remembered import Remembered
 
-#: Of the caller's thread or task.
-_SEED: Final[ContextVar[int]] = ContextVar("seed", default=0)
+_SEED: Final[Remembered[int]] = Remembered("seed", 0)
 
 
 def set_random_seed(seed: int) -> None:

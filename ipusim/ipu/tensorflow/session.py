@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -192,11 +192,6 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
     """Return the tensors as they are."""
     return list(input)
-
-
-def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Return ``func`` as it is, whatever the ``options``: functions run as Python."""
-    return (lambda given: given) if func is None else func
 
 
 def get_default_graph() -> Graph:

@@ -36,6 +36,24 @@ def looking_up(lookup: Lookup) -> Iterator[None]:
 
 
 @contextmanager
+def noting(note: Callable[[str, Any], object]) -> Iterator[None]:
+    """Call ``note`` inside the block with each variable that is asked for: its name, and what was answered."""
+    lookup = _LOOKUP.get()
+
+    def answer(name: str, initial: Array) -> Any:
+        assert lookup is not None  # outside of a stage nothing gets here
+        found = lookup(name, initial)
+        note(name, found)
+        return found
+
+    if lookup is None:
+        yield
+        return
+    with looking_up(answer):
+        yield
+
+
+@contextmanager
 def drawing(key: Key | None) -> Iterator[None]:
     """Seed the random draws of layers inside the block by ``key``, which is the micro-batch's; None: no draws."""
     token = _KEY.set(key)

@@ -1,0 +1,194 @@
+"""A function whose loop over ``tf.range`` runs on the device: where its one loop is, and what an iteration asks for."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.loop_body import asking
+
+if TYPE_CHECKING:
+    from ipusim.ipu.dataset_iterator import DatasetIterator
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop in the source of a function.
+
+    Attributes:
+        numbers: that it goes through.
+        code, offset: where it begins.
+        counts: whether it uses the number.
+    """
+
+    numbers: np.ndarray[Any, Any]
+    code: CodeType
+    offset: int
+    counts: bool
+
+
+class LoopFound(BaseException):
+    """Leaves a function at its first loop, which then is run on the device."""
+
+    def __init__(self, loop: Loop) -> None:
+        """Take the loop."""
+        super().__init__(loop)
+        self.loop = loop
+
+
+@dataclass
+class FunctionBody:
+    """A run of a function as the body of its loop, from its beginning to its end, with one iteration.
+
+    Attributes:
+        name: the function's.
+        loop: that is run; None until it is found.
+        number: which iteration it is.
+        element: the arrays of the infeed's element; None while it is found out whose.
+        iterator: whose elements the body takes; None for none.
+    """
+
+    name: str
+    loop: Loop | None = None
+    number: int = 0
+    element: Sequence[Any] | None = None
+    iterator: DatasetIterator | None = None
+    _inside: bool = field(default=False, init=False)
+    _ended: tuple[Any, ...] | None = field(default=None, init=False)
+    _taken: bool = field(default=False, init=False)
+
+    def refuse(self, text: str) -> UnsupportedProgramError:
+        """Return the error for what cannot be a loop on the device."""
+        return UnsupportedProgramError(f"{self.name}: {text}")
+
+    def go_through(self, numbers: LoopRange, frame: FrameType) -> Iterator[Any]:
+        """Return what a loop over ``numbers`` in ``frame`` goes through: one number, of the one that is run."""
+        if self._inside or not _is_loop(frame):  # part of an iteration, as a comprehension is
+            return iter(np.asarray(numbers))
+        if self.loop is None:
+            raise LoopFound(self._loop(np.asarray(numbers), frame))
+        if self._ended is not None or (frame.f_code, frame.f_lasti) != (self.loop.code, self.loop.offset):
+            raise self.refuse("expected one loop over tf.range on the device, got two: put each into its own function")
+        if any(_asked()):
+            raise self.refuse("expected nothing that trains, or goes to an outfeed, before the loop over tf.range")
+        return self._iteration(numbers)
+
+    def next_element(self, iterator: DatasetIterator) -> Sequence[Any]:
+        """Return the element that this iteration takes from ``iterator``."""
+        if not self._inside:
+            raise self.refuse("expected next(iterator) inside of the loop over tf.range, as in `for _ in tf.range(1)`")
+        if self._taken or self.iterator not in (None, iterator):
+            raise self.refuse(
+                "expected next(iterator) once in an iteration: zip datasets, or take larger batches of them"
+            )
+        self.iterator, self._taken = iterator, True
+        return iterator.infeed.example() if self.element is None else self.element
+
+    def end(self, returned: Any) -> None:
+        """Check what can be told when the function has ended; raises UnsupportedProgramError."""
+        if self._ended is None:
+            raise self.refuse("expected a loop over tf.range that runs to its end, got a break or a return in it")
+        if _asked() != self._ended:
+            raise self.refuse("expected nothing that trains, or goes to an outfeed, behind the loop over tf.range")
+        if returned is not None:
+            raise self.refuse("expected a function with a loop over tf.range to return nothing: enqueue its results")
+
+    def _iteration(self, numbers: LoopRange) -> Iterator[Any]:
+        self._inside = True
+        yield np.asarray(numbers)[self.number]
+        self._inside, self._ended = False, _asked()
+
+    def _loop(self, numbers: np.ndarray[Any, Any], frame: FrameType) -> Loop:
+        carried, counts = _names(frame)
+        if carried:
+            raise self.refuse(
+                f"expected a loop over tf.range that begins each iteration anew, got {', '.join(carried)} carried "
+                "from one to the next: enqueue results, or write the loop as loops.repeat(n, body, inputs)"
+            )
+        return Loop(numbers, frame.f_code, frame.f_lasti, counts)
+
+
+_BODY: Final[ContextVar[FunctionBody | None]] = ContextVar("body_of_function", default=None)
+
+
+def body_of_function() -> FunctionBody | None:
+    """Return the function whose loop is looked for, or run, None where there is none."""
+    return _BODY.get()
+
+
+@contextmanager
+def running_as(body: FunctionBody | None) -> Iterator[None]:
+    """Run a function as ``body`` in the block."""
+    token = _BODY.set(body)
+    try:
+        yield
+    finally:
+        _BODY.reset(token)
+
+
+class LoopRange(np.ndarray[Any, Any]):
+    """Numbers of ``tf.range``: a loop over them runs on the device, where its function does."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through them; in a function that a strategy runs, once for all."""
+        body = body_of_function()
+        return iter(np.asarray(self)) if body is None else body.go_through(self, sys._getframe(1))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute on plain numbers."""
+        plain = (np.asarray(each) if isinstance(each, LoopRange) else each for each in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+
+def loop_range(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers that a loop on the device may go through; anywhere else they are plain."""
+    body = body_of_function()
+    return numbers if body is None else numbers.view(LoopRange)
+
+
+def _asked() -> tuple[Any, ...]:
+    asked = asking()
+    return () if asked is None else (asked.queue, asked.train)
+
+
+def _is_loop(frame: FrameType) -> bool:
+    """Tell whether a frame begins a loop of its own, whose iterator is not handed to anything else."""
+    return _after(frame).opname == "FOR_ITER"
+
+
+def _after(frame: FrameType) -> dis.Instruction:
+    """Return the instruction behind the one that ``frame`` is at."""
+    code = dis.get_instructions(frame.f_code)
+    return next(each for each in code if each.offset > frame.f_lasti and each.opname != "EXTENDED_ARG")
+
+
+def _names(frame: FrameType) -> tuple[list[str], bool]:
+    """Return the names that a loop in ``frame`` hands from one iteration to the next, and whether it uses its number.
+
+    A name is handed on where it has a value before the loop and gets another in it.
+    """
+    code, begin = frame.f_code, _after(frame)
+    instructions = list(dis.get_instructions(code))
+    inner = [each for each in instructions if begin.offset < each.offset < begin.argval]
+    before = {name for each in instructions if each.offset < begin.offset for name in _stored(each)}
+    before |= {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars}
+    target = next((each for each in inner if each.opname not in ("CACHE", "EXTENDED_ARG")), None)
+    numbers = set() if target is None else _stored(target)
+    later = [each for each in inner if each is not target]
+    carried = {name for each in later for name in _stored(each) if name in before}
+    return sorted(carried), any(each.opname.startswith("LOAD_") and each.argval in numbers for each in later)
+
+
+def _stored(instruction: dis.Instruction) -> set[str]:
+    if not instruction.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")):
+        return set()
+    return set(instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,))

@@ -1,0 +1,51 @@
+"""What an optimizer's methods do in the body of a loop, where gradients have no values yet: they say what to do.
+
+The program calls them again when it trains, with the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ipusim.ipu.loop_body import asking
+from ipusim.ipu.optimizers.asked_gradients import asked_update, gradient_of
+from ipusim.ipu.optimizers.variable import Variable
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def applying(method: Method) -> Method:
+    """Return a class's apply_gradients, which in a body returns the operation that trains."""
+
+    @wraps(method)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = asking()
+        if asked is None:
+            return method(self, grads_and_vars, *args, **kwargs)
+        return self._asked(asked, asked_update(grads_and_vars, asked), args, kwargs)
+
+    return cast(Method, apply_gradients)
+
+
+def computing(method: Method) -> Method:
+    """Return a class's compute_gradients, which in a body returns gradients that will be known."""
+
+    @wraps(method)
+    def compute_gradients(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
+        asked = asking()
+        if asked is None or callable(loss):
+            return method(self, loss, var_list, *args, **kwargs)
+        wanted = (
+            None if var_list is None else {each if isinstance(each, str) else asked.name_of(each) for each in var_list}
+        )
+        return [
+            (gradient_of(loss, name, value), Variable(name, np.zeros(np.shape(value), value.dtype), {}))
+            for name, value in asked.variables.values()
+            if wanted is None or name in wanted
+        ]
+
+    return cast(Method, compute_gradients)
