@@ -11,6 +11,7 @@ import numpy as np
 
 from ipusim.ipu.function_body import FunctionBody, Loop, LoopFound, body_of_function, running_as
 from ipusim.ipu.host import compiling
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import lay_out
 from ipusim.ipu.loop_body import asking, run_body
 from ipusim.ipu.loop_program import LoopProgram, trying
@@ -66,6 +67,7 @@ class FunctionProgram:
                 run_body(partial(self._run_body, tried), (), 0, at_once=True)
             self._body = replace(self._body, iterator=tried.iterator)
             infeed = None if tried.iterator is None else tried.iterator.infeed
+            assert infeed is None or isinstance(infeed, IPUInfeedQueue)
             self._first = [np.zeros((), np.int32)] if loop.counts else []
             program = LoopProgram(self._iteration, self._first, infeed, at_once=True)
             self._pipeline: Pipeline = lay_out(program.arguments(loop.numbers.size), None, None, program.inputs)

@@ -9,15 +9,29 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.loop_body import asking
 
-if TYPE_CHECKING:
-    from ipusim.ipu.dataset_iterator import DatasetIterator
+
+class Infeed(Protocol):
+    """A queue of elements."""
+
+    def example(self) -> Sequence[Any]:
+        """Return arrays of an element's shapes and dtypes."""
+        ...
+
+
+class Elements(Protocol):
+    """An iterator, whose elements a queue can take to the device."""
+
+    @property
+    def infeed(self) -> Infeed:
+        """The queue."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class FunctionBody:
     loop: Loop | None = None
     number: int = 0
     element: Sequence[Any] | None = None
-    iterator: DatasetIterator | None = None
+    iterator: Elements | None = None
     _inside: bool = field(default=False, init=False)
     _ended: tuple[Any, ...] | None = field(default=None, init=False)
     _taken: bool = field(default=False, init=False)
@@ -82,7 +96,7 @@ class FunctionBody:
             raise self.refuse("expected nothing that trains, or goes to an outfeed, before the loop over tf.range")
         return self._iteration(numbers)
 
-    def next_element(self, iterator: DatasetIterator) -> Sequence[Any]:
+    def next_element(self, iterator: Elements) -> Sequence[Any]:
         """Return the element that this iteration takes from ``iterator``."""
         if not self._inside:
             raise self.refuse("expected next(iterator) inside of the loop over tf.range, as in `for _ in tf.range(1)`")

@@ -17,6 +17,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.loop_body import Asked, as_numbers, check_takes, run_body
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.optimizers.taped_optimizer import as_asked
 from ipusim.ipu.shards import Shards
 from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.stage_options import PipelineStageOptions
@@ -162,7 +163,7 @@ class LoopProgram:
         applied = {"global_step": train.global_step, "name": train.name}
         given = {name: value for name, value in applied.items() if value is not None}
         return OptimizerFunctionOutput(
-            train.optimizer,
+            as_asked(train.optimizer, train.update),
             loss,
             compute_gradients_kwargs=computed,
             apply_gradients_args=train.args,

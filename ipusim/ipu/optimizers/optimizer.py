@@ -34,7 +34,8 @@ class TrainOp:
         var_list: the variables to train, None for all.
         global_step: a variable that counts updates, or None.
         name: the operation's, or None.
-        args, kwargs: what a body has called apply_gradients with beside the gradients.
+        update: the gradients that a body has called apply_gradients with; None where it has called minimize.
+        args, kwargs: what it has called apply_gradients with beside them.
     """
 
     #: That it is an operation, and no tensor.
@@ -45,6 +46,7 @@ class TrainOp:
     var_list: Sequence[Any] | None = None
     global_step: Any = None
     name: str | None = None
+    update: AskedUpdate | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -185,12 +187,9 @@ class Optimizer:
 
     def _asked(self, asked: Asked, update: AskedUpdate, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainOp:
         """Return the operation that trains as the body of a loop says with apply_gradients."""
-        from ipusim.ipu.optimizers.taped_optimizer import TapedOptimizer  # noqa: PLC0415 - it stands on this module
-
-        optimizer = self if update.plain else TapedOptimizer(self, update)
         every = {name for name, _ in asked.variables.values()}
         wanted = None if every <= set(update.gradients) else sorted(update.gradients)
-        operation = TrainOp(optimizer, update.loss, wanted, args=args, kwargs=kwargs)
+        operation = TrainOp(self, update.loss, wanted, update=update, args=args, kwargs=kwargs)
         if asked.at_once:
             asked.depend([operation])
         return operation

@@ -15,17 +15,8 @@ class TapedOptimizer(IpuOptimizer, maps_gradients=False):
     """Computes gradients as a body asked for, and lets another optimizer apply them."""
 
     def __init__(self, opt: Optimizer, update: AskedUpdate) -> None:
-        """Take the body's optimizer and what it was handed.
-
-        Raises UnsupportedProgramError for gradients that are to be changed before they are accumulated.
-        """
+        """Take the body's optimizer and what it was handed."""
         super().__init__(opt)
-        accumulation = opt.accumulation
-        if accumulation is not None and accumulation.num_mini_batches > 1:
-            raise UnsupportedProgramError(
-                "grads_and_vars: expected gradients as they come where an optimizer accumulates them: change them in "
-                "a MapGradientOptimizer"
-            )
         self._update = update
 
     def apply_gradients(
@@ -33,3 +24,18 @@ class TapedOptimizer(IpuOptimizer, maps_gradients=False):
     ) -> Any:
         """Compute, and let the body's optimizer apply."""
         return self._opt.apply_gradients(self._update.applied(grads_and_vars), global_step, name)
+
+
+def as_asked(opt: Optimizer, update: AskedUpdate | None) -> Optimizer:
+    """Return the optimizer of a body that handed ``update`` to ``opt``, None where it called minimize.
+
+    Raises UnsupportedProgramError for gradients that would have to be changed before they are accumulated.
+    """
+    if update is None or update.plain:
+        return opt
+    if opt.accumulation is not None and opt.accumulation.num_mini_batches > 1:
+        raise UnsupportedProgramError(
+            "grads_and_vars: expected gradients as they come where an optimizer accumulates them: change them in a "
+            "MapGradientOptimizer"
+        )
+    return TapedOptimizer(opt, update)

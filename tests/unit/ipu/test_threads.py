@@ -17,6 +17,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.remembered import Remembered
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
@@ -283,3 +284,50 @@ def test_what_is_remembered_belongs_to_a_context_and_to_threads_that_begin():
 
     assert Beside(own).end() == 3
     assert value.get() == 2
+
+
+def test_a_program_in_a_thread_has_the_variables_of_the_one_that_starts_it():
+    def program():
+        tf.set_random_seed(0)
+        weight, outfeed = tf.Variable(np.float32(1), name="weight"), IPUOutfeedQueue()
+
+        @tf.function
+        def step():
+            for _ in tf.range(3):
+                with tf.GradientTape() as tape:
+                    loss = (weight - 3) ** 2
+                sgd.apply_gradients([(tape.gradient(loss, weight), weight)])
+                outfeed.enqueue(loss)
+
+        sgd = tf.train.GradientDescentOptimizer(0.25)
+        Beside(IPUStrategy().run, step).end()
+        return outfeed.dequeue().tolist(), float(weight.numpy())
+
+    assert contextvars.copy_context().run(program) == ([4, 1, 0.25], 2.75)
+
+
+def test_steps_are_printed_while_the_run_goes_on(capsys):
+    """The data of step 50 does not come before step 20 has been printed, and the run has not ended by then."""
+    outfeed, seen = IPUOutfeedQueue(), threading.Event()
+
+    def show():
+        counter = 0
+        while counter != 100:
+            for loss in outfeed:
+                print("Step", counter, "loss = ", loss.numpy())
+                counter += 1
+                if counter > 20:
+                    seen.set()
+
+    @tf.function(jit_compile=True)
+    def training(count, iterator):
+        for _ in tf.range(count):
+            outfeed.enqueue(next(iterator))
+
+    reader = Beside(show)
+    dataset = tf.data.Dataset.from_generator(lambda: numbers(101, 50, seen))
+    IPUStrategy().run(training, args=[100, iter(dataset)])
+    assert seen.is_set()
+    reader.end()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"Step {step} loss =  {float(step)}" for step in range(100)]
