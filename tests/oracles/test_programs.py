@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import math
 import re
 import runpy
 import sys
 from fractions import Fraction
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.run import Pipeline
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind
@@ -132,6 +137,71 @@ def test_training_and_evaluation_share_variables(capsys, monkeypatch):
     # the fourth training came after the last evaluation, which sees it all the same
     assert all((value == train.variables[name]).all() for name, value in evaluate.variables.items())
     assert train.variables["global_step"] == 40
+
+
+def losses_in_numpy(program, steps, rate=0.01):
+    """Train a model of Keras' initial weights by the formulas; returns the loss of each step."""
+    model = tf.keras.models.Sequential(
+        [tf.keras.layers.Flatten(), tf.keras.layers.Dense(128, activation="relu"), tf.keras.layers.Dense(10)]
+    )
+    model.build((None, 28, 28))
+    w, b, v, c = (array.astype(float) for array in model.get_weights())
+    losses = []
+    for _, (images, labels) in zip(range(steps), program["create_dataset"](), strict=False):
+        x, rows = images.reshape(32, 784).astype(float), np.arange(32)
+        h = np.maximum(x @ w + b, 0)
+        shares = np.exp(h @ v + c)
+        shares /= shares.sum(axis=1, keepdims=True)
+        losses.append(-np.mean(np.log(shares[rows, labels])))
+        shares[rows, labels] -= 1
+        back = (shares @ v.T) * (h > 0)
+        w, b = w - rate * x.T @ back / 32, b - rate * back.sum(axis=0) / 32
+        v, c = v - rate * h.T @ shares / 32, c - rate * shares.sum(axis=0) / 32
+    return losses
+
+
+def run_alone(name):
+    """Run a program in a context of its own; returns that and the program's names."""
+    context = contextvars.copy_context()
+    return context, context.run(runpy.run_path, str(PROGRAMS / f"{name}.py"), run_name="__main__")
+
+
+def test_the_mean_losses_of_a_queue_that_is_iterated_over(capsys):
+    context, program = run_alone("outfeed_iteration")
+    means = [float(mean) for mean in re.findall(r"^Loss: ([\d.]+)$", capsys.readouterr().out, re.MULTILINE)]
+    expected = np.reshape(context.run(losses_in_numpy, program, 60), (6, 10)).mean(axis=1)
+    assert means[:6] == pytest.approx(expected.tolist(), rel=1e-4)
+    assert (len(means), means[-1] < 0.05) == (100, True)
+
+
+def test_a_thread_prints_each_step_while_the_run_goes_on(capsys, monkeypatch):
+    """The infeed's element of step 80 comes when step 40 has been printed, which is before the run ends."""
+    printed, take, run = threading.Event(), IPUInfeedQueue.take, Pipeline.run
+    shown, at_the_end = [], []
+
+    def show(*words):
+        shown.append(words)
+        if len(shown) == 41:
+            printed.set()
+
+    def take_later(queue, index):
+        assert index != 80 or printed.wait(20)
+        return take(queue, index)
+
+    def run_to_the_end(*args):
+        found = run(*args)
+        at_the_end.append(len(shown))
+        return found
+
+    monkeypatch.setattr(builtins, "print", show)
+    monkeypatch.setattr(IPUInfeedQueue, "take", take_later)
+    monkeypatch.setattr(Pipeline, "run", run_to_the_end)
+    context, program = run_alone("outfeed_example")
+    monkeypatch.undo()
+    assert [words[:3] for words in shown] == [("Step", step, "loss = ") for step in range(100)]
+    assert at_the_end[0] > 40
+    losses = [float(words[3]) for words in shown]
+    assert losses == pytest.approx(context.run(losses_in_numpy, program, 100), rel=1e-3)
 
 
 def test_concurrent_stages_learn(capsys, monkeypatch):

@@ -14,7 +14,7 @@ __getattr__, __dir__ = offering(
         "activations": f"{_HERE}.activations",
         "backend": f"{_HERE}.backend",
         "callbacks": f"{_HERE}.callbacks",
-        "datasets": "ipusim.ipu.tensorflow.keras_datasets",
+        "datasets": f"{_HERE}.datasets",
         "layers": "ipusim.ipu.tensorflow.keras_layers",
         "initializers": "ipusim.ipu.tensorflow.initializers",
         "ipu": "ipusim.ipu.keras",
