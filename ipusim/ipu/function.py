@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.function_body import FunctionBody, Loop, LoopFound, body_of_function, running_as
+from ipusim.ipu.function_body import FunctionBody, Loop, LoopFound, calls_device, running_as
 from ipusim.ipu.host import compiling
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import lay_out
-from ipusim.ipu.loop_body import asking, run_body
+from ipusim.ipu.loop_body import run_body
 from ipusim.ipu.loop_program import LoopProgram, trying
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable_store import using
+from ipusim.model.functions.variables import inside
 
 
 class Function:
@@ -25,7 +26,8 @@ class Function:
 
     A loop over ``tf.range`` in it runs on the device: the function, from its beginning to its end and with one
     iteration, is then the body of a loop. Called again with arguments of the same forms it runs on from the variables
-    as they are, with the arguments' new values. A function without such a loop is called as it is.
+    as they are, with the arguments' new values. A function without such a loop is called as it is, and so is one that
+    no strategy calls.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -36,7 +38,7 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; raises UnsupportedProgramError for a loop that cannot be one on the device, and as loops do."""
-        if body_of_function() is not None or asking() is not None or compiling() is not None:
+        if not calls_device() or inside() or compiling() is not None:
             return self._function(*args, **kwargs)
         form = _form((args, kwargs))
         found = self._programs.get(form)
@@ -48,7 +50,10 @@ class Function:
         except LoopFound as found_loop:
             loop = found_loop.loop
         if loop.numbers.size:
-            self._programs[form] = FunctionProgram(self._function, self.name, loop, args, kwargs)
+            with device():  # another thread may have been faster
+                if form in self._programs:
+                    return self._programs[form].run(args, kwargs)
+                self._programs[form] = FunctionProgram(self._function, self.name, loop, args, kwargs)
         return None
 
 
@@ -61,7 +66,7 @@ class FunctionProgram:
         """Find out whose elements the loop takes, and run it; raises as :meth:`Function.__call__`."""
         self._function, self._args, self._kwargs = function, args, kwargs
         self._body = FunctionBody(name, loop)
-        with device(), using():
+        with using():
             with trying():
                 tried = replace(self._body)
                 run_body(partial(self._run_body, tried), (), 0, at_once=True)
@@ -74,8 +79,9 @@ class FunctionProgram:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Run the loop again."""
-        self._args, self._kwargs = args, kwargs
-        self._pipeline.run(self._first or None)
+        with device():
+            self._args, self._kwargs = args, kwargs
+            self._pipeline.run(self._first or None)
 
     def _iteration(self, *given: Any, **named: Any) -> Any:
         carried = len(self._first)

@@ -149,6 +149,26 @@ def running_as(body: FunctionBody | None) -> Iterator[None]:
         _BODY.reset(token)
 
 
+#: Whether functions that are called are to run on the device.
+_ON_DEVICE: Final[ContextVar[bool]] = ContextVar("on_device", default=False)
+
+
+def calls_device() -> bool:
+    """Tell whether a function that the caller calls is to run on the device, and is no part of another there."""
+    return _ON_DEVICE.get() and body_of_function() is None
+
+
+@contextmanager
+def calling(device: bool) -> Iterator[None]:
+    """Run functions that are called in the block on the device, or on the host, where none's loop is looked for."""
+    token = _ON_DEVICE.set(device)
+    try:
+        with running_as(body_of_function() if device else None):
+            yield
+    finally:
+        _ON_DEVICE.reset(token)
+
+
 class LoopRange(np.ndarray[Any, Any]):
     """Numbers of ``tf.range``: a loop over them runs on the device, where its function does."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
-from ipusim.ipu.function_body import running_as
+from ipusim.ipu.function_body import calling
 from ipusim.ipu.host import Operation
 from ipusim.ipu.releases import infeed_in_any_release
 from ipusim.model.data.datasets import Dataset
@@ -116,7 +116,7 @@ class IPUInfeedQueue:
         self._read = 0
         self._replicas: int | None = None
         self._initialized = self._started = False
-        with running_as(None):  # the elements are the host's, wherever the queue is made
+        with calling(device=False):  # the elements are the host's, wherever the queue is made
             first = next(self._elements, _END)
         if first is _END:
             raise ModelError("expected a dataset with elements, got none")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ipusim.ipu import checks
 from ipusim.ipu.function import Function
+from ipusim.ipu.function_body import calling
 from ipusim.ipu.loop_body import check_takes
 
 
@@ -35,8 +36,9 @@ class IPUStrategyV1:
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
-        """Be the strategy of the block."""
-        yield self
+        """Be the strategy of the block, in which what ``tf.function`` has made is run as :meth:`run` does."""
+        with calling(device=True):
+            yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call a function, whose programs run at once; a loop over ``tf.range`` in it is one.
@@ -53,7 +55,8 @@ class IPUStrategyV1:
             checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
         check_takes("fn", fn, args, named)
         found = fn if isinstance(fn, Function) else self._functions.setdefault(fn, Function(fn))
-        return found(*args, **named)
+        with calling(device=True):
+            return found(*args, **named)
 
 
 IPUStrategy = IPUStrategyV1

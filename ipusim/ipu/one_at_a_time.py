@@ -9,7 +9,7 @@ from typing import Final
 
 from threadpoolctl import threadpool_limits
 
-from ipusim.ipu.function_body import running_as
+from ipusim.ipu.function_body import calling
 
 #: Of the process, as traces and the number of BLAS threads are; a program that runs may build another.
 _DEVICE: Final = threading.RLock()
@@ -22,5 +22,5 @@ def device() -> Iterator[None]:
     What runs in it is no part of a function whose loop is looked for. Several BLAS threads spin longer over matrices
     of a few hundred rows than they compute.
     """
-    with _DEVICE, threadpool_limits(limits=1, user_api="blas"), running_as(None):
+    with _DEVICE, threadpool_limits(limits=1, user_api="blas"), calling(device=False):
         yield

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import checks
 from ipusim.ipu.loop_body import Asked
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair
 from ipusim.model.layers.layer import Array
@@ -144,13 +145,13 @@ def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
     try:
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
     except (TypeError, ValueError):
-        raise ProgramTypeError("grads_and_vars: expected pairs of a gradient and a variable") from None
+        checks.wrong_type("grads_and_vars", "pairs of a gradient and a variable", grads_and_vars)
     if not pairs:
         raise ProgramError("No variables provided.")
     names = [asked.name_of(variable) for _, variable in pairs]
     for name, (gradient, variable) in zip(names, pairs, strict=True):
         if name is None:
-            raise ProgramTypeError(f"grads_and_vars: expected pairs of a gradient and a variable, got {variable!r}")
+            checks.wrong_type("grads_and_vars", "pairs of a gradient and a variable", variable)
         if gradient is None:
             continue
         if not isinstance(gradient, AskedGradient):

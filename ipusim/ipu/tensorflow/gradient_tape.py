@@ -37,7 +37,9 @@ class GradientTape:
         asked = _body()
         for each in tensor if isinstance(tensor, list | tuple) else [tensor]:
             if asked.name_of(each) is None:
-                raise UnsupportedProgramError("watch: expected variables, as gradients of inputs are not simulated")
+                raise UnsupportedProgramError(
+                    f"tensor: expected variables to watch, as gradients of inputs are not simulated, got {each!r}"
+                )
 
     def gradient(
         self,
@@ -62,9 +64,9 @@ class GradientTape:
 def _gradients(asked: Asked, loss: Any, sources: Any) -> Any:
     if isinstance(sources, Mapping):
         return {name: _gradients(asked, loss, each) for name, each in sources.items()}
-    if isinstance(sources, Iterable) and asked.name_of(sources) is None and not is_tensor(sources):
-        return [_gradients(asked, loss, each) for each in sources]
     name = asked.name_of(sources)
+    if name is None and isinstance(sources, Iterable) and not (isinstance(sources, str | bytes) or is_tensor(sources)):
+        return [_gradients(asked, loss, each) for each in sources]
     if name is None:
         raise ProgramTypeError(
             f"sources: expected variables, as gradients of other tensors are not simulated, got {sources!r}"

@@ -16,6 +16,7 @@ from ipusim.ipu.eager import eager
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
+from ipusim.ipu.pipelining_ops import pipeline
 
 X = np.random.default_rng(5).normal(size=(12, 3)).astype(np.float32)
 Y = X @ np.float32([[1], [-2], [0.5]]) + 1
@@ -266,6 +267,40 @@ def test_a_range_elsewhere_is_an_array():
     assert list(tf.range(2)) == [0, 1]
 
 
+def test_where_a_function_runs():
+    """On the device by a strategy, or in its scope; else, and in the data of what runs there, on the host."""
+    outfeed = IPUOutfeedQueue()
+
+    @tf.function
+    def total(count):
+        found = 0
+        for number in tf.range(count):
+            found = found + number
+        return np.int64(found)
+
+    @tf.function
+    def doubled(count, data):
+        for _ in tf.range(count):
+            element = next(data)
+            outfeed.enqueue(2 * element + total(3))
+
+    assert total(4) == 6
+    doubled_on_host = tf.data.Dataset.range(5).map(total)
+    with IPUStrategy().scope():
+        doubled(5, iter(doubled_on_host))
+        with pytest.raises(UnsupportedProgramError, match=r"total: expected a loop over tf\.range that begins each"):
+            total(4)
+    assert outfeed.dequeue().tolist() == [2 * sum(range(each)) + 3 for each in range(5)]
+
+    def stage(x):
+        return x + total(2)
+
+    ipu_strategy, results = IPUStrategy(), IPUOutfeedQueue()
+    data = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(1)).repeat())
+    ipu_strategy.run(lambda: pipeline([stage, lambda x: x], 4, infeed_queue=data, outfeed_queue=results))
+    assert results.dequeue().tolist() == [2.0] * 4
+
+
 def test_no_iteration_runs_nothing():
     def never():
         for _ in tf.range(0):
@@ -304,7 +339,7 @@ def body_with(code):
         (
             "for _ in tf.range(3):\n  with tf.GradientTape() as tape:\n    x, y = next(it)\n  tape.watch(x)",
             UnsupportedProgramError,
-            "watch: expected variables",
+            "tensor: expected variables to watch",
         ),
         (
             "for _ in tf.range(3):\n  with tf.GradientTape() as t:\n    l = squares(*next(it))\n  t.gradient(l, l)",

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from ipusim.errors import IpusimError
-from ipusim.ipu import data, dataset_benchmark, get_variable, layers, summary_ops, utils
+from ipusim.ipu import data, dataset_benchmark, get_variable, layers, loops, summary_ops, utils
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.optimizers import (
     CrossReplicaOptimizer,
     GradientDescentOptimizer,
@@ -34,6 +35,8 @@ from ipusim.ipu.optimizers import (
 )
 from ipusim.ipu.options_table import ATTRIBUTES
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
+from ipusim.ipu.tensorflow.compiled_function import function
+from ipusim.ipu.tensorflow.gradient_tape import GradientTape
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
@@ -184,6 +187,16 @@ PIPELINE_ARGUMENTS = of(
 
 def train(**changes):
     return pipeline(**({key: make() for key, make in PIPELINE.items()} | changes))
+
+
+def in_a_loop(function):
+    """Run a loop whose body calls a function of its loss and its variable."""
+
+    def body():
+        w = get_variable("w", np.ones(3))
+        function((w * w).sum(), w)
+
+    loops.repeat(1, body)
 
 
 def in_a_stage(function):
@@ -550,6 +563,39 @@ OTHERS = [
         optimise_latency=(TRUTH,),
     ),
     *of("IPUOutfeedQueue.dequeue", lambda **given: finished().dequeue(**given), {}, wait_for_completion=(TRUTH,)),
+    *of(
+        "IPUStrategy.run",
+        lambda **given: IPUStrategy().run(**given),
+        {"fn": lambda: lambda *_, **__: None},
+        fn=(("class", "function"),),
+        args=(("empty list", "empty tuple", "list", "ragged"),),
+        kwargs=(("None", "empty dictionary", "dictionary"),),
+    ),
+    *of("GradientTape", GradientTape, {}, persistent=(TRUTH,), watch_accessed_variables=(TRUTH,)),
+    *of("tf.function", function, {}, func=(("None", "class", "function"),)),
+    *of(
+        "GradientTape.gradient",
+        lambda **given: in_a_loop(lambda loss, w: GradientTape().gradient(**({"target": loss, "sources": w} | given))),
+        {},
+        target=(("array",),),
+        sources=(
+            ("empty list", "empty tuple", "empty dictionary"),
+            "^sources: expected variables, as .*got (1$|.bogus)",
+        ),
+        output_gradients=(("None",),),
+    ),
+    *of(
+        "GradientTape.watch",
+        lambda **given: in_a_loop(lambda *_: GradientTape().watch(**given)),
+        {},
+        tensor=(("empty list", "empty tuple"),),
+    ),
+    *of(
+        "apply_gradients in a loop",
+        lambda **given: in_a_loop(lambda *_: GradientDescentOptimizer(0.1).apply_gradients(**given)),
+        {},
+        grads_and_vars=((), "^No variables provided"),
+    ),
     *of("parse", GradientAccumulationReductionMethod.parse, {}, reduction_method=((), "^Cannot parse")),
     *of(
         "PipelineStageOptions",
