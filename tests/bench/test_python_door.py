@@ -6,9 +6,15 @@ import contextvars
 import runpy
 import subprocess
 import sys
+import threading
 import time
 
-from ipusim.ipu import lay_out
+import numpy as np
+
+from ipusim.ipu import lay_out, loops
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 
 
 def test_the_door_is_imported_soon():
@@ -39,3 +45,29 @@ def test_the_stages_of_the_tutorial_are_tried_soon(monkeypatch, capsys):
     with capsys.disabled():
         print(f"trace of two stages: {1000 * min(seconds):.1f} ms")
     assert min(seconds) < 0.05
+
+
+def test_a_thread_that_reads_the_losses_does_not_slow_the_run(ratio):
+    """A reader that asked again at once, without waiting for what comes, made the run take six times as long."""
+    count = 500
+
+    def run(reads):
+        outfeed, found = IPUOutfeedQueue(), []
+
+        def body(x):
+            loss = tf.reduce_mean((x * tf.get_variable("w", [8], initializer="ones") - 3 * x) ** 2)
+            return [outfeed.enqueue(loss), tf.train.GradientDescentOptimizer(0.01).minimize(loss)]
+
+        def read():
+            while len(found) < count:
+                found.extend(outfeed)
+
+        reader = threading.Thread(target=read, daemon=True)
+        if reads:
+            reader.start()
+        loops.repeat(count, body, None, IPUInfeedQueue(repeat([np.ones(8, np.float32)])))
+        if reads:
+            reader.join(20)
+            assert len(found) == count
+
+    assert ratio("a run with a reader of its losses", lambda: run(True), lambda: run(False), rounds=5) < 1.5
