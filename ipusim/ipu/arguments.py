@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final
 
@@ -74,6 +74,18 @@ class Arguments:
     accumulate_outfeed_dtype: Any
     name: str
     enqueued_alone: bool | None = None
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Those of all stages, and the optimizer function where there is one."""
+        found = tuple(function for functions in self.stages for function in functions)
+        return found if self.optimizer_function is None else (*found, self.optimizer_function)
+
+    def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
+        """Return the same for other functions, in the order of :attr:`functions`."""
+        rest = iter(functions)
+        stages = tuple(tuple(next(rest) for _ in each) for each in self.stages)
+        return replace(self, stages=stages, optimizer_function=next(rest, None))
 
     @property
     def training(self) -> bool:

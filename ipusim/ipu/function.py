@@ -16,6 +16,7 @@ from ipusim.ipu.lay_out import lay_out
 from ipusim.ipu.loop_body import run_body
 from ipusim.ipu.loop_program import LoopProgram, trying
 from ipusim.ipu.one_at_a_time import device
+from ipusim.ipu.repeated import Made, repeating
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable_store import using
 from ipusim.model.functions.variables import inside
@@ -26,8 +27,8 @@ class Function:
 
     A loop over ``tf.range`` in it runs on the device: the function, from its beginning to its end and with one
     iteration, is then the body of a loop. Called again with arguments of the same forms it runs on from the variables
-    as they are, with the arguments' new values. A function without such a loop is called as it is, and so is one that
-    no strategy calls.
+    as they are, with the arguments' new values. A function without such a loop is called as it is, and its pipelines
+    and loops run on in the same way. One that no strategy calls is called as it is.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -35,17 +36,19 @@ class Function:
         self._function = function
         self.name = getattr(function, "__name__", type(function).__name__)
         self._programs: dict[Any, FunctionProgram] = {}
+        self._made: dict[Any, list[Made]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; raises UnsupportedProgramError for a loop that cannot be one on the device, and as loops do."""
         if not calls_device() or inside() or compiling() is not None:
             return self._function(*args, **kwargs)
         form = _form((args, kwargs))
+        made = self._made.setdefault(form, [])
         found = self._programs.get(form)
         if found is not None:
             return found.run(args, kwargs)
         try:
-            with running_as(FunctionBody(self.name)):
+            with running_as(FunctionBody(self.name)), repeating(made):
                 return self._function(*args, **kwargs)
         except LoopFound as found_loop:
             loop = found_loop.loop

@@ -66,6 +66,12 @@ class LoopProgram:
         if len(self._first.shards) > 1:
             self._shards = Shards(self._called, self.inputs, self._element)
 
+    def sends_as_before(self) -> bool:
+        """Tell whether the body, which may be another function of the same form now, sends to the queue that it did."""
+        if self._shards is not None:
+            self._shards.forget()
+        return self._tried(self.inputs.values).queue is self._first.queue
+
     def iterations(self, condition: Callable[..., Any], most: int) -> int:
         """Return how often ``condition`` holds, up to ``most`` times, where each iteration has the same element."""
         count, values = 0, self.inputs.values

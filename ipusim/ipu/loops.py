@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ipusim.errors import ProgramTypeError, UnsupportedProgramError
@@ -13,6 +13,7 @@ from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.loop_body import check_body
 from ipusim.ipu.loop_program import LoopProgram, holds
 from ipusim.ipu.one_at_a_time import device
+from ipusim.ipu.repeated import once
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable_store import using
 from ipusim.model.stages.function_stage import as_results
@@ -115,10 +116,20 @@ def _check(body: object, infeed: object) -> None:
 def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None) -> tuple[list[Any], _Ran]:
     _check(body, infeed)
     symbols, values = examples(inputs)
-    with device(), using():
-        program = LoopProgram(body, values, infeed)
-        pipeline = lay_out(program.arguments(n), None, symbols, program.inputs)
-    ran = _Ran(program, pipeline)
+
+    def make(functions: Sequence[Callable[..., Any]]) -> _Ran:
+        with device(), using():
+            program = LoopProgram(functions[0], values, infeed)
+            return _Ran(program, lay_out(program.arguments(n), None, symbols, program.inputs))
+
+    def run_on(ran: _Ran) -> bool:
+        with device():
+            if not ran.program.sends_as_before():
+                return False
+            ran.pipeline.run(as_results(values) or None)
+        return True
+
+    ran = once((n, infeed), [body], make, run_on)
     if symbols is None:
-        return list(program.final()), ran
+        return list(ran.program.final()), ran
     return [_Final(ran, place) for place in range(len(as_results(values)))], ran

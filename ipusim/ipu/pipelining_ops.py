@@ -14,6 +14,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.releases import in_any_release
+from ipusim.ipu.repeated import once
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
 
@@ -109,7 +110,16 @@ def pipeline(
     symbols, given["inputs"] = examples(inputs)
     arguments = check_arguments(given)
     refuse_what_is_not_simulated(arguments)
-    return lay_out(arguments, config, symbols)
+
+    def make(functions: Sequence[Callable[..., Any]]) -> Pipeline:
+        return lay_out(arguments.with_functions(functions), config, symbols)
+
+    def run_on(found: Pipeline) -> bool:
+        found.run(arguments.inputs or None)
+        return True
+
+    queues = arguments.infeed, arguments.outfeed
+    return once((*queues, arguments.count, config), arguments.functions, make, run_on)
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:

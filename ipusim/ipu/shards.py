@@ -105,6 +105,10 @@ class Shards:
         """Return the loss of the micro-batch that the last stage has run."""
         return self._loss
 
+    def forget(self) -> None:
+        """Write the body down anew in the next micro-batch."""
+        self._written = None
+
     def _write(self) -> None:
         """Write the body down, if it has not been with the values that its loop-carried tensors have now."""
         values = self._inputs.values

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import loops, optimizers
+from ipusim.ipu import loops, optimizers, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
 from ipusim.ipu.eager import eager
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
-from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 
 X = np.random.default_rng(5).normal(size=(12, 3)).astype(np.float32)
 Y = X @ np.float32([[1], [-2], [0.5]]) + 1
@@ -396,3 +396,78 @@ def test_results_on_the_host_have_the_values_of_plain_arrays():
     assert type(found * value) is np.ndarray  # plain arrays make plain ones
     found += 1
     assert found.numpy().tolist() == value.tolist()  # it shares its memory
+
+
+def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again():
+    """With the functions, and the values that they take, of the new call."""
+    outfeed, infeed = IPUOutfeedQueue(), IPUInfeedQueue(dataset())
+
+    @tf.function(jit_compile=True)
+    def my_net(scale, rate):
+        def first(scale_of_inputs, x, y):
+            return scale_of_inputs * x, y
+
+        def last(x, y):
+            return scale * tf.reduce_mean((predicted(x) - y) ** 2)
+
+        def learn(loss):
+            return OptimizerFunctionOutput(sgd(rate), loss)
+
+        pipeline(
+            [first, last],
+            3,
+            inputs=[scale],
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=learn,
+            device_mapping=[0, 0],
+            pipeline_schedule=PipelineSchedule.Sequential,
+        )
+
+    strategy = IPUStrategy()
+    w, b = np.zeros((3, 1)), np.ones(1)
+    for scale, rate in ((1.0, 0.1), (2.0, 0.05), (1.0, 0.1)):
+        strategy.run(my_net, args=(scale, rate))
+        error = scale * X.astype(float) @ w + b - Y
+        losses = scale * np.mean(error.reshape(3, 4) ** 2, axis=1)
+        assert outfeed.dequeue()[0].tolist() == pytest.approx(losses.tolist(), rel=1e-5)
+        w = w - rate * scale * 2 * (scale * X).T @ error / 4
+        b = b - rate * scale * 2 * np.sum(error, axis=0) / 4
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_function_with_a_loop_runs_it_on_when_it_is_called_again(split):
+    numbers = tf.data.Dataset.range(100).map(lambda number: tf.cast(number, tf.float32))
+    outfeed, infeed = IPUOutfeedQueue(), IPUInfeedQueue(numbers.batch(1))
+
+    def my_net(scale):
+        def body(x):
+            with scopes.ipu_shard(0):
+                y = x * scale
+            with scopes.ipu_shard(1 if split else 0):
+                outfeed.enqueue(y + 1)
+
+        loops.repeat(3, body, [], infeed)
+
+    strategy = IPUStrategy()
+    for call, scale in enumerate((1.0, 10.0)):
+        strategy.run(my_net, args=[scale])
+        assert outfeed.dequeue().ravel().tolist() == [scale * (3 * call + at) + 1 for at in range(3)]
+
+
+def test_a_function_that_makes_its_queues_makes_its_programs_anew():
+    def my_net():
+        outfeed = IPUOutfeedQueue()
+        (count,) = loops.repeat(2, lambda i: [i + 1, outfeed.enqueue(i)], [5])
+        return outfeed.dequeue().tolist(), int(count)
+
+    strategy = IPUStrategy()
+    assert strategy.run(my_net) == strategy.run(my_net) == ([5, 6], 7)
+
+
+def test_what_a_loop_carries_begins_anew_in_each_call():
+    def my_net():
+        return [int(each) for each in loops.repeat(2, lambda i: i + 1, [5])]
+
+    strategy = IPUStrategy()
+    assert strategy.run(my_net) == strategy.run(my_net) == [7]
