@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,6 +132,9 @@ class FunctionBody:
         return Loop(numbers, frame.f_code, frame.f_lasti, counts)
 
 
+#: What the name of an instruction says of variables.
+_ACCESS: Final = re.compile(r"(LOAD|STORE)_(?:FAST|NAME|GLOBAL|DEREF|CLASSDEREF)")
+
 _BODY: Final[ContextVar[FunctionBody | None]] = ContextVar("body_of_function", default=None)
 
 
@@ -211,18 +215,17 @@ def _names(frame: FrameType) -> tuple[list[str], bool]:
     A name is handed on where it has a value before the loop and gets another in it.
     """
     code, begin = frame.f_code, _after(frame)
-    instructions = list(dis.get_instructions(code))
-    inner = [each for each in instructions if begin.offset < each.offset < begin.argval]
-    before = {name for each in instructions if each.offset < begin.offset for name in _stored(each)}
+    accesses = [each for instruction in dis.get_instructions(code) for each in _accesses(instruction)]
+    before = {name for offset, stores, name in accesses if stores and offset < begin.offset}
     before |= {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars}
-    target = next((each for each in inner if each.opname not in ("CACHE", "EXTENDED_ARG")), None)
-    numbers = set() if target is None else _stored(target)
-    later = [each for each in inner if each is not target]
-    carried = {name for each in later for name in _stored(each) if name in before}
-    return sorted(carried), any(each.opname.startswith("LOAD_") and each.argval in numbers for each in later)
+    inner = [each for each in accesses if begin.offset < each[0] < begin.argval]
+    (_, _, number), *others = inner or [(0, True, "")]  # what the loop stores first is its number
+    carried = {name for _, stores, name in others if stores and name in before}
+    return sorted(carried), any(name == number and not stores for _, stores, name in others)
 
 
-def _stored(instruction: dis.Instruction) -> set[str]:
-    if not instruction.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")):
-        return set()
-    return set(instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,))
+def _accesses(instruction: dis.Instruction) -> list[tuple[int, bool, str]]:
+    """Return offset, whether it is stored, and name of each variable that an instruction loads or stores, in order."""
+    found = _ACCESS.findall(instruction.opname)  # some do two
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,) * len(found)
+    return [(instruction.offset, kind == "STORE", name) for kind, name in zip(found, names, strict=False)]
