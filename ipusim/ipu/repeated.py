@@ -20,6 +20,11 @@ class Held:
         """Take the first."""
         self.function = function
 
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The latest, whose arguments are its own."""
+        return self.function
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the latest."""
         return self.function(*args, **kwargs)

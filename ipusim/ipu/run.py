@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,7 +65,6 @@ class Pipeline(Fetch):
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
-        self._one_at_a_time = Lock()
         self._named = dict(variables or {})
         #: The version of each variable that the session has; at first all have their initial values.
         self._versions = dict.fromkeys(self._named, 0)
@@ -110,9 +108,7 @@ class Pipeline(Fetch):
         """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
         if self._infeed is not None:
             self._infeed.check_started()
-        inputs = [running.value(symbol) for symbol in self._symbols]
-        with self._one_at_a_time:
-            self.run(inputs)
+        self.run([running.value(symbol) for symbol in self._symbols])
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
