@@ -8,8 +8,8 @@ import math
 import re
 import runpy
 import sys
-from fractions import Fraction
 import threading
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np

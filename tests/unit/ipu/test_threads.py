@@ -208,6 +208,7 @@ def test_a_reader_does_not_outlive_a_program_that_fails_before_it_is_built():
 
 def compiled(outfeed, dataset, count):
     infeed = IPUInfeedQueue(dataset)
+    tf.Session().run(infeed.initializer)
     return ipu_compiler.compile(lambda: loops.repeat(count, lambda x: [outfeed.enqueue(x)], None, infeed))
 
 
