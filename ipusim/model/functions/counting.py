@@ -17,7 +17,8 @@ Operands and results of every call but a change of view add to the memory traffi
 with vector work, or that moves elements, is a compute set, a reduction two.
 A product begins a step of its own, unless it shares an operand with the one before (as those of a
 layer's two gradients do, or of queries, keys and values). A layer of
-this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`).
+this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`), and so is an
+operation of several arrays (:mod:`ipusim.model.functions.operation_call`), whatever it is called with.
 Comparisons and other functions without a gradient, and calls on constants alone,
 are not seen and cost nothing.
 """
@@ -39,6 +40,8 @@ from autograd.tracer import Node, getval, new_box, notrace_primitives, register_
 from ipusim.errors import ModelError
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.noted import noting
+from ipusim.model.functions.operation_call import OperationCall
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
@@ -145,7 +148,9 @@ class Tally:
         """Add one call of the NumPy function ``name``."""
         if name in _REFUSED:
             raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
-        if name in _VIEWS:
+        if name in _VIEWS or (isinstance(value, tuple) and not isinstance(args[0], Call)):
+            return  # sums of what an operation's results leave empty are autograd's own
+        if args and isinstance(args[0], OperationCall):
             return
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
@@ -179,6 +184,20 @@ class Tally:
         moves = not isinstance(call.layer, View)
         self.touched_bytes = max(self.touched_bytes, (x.nbytes + left) * moves)
         self.layer_weight_bytes = max(self.layer_weight_bytes, sum(array.nbytes for array in parameters))
+
+    def note_operation(self, work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
+        """Add a pass of an operation, and what it reads and writes."""
+        if work.is_nothing:
+            return
+        self._operands = None
+        self.steps.append(work)
+        arrays = [np.asarray(array) for array in read]
+        weights = [array.nbytes for array in arrays if id(root_of(array)) in self._weights]
+        moved = (
+            sum(array.nbytes for array in arrays) - sum(weights) + sum(np.asarray(array).nbytes for array in written)
+        )
+        self.touched_bytes = max(self.touched_bytes, moved)
+        self.layer_weight_bytes = max(self.layer_weight_bytes, sum(weights))
 
     def _begin(self, operands: Sequence[Array]) -> None:
         """Begin a step for a product, unless it shares an operand with those of the step that is open."""
@@ -291,7 +310,7 @@ def count_passes(
     what cannot be counted.
     """
     both = Tally()
-    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), noting(both.note_operation), trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
@@ -326,7 +345,7 @@ def count_several(
     floating-point are passed on as they are, and calls on them alone are not counted.
     """
     tally = Tally(weights)
-    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), noting(tally.note_operation), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
             return new_box(array, trace, CountingNode.new_root(tally)) if array.dtype.kind == "f" else array

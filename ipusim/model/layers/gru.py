@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_doc import Doc
 
+from ipusim.errors import ModelError
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
-from ipusim.model.layers.recurrent import Recurrent, kernel_gradient, zero_state
+from ipusim.model.layers.layer import Array, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
 from ipusim.model.work import VectorWork
 
 
@@ -21,32 +22,69 @@ class GRU(Recurrent):
     Cho et al.'s layer, as Keras 2 ``GRU`` computes it: z and r are the recurrent activation of x @
     W + h @ U + b; h = z * h + (1 - z) * n, where the candidate n is the activation of x @ W + r *
     (h @ U + b) when the reset gate comes after the product, and of x @ W + (r * h) @ U + b when
-    before. After it, ``b`` has a row for x @ W and one for h @ U.
+    before. After it, ``b`` has a row for x @ W and one for h @ U. Behind the end of a masked
+    sequence outputs and state are zero, as in PopLibs' ``gruFwd`` with ``realTimeSteps``.
     """
 
     kind: ClassVar = "gru"
 
     reset_after: Annotated[bool, Doc("whether the reset gate comes after the matrix product")] = True
+    masked: Annotated[
+        bool, Doc("whether the last element of a time step says if it is part of the sequence, 1, or behind its end, 0")
+    ] = False
     gates: ClassVar[int] = 3
+    #: Whether the element behind the input's of a time step is an attention score.
+    attended: ClassVar[bool] = False
 
     @property
     def _bias_shape(self) -> Shape:
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
 
-    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Run over the time steps of ``x`` (batch, time steps, elements); return all outputs or the last."""
+    @property
+    def beside(self) -> int:
+        """Elements of each time step that stand behind those of the input: a score, and whether it counts."""
+        return self.attended + self.masked
+
+    def elements(self, input_shape: Shape) -> int:
+        """Return the elements of a time step that are multiplied with the kernel."""
+        return input_shape[-1] - self.beside
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return (time steps, units), or (units,) for the last step alone."""
+        found = super().output_shape(input_shape)
+        if self.elements(input_shape) < 1:
+            raise ModelError(
+                f"expected time steps of more than {self.beside} elements, as the last of them are no input to the "
+                f"layer, got {input_shape[-1]}"
+            )
+        return found
+
+    def _parts(self, x: Array) -> tuple[Array, Array | None, Array | None]:
+        """Return the input itself, the attention scores and the mask, each (batch, time steps, ...)."""
+        if not self.beside:
+            return x, None, None
+        elements = self.elements(x.shape)
+        score = x[..., elements : elements + 1] if self.attended else None
+        return x[..., :elements], score, x[..., -1:] if self.masked else None
+
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+        """Run over the time steps of ``x`` (batch, time steps, elements) from h, or from zeros."""
         batch, steps, _ = x.shape
-        gates = x @ parameters["W"]  # (batch, time steps, 3 * units)
+        given, score, mask = self._parts(x)
+        gates = given @ parameters["W"]  # (batch, time steps, 3 * units)
         if self.use_bias:
             gates += parameters["b"][0] if self.reset_after else parameters["b"]
-        h = zero_state(x, self.units)
+        (h,) = states or (zero_state(x, self.units),)
         outputs, inner = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(2))
         for t in range(steps):
             z, r, n = self._split(gates[:, t])
             inner[:, t] = self._step(parameters, h, z, r, n)
-            h = z * h + (1 - z) * n
+            kept = z if score is None else (1 - score[:, t]) * z
+            h = kept * h + (1 - kept) * n
+            if mask is not None:
+                h = h * mask[:, t]
             outputs[:, t] = h
-        return (outputs if self.return_sequences else h), (x, gates, outputs, inner)
+        return Ran(outputs, (h,), (x, gates, outputs, inner, states))
 
     def _step(self, parameters: Parameters, h: Array, z: Array, r: Array, n: Array) -> Array:
         """Turn x @ W of one step into the gates, in place; return what the reset gate is multiplied with."""
@@ -68,24 +106,32 @@ class GRU(Recurrent):
         n[...], _ = activate(self.activation, n)
         return inner
 
-    def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, Rest]:
-        """Return dx through the time steps in reverse, and the gradients of x @ W and h @ U of all steps."""
-        x, gates, outputs, inner = saved
+    def go_back(
+        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
+    ) -> WentBack:
+        """Go back through the time steps; the parameters need the gradients of x @ W and h @ U of all of them."""
+        x, gates, outputs, inner, states = saved
         steps, wide = x.shape[1], 2 * self.units
+        given, score, mask = self._parts(x)
         U = parameters["U"]
-        given = self._all_steps(grad, steps)
         dgates = np.empty_like(gates)  # of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
-        dh = zero_state(x, self.units)
+        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.beside))  # the mask's stays zero
+        (dh,) = dstates
         for t in reversed(range(steps)):
             z, r, n = self._split(gates[:, t])
-            before = outputs[:, t - 1] if t else zero_state(x, self.units)
-            dh = dh + given[:, t]
-            dn = pull_back(self.activation, n, dh * (1 - z))
-            dz = pull_back(self.recurrent_activation, z, dh * (before - n))
-            dh = dh * z
+            before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
+            dh = dh + grad[:, t]
+            if mask is not None:
+                dh = dh * mask[:, t]
+            kept = z if score is None else (1 - score[:, t]) * z
+            dn = pull_back(self.activation, n, dh * (1 - kept))
+            dkept = dh * (before - n)
+            if score is not None:
+                dbeside[:, t, 0] = -(dkept * z).sum(axis=1)
+                dkept = dkept * (1 - score[:, t])
+            dz = pull_back(self.recurrent_activation, z, dkept)
+            dh = dh * kept
             # What r is multiplied with: the product with h, or h before the product.
             dreset = dn if self.reset_after else dn @ U[:, wide:].T
             dr = pull_back(self.recurrent_activation, r, dreset * inner[:, t])
@@ -98,15 +144,18 @@ class GRU(Recurrent):
             else:
                 dh = dh + dgates[:, t, :wide] @ U[:, :wide].T + dreset * r
         resets = None if self.reset_after else gates[..., self.units : wide]
-        return (dgates @ parameters["W"].T if need_input_gradient else None), (x, outputs, dgates, drecurrent, resets)
+        dx = dgates @ parameters["W"].T if need_input_gradient else None
+        if dx is not None and self.beside:
+            dx = np.concatenate([dx, dbeside], axis=-1)
+        return WentBack(dx, (dh,), (given, outputs, dgates, drecurrent, resets, states))
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the sums over the time steps, from the last one."""
-        x, outputs, dgates, drecurrent, resets = rest
+        x, outputs, dgates, drecurrent, resets, states = rest
         wide = 2 * self.units
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(x.shape[1])):
-            before = outputs[:, t - 1] if t else zero_state(x, self.units)
+            before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             if resets is None:
                 dU += before.T @ drecurrent[:, t]
             else:
@@ -127,8 +176,11 @@ class GRU(Recurrent):
 
         For each unit and step: two gates, one activation, r times its factor, and
         z*h + (1 - z)*n; backward the products with each of their operands, the sum for
-        ``b`` of each gate, those of dh, and two more biases' with the reset gate after.
+        ``b`` of each gate, those of dh, and two more biases' with the reset gate after. A
+        score takes a product there, and back one, another and a sum over units; a mask
+        one each way.
         """
-        back = VectorWork(8, reductions=2)
-        unit = self._unit_work(recurrent_gates=2, activations=1, forward=VectorWork(5), backward=back)
+        there = VectorWork(5 + self.attended + self.masked)
+        back = VectorWork(8 + 2 * self.attended + self.masked, reductions=2 + self.attended)
+        unit = self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)
         return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=5)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
-from ipusim.model.layers.recurrent import Recurrent, kernel_gradient, zero_state
+from ipusim.model.layers.layer import Array, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
 from ipusim.model.work import VectorWork
 
 
@@ -29,6 +29,7 @@ class LSTM(Recurrent):
 
     unit_forget_bias: Annotated[bool, Doc("whether the forget gate's bias starts at one")] = True
     gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
@@ -39,14 +40,14 @@ class LSTM(Recurrent):
             parameters["b"][self.units : 2 * self.units] = 1
         return parameters
 
-    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Run over the time steps of ``x`` (batch, time steps, elements); return all outputs or the last."""
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+        """Run over the time steps of ``x`` (batch, time steps, elements) from h and c, or from zeros."""
         batch, steps, _ = x.shape
         U = parameters["U"]
         gates = x @ parameters["W"]  # (batch, time steps, 4 * units)
         if self.use_bias:
             gates += parameters["b"]
-        h, c = zero_state(x, self.units), zero_state(x, self.units)
+        h, c = states or (zero_state(x, self.units), zero_state(x, self.units))
         outputs, cells, squashed = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
         for t in range(steps):
             gates[:, t] += h @ U
@@ -59,22 +60,21 @@ class LSTM(Recurrent):
             squashed[:, t], _ = activate(self.activation, c, own=False)
             h = o * squashed[:, t]
             outputs[:, t] = h
-        return (outputs if self.return_sequences else h), (x, gates, outputs, cells, squashed)
+        return Ran(outputs, (h, c), (x, gates, outputs, cells, squashed, states))
 
-    def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, Rest]:
-        """Return dx through the time steps in reverse, and the gradients of the gates of all steps."""
-        x, gates, outputs, cells, squashed = saved
+    def go_back(
+        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
+    ) -> WentBack:
+        """Go back through the time steps; the gradients of the gates of all of them are what the parameters need."""
+        x, gates, outputs, cells, squashed, states = saved
         steps = x.shape[1]
         U = parameters["U"]
-        given = self._all_steps(grad, steps)
         dgates = np.empty_like(gates)
-        dh, dc = zero_state(x, self.units), zero_state(x, self.units)
+        dh, dc = dstates
         for t in reversed(range(steps)):
             i, f, g, o = self._split(gates[:, t])
-            before = cells[:, t - 1] if t else zero_state(x, self.units)
-            dh = dh + given[:, t]
+            before = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
+            dh = dh + grad[:, t]
             dc = dc + pull_back(self.activation, squashed[:, t], dh * o)
             parts = self._split(dgates[:, t])
             parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
@@ -83,14 +83,17 @@ class LSTM(Recurrent):
             parts[3][...] = pull_back(self.recurrent_activation, o, dh * squashed[:, t])
             dh = dgates[:, t] @ U.T
             dc = dc * f
-        return (dgates @ parameters["W"].T if need_input_gradient else None), (x, outputs, dgates)
+        dx = dgates @ parameters["W"].T if need_input_gradient else None
+        return WentBack(dx, (dh, dc), (x, outputs, dgates, states))
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the sums over the time steps, from the last one."""
-        x, outputs, dgates = rest
+        x, outputs, dgates, states = rest
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(1, x.shape[1])):
             dU += outputs[:, t - 1].T @ dgates[:, t]
+        if states:
+            dU += states[0].T @ dgates[:, 0]
         gradients = {"W": kernel_gradient(x, dgates), "U": dU}
         if self.use_bias:
             gradients["b"] = dgates.sum(axis=(0, 1))

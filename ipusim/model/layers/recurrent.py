@@ -2,14 +2,14 @@
 
 Names and defaults are those of Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU``
 (keras.ipu.layers), which take sigmoid as the recurrent activation. A sample is
-(time steps, elements); states start at zero.
+(time steps, elements); states start at zero, or where whoever runs the layer says.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,28 @@ from annotated_doc import Doc
 from ipusim.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
-from ipusim.model.layers.layer import Array, Halves, InHalves, InnerSizes, LayerCost, Shape, all_later, glorot_uniform
+from ipusim.model.layers.layer import (
+    Array,
+    Halves,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+    glorot_uniform,
+)
 from ipusim.model.work import Product, VectorWork, Work
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
 #: Compute sets of the vector work of a time step.
 _STEP_SETS: Final = 3
+#: The states of a micro-batch, each (batch, units): h, and of an LSTM c.
+States = tuple[Array, ...]
 _ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
 
 
@@ -38,6 +53,34 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
     q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
     q = q * np.sign(np.diag(r))
     return (q if rows >= columns else q.T).astype(dtype, copy=False)
+
+
+class Ran(NamedTuple):
+    """What came of a pass over all time steps.
+
+    Attributes:
+        outputs: of all steps, (batch, time steps, units).
+        states: after the last step.
+        saved: what the way back needs.
+    """
+
+    outputs: Array
+    states: States
+    saved: Saved
+
+
+class WentBack(NamedTuple):
+    """What came of the way back through all time steps.
+
+    Attributes:
+        dx: the gradient of the input; None where it is not needed.
+        dstates: the gradients of the states before the first step.
+        rest: what the gradients of the parameters need.
+    """
+
+    dx: Array | None
+    dstates: States
+    rest: Rest
 
 
 @dataclass(frozen=True)
@@ -57,6 +100,8 @@ class Recurrent(InHalves):
 
     #: Products of ``units`` columns in each step.
     gates: ClassVar[int]
+    #: States that a step hands to the next.
+    states: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         """Raise ModelError for units below 1 or an activation whose slope does not follow from its value."""
@@ -67,6 +112,34 @@ class Recurrent(InHalves):
                 raise ModelError(
                     f"expected one of {', '.join(RECURRENT_ACTIVATIONS)} in a recurrent layer, got {name!r}"
                 )
+
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+        """Run over the time steps of ``x`` (batch, time steps, elements), from ``states`` or from zeros."""
+        raise NotImplementedError
+
+    def go_back(
+        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
+    ) -> WentBack:
+        """Go back through the time steps, from the gradients of the outputs of all and of the last states."""
+        raise NotImplementedError
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Run over the time steps of ``x`` (batch, time steps, elements); return all outputs or the last."""
+        outputs, states, saved = self.run(parameters, x)
+        return (outputs if self.return_sequences else states[0]), saved
+
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return dx through the time steps in reverse, and the gradients of the gates of all steps."""
+        x = saved[0]
+        none = tuple(zero_state(x, self.units) for _ in range(self.states))
+        dx, _, rest = self.go_back(parameters, saved, self._all_steps(grad, x.shape[1]), none, need_input_gradient)
+        return dx, rest
+
+    def elements(self, input_shape: Shape) -> int:
+        """Return the elements of a time step that are multiplied with the kernel."""
+        return input_shape[-1]
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the gates and states of all time steps."""
@@ -87,7 +160,7 @@ class Recurrent(InHalves):
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the kernel ``W``, the recurrent kernel ``U`` and, with a bias, ``b``."""
         columns = self.gates * self.units
-        shapes: dict[str, Shape] = {"W": (input_shape[-1], columns), "U": (self.units, columns)}
+        shapes: dict[str, Shape] = {"W": (self.elements(input_shape), columns), "U": (self.units, columns)}
         return shapes | {"b": self._bias_shape} if self.use_bias else shapes
 
     def initial_parameters(
@@ -96,7 +169,7 @@ class Recurrent(InHalves):
         """Draw ``W`` Glorot uniform and ``U`` orthogonal; ``b`` is zero."""
         columns = self.gates * self.units
         parameters = {
-            "W": glorot_uniform((input_shape[-1], columns), rng, dtype),
+            "W": glorot_uniform((self.elements(input_shape), columns), rng, dtype),
             "U": orthogonal((self.units, columns), rng, dtype),
         }
         if self.use_bias:
@@ -127,9 +200,9 @@ class Recurrent(InHalves):
         states, and R*E*G*U for dx where needed. Each time step is products and three compute sets of its own, gates,
         state and output, as PopLibs' fused cells have about as many (assumed), and reads the recurrent kernel anew.
         """
-        steps, elements = input_shape
+        steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gates * self.units
-        x, y, gates = rows * elements, rows * self.units, rows * columns
+        x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
         returned = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
         bias = math.prod(self._bias_shape) if self.use_bias else 0
@@ -171,9 +244,9 @@ class Recurrent(InHalves):
 
         These are products over all time steps at once.
         """
-        steps, elements = input_shape
+        steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gates * self.units
-        x, y, gates = rows * elements, rows * self.units, rows * columns
+        x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
         returned = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
         sums = VectorWork(reductions=unit_work.reductions)

@@ -17,7 +17,18 @@ from ipusim.model.rows import Row, classes, row_of
 #: The order in which messages and docs name the layers of modules; those of others follow by the modules' names.
 _ORDER: Final = (
     *("layers", "glu", "dropout", "embedding", "positions", "normalisation", "convolution", "pooling"),
-    *("lstm", "gru", "attention", "relative_attention", "residual", "parallel", "add", "tied_projection", "losses"),
+    *(
+        "lstm",
+        "gru",
+        "augru",
+        "attention",
+        "relative_attention",
+        "residual",
+        "parallel",
+        "add",
+        "tied_projection",
+        "losses",
+    ),
 )
 
 

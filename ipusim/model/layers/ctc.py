@@ -1,0 +1,260 @@
+"""Connectionist temporal classification: the loss of labels in order, of which no one says when they come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.work import VectorWork, Work
+
+#: A logarithm of a sum of two: maximum, difference, exp, log(1 + x), sum.
+_LOG_SUM: Final = VectorWork(3, transcendentals=2)
+
+
+@dataclass(frozen=True)
+class CTC(Parameterless):
+    """The loss of sequences whose labels come in order, with or without blanks between them (Graves et al. 2006).
+
+    It is the mean over the micro-batch of -log of the probability of all alignments that read as the labels, once
+    repetitions and then blanks are left out. Outputs are (batch, time steps, classes). A sample's labels are whole
+    numbers; behind the last of them stand blanks or -1.
+    """
+
+    kind: ClassVar = "ctc"
+
+    labels: Annotated[Axis, Doc("labels of the longest sample")]
+    blank: Annotated[
+        int, Ge(-65_536), Le(65_535), Doc("class that stands for no label; below 0 counted from behind the last one")
+    ] = -1
+    timed: Annotated[
+        bool, Doc("whether a number more stands behind a sample's labels: its time steps, which are all without it")
+    ] = False
+    log_probabilities: Annotated[
+        bool, Doc("whether outputs are logarithms of probabilities; else softmax makes probabilities of them")
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for no labels."""
+        if self.labels < 1:
+            raise ModelError(f"expected room for at least 1 label in a sample, got {self.labels}")
+
+    def _blank(self, classes: int) -> int:
+        found = self.blank + classes * (self.blank < 0)
+        if not 0 <= found < classes:
+            raise ModelError(f"expected a blank among {classes} classes, got class {self.blank}")
+        return found
+
+    def check_labels(self, input_shape: Shape, labels: Array) -> None:
+        """Raise ModelError unless each sample has labels that its time steps have room for."""
+        if len(input_shape) != 2:
+            raise ModelError(f"ctc needs outputs of two axes, time steps and classes, got shape {input_shape}")
+        self._blank(input_shape[1])
+        if labels.dtype.kind not in "iu":
+            raise ModelError(f"ctc needs whole-number labels, got {labels.dtype} labels")
+        wanted = (self.labels + self.timed,)
+        if labels.shape[1:] != wanted:
+            raise ModelError(f"ctc with {self.labels} labels needs labels of shape {wanted}, got {labels.shape[1:]}")
+        if not isinstance(labels, np.ndarray):  # outlines have no elements
+            return
+        if labels.size and labels[:, : self.labels].max() >= input_shape[1]:
+            raise ModelError(
+                f"ctc on {input_shape[1]} classes needs labels from 0 to {input_shape[1] - 1}, got label "
+                f"{labels[:, : self.labels].max()}"
+            )
+        _check_room(self.states(input_shape, labels), input_shape[0])
+
+    def states(self, input_shape: Shape, labels: Array) -> States:
+        """Return what alignments of the samples go through."""
+        own, blank = labels[:, : self.labels].astype(np.int64), self._blank(input_shape[1])
+        steps = labels[:, -1].astype(np.int64) if self.timed else np.full(len(labels), input_shape[0])
+        padding = (own < 0) | (own == blank)
+        counts = np.where(padding.any(axis=1), padding.argmax(axis=1), self.labels)
+        classes = np.full((len(labels), 2 * self.labels + 1), blank)
+        classes[:, 1::2] = np.where(np.arange(self.labels) < counts[:, None], own, blank)
+        return States(classes, counts, steps, blank)
+
+    def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
+        """Return one label for each sample, the first class that is not the blank, in all its time steps."""
+        found = np.full((samples, self.labels + self.timed), -1, np.int32)
+        found[:, 0] = int(self._blank(input_shape[1]) == 0)
+        if self.timed:
+            found[:, -1] = input_shape[0]
+        return found
+
+    def each(self, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the loss of each sample, and what :meth:`each_back` needs."""
+        states = self.states(x.shape[1:], labels)
+        scores = x.astype(np.result_type(x, np.float32))
+        if not self.log_probabilities:
+            scores = scores - scores.max(axis=-1, keepdims=True)
+            scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+        alphas = states.there(scores)
+        return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
+
+    def each_back(self, saved: Saved, grad: Array) -> Array:
+        """Return the gradient of the outputs from those of the losses (batch,)."""
+        scores, alphas, states, dtype = saved
+        occupied = states.occupied(scores, alphas)
+        found = -occupied
+        if not self.log_probabilities:
+            steps = np.arange(scores.shape[1]) < states.steps[:, None]
+            found += np.exp(scores) * steps[..., None]
+        return (found * grad[:, None, None]).astype(dtype)
+
+    def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
+        """Return the mean loss."""
+        losses, saved = self.each(x, labels)
+        return np.asarray(losses.mean(dtype=x.dtype)), saved
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradient: softmax less the share of alignments that each time step spends in each class."""
+        if not need_input_gradient:
+            return None, {}
+        samples = len(saved[0])
+        return self.each_back(saved, np.full(samples, scale / samples)), {}
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return None: what is right needs a search."""
+        return None
+
+    def constant_loss(self, labels: Array) -> float | None:
+        """Return None: it depends on the time steps."""
+        return None
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, of S = 2 * labels + 1 states at each of T time steps.
+
+        Softmax as softmax cross entropy has it. There, and back, each state sums the logarithms of three, one compute
+        set for each time step, as they follow each other (PopLibs' CTC loss; that a step is one set is assumed); back,
+        each state adds its share to its class, and each output is a difference and a product.
+        """
+        steps, _ = input_shape
+        elements, paths = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
+        softmax = VectorWork(1, reductions=2, transcendentals=1) * (not self.log_probabilities)
+        through = paths * (2 * _LOG_SUM + VectorWork(1))
+        forward = Work(
+            vector=elements * softmax + through + VectorWork(reductions=batch),
+            sram_bytes=(2 * elements + 2 * paths) * itemsize,
+            exchange_bytes=(elements + paths) * itemsize,
+            itemsize=itemsize,
+            compute_sets=5 * (not self.log_probabilities) + steps + 2,
+        )
+        backward = Work(
+            vector=through + paths * VectorWork(1, reductions=1, transcendentals=1) + VectorWork(2 * elements),
+            sram_bytes=(2 * elements + 3 * paths) * itemsize,
+            exchange_bytes=(elements + paths) * itemsize,
+            itemsize=itemsize,
+            compute_sets=steps + 3,
+        )
+        return LayerCost(forward, backward)
+
+
+class States(NamedTuple):
+    """What alignments go through: the labels of each sample with a blank before, between and behind them.
+
+    Attributes:
+        classes: of each state, (batch, 2 * labels + 1); those behind a sample's last blank are none of its own.
+        counts: labels of each sample.
+        steps: its time steps.
+        blank: the blank's class.
+    """
+
+    classes: Array
+    counts: Array
+    steps: Array
+    blank: int
+
+    @property
+    def skipped(self) -> Array:
+        """Whether a state may follow the one before the last: a label that is not that label again."""
+        found = np.zeros(self.classes.shape, bool)
+        found[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
+        return found
+
+    def emitted(self, scores: Array) -> Array:
+        """Return the logarithm of each state's probability at each time step, (batch, time steps, states)."""
+        found: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
+        return found
+
+    def there(self, scores: Array) -> Array:
+        """Return log probabilities to have come to each state with all that was before it."""
+        emitted, skipped = self.emitted(scores), self.skipped
+        found = np.full_like(emitted, -np.inf)
+        if scores.shape[1]:
+            found[:, 0, :2] = emitted[:, 0, :2]
+        for t in range(1, scores.shape[1]):
+            found[:, t] = emitted[:, t] + _into(found[:, t - 1], skipped)
+        return found
+
+    def at_end(self, alphas: Array) -> Array:
+        """Return the log probability of each sample's alignments: of those at its last label or the blank behind it."""
+        rows = np.arange(len(alphas))
+        last = alphas[rows, self.steps - 1]
+        blank = last[rows, 2 * self.counts]
+        label = np.where(self.counts > 0, last[rows, np.maximum(2 * self.counts - 1, 0)], -np.inf)
+        return np.logaddexp(blank, label)
+
+    def occupied(self, scores: Array, alphas: Array) -> Array:
+        """Return the share of alignments that is in each class, (batch, time steps, classes)."""
+        emitted, skipped = self.emitted(scores), self.skipped
+        places = np.arange(self.classes.shape[1])
+        ends = 2 * self.counts[:, None]
+        final = np.where((places == ends) | ((places == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)
+        beta = np.full_like(final, -np.inf)
+        found = np.zeros_like(scores)
+        total, rows = self.at_end(alphas)[:, None], np.arange(len(scores))[:, None]
+        for t in reversed(range(scores.shape[1])):
+            if t + 1 < scores.shape[1]:
+                beta = _out_of(beta + emitted[:, t + 1], skipped)
+            beta = np.where(t == self.steps[:, None] - 1, final, np.where(t < self.steps[:, None], beta, -np.inf))
+            np.add.at(found[:, t], (rows, self.classes), np.exp(alphas[:, t] + beta - total))
+        return found
+
+
+def _into(before: Array, skipped: Array) -> Array:
+    """Return the logarithms of the sums of each state, the one before it, and where it may follow that the one before.
+
+    ``before`` are logarithms of the last time step, (batch, states).
+    """
+    found = before.copy()
+    found[:, 1:] = np.logaddexp(found[:, 1:], before[:, :-1])
+    over = np.where(skipped[:, 2:], before[:, :-2], -np.inf)
+    found[:, 2:] = np.logaddexp(found[:, 2:], over)
+    return found
+
+
+def _out_of(after: Array, skipped: Array) -> Array:
+    """Do as :func:`_into` from each state to those that follow it at the next time step."""
+    found = after.copy()
+    found[:, :-1] = np.logaddexp(found[:, :-1], after[:, 1:])
+    over = np.where(skipped[:, 2:], after[:, 2:], -np.inf)
+    found[:, :-2] = np.logaddexp(found[:, :-2], over)
+    return found
+
+
+def _check_room(states: States, time_steps: int) -> None:
+    """Refuse a sample whose labels need more time steps than it has, or that has more than there are."""
+    labels: Any = states.classes[:, 1::2]
+    within = np.arange(1, labels.shape[1]) < states.counts[:, None]
+    needed = states.counts + ((labels[:, 1:] == labels[:, :-1]) & within).sum(axis=1)
+    for sample, (count, steps) in enumerate(zip(needed, states.steps, strict=True)):
+        if not 1 <= steps <= time_steps:
+            raise ModelError(
+                f"ctc on {time_steps} time steps needs samples of 1 to {time_steps}, got {steps} in {sample}"
+            )
+        if count > steps:
+            raise ModelError(
+                f"ctc needs {count} time steps for the {states.counts[sample]} labels of sample {sample}, as a blank "
+                f"stands between two that are the same, got {steps}"
+            )
