@@ -71,8 +71,11 @@ def lstm(x, W, U, b):
     return anp.stack(hs, axis=-2)
 
 
-def gru(x, W, U, b, reset_after):
+def gru(x, W, U, b, reset_after, attended=False, masked=False):
+    """A step whose score is 1 takes the candidate alone; one behind a sequence's end leaves zeros."""
     units, hs = U.shape[-2], []
+    mask, x = (x[..., -1:], x[..., :-1]) if masked else (np.ones((*x.shape[:-1], 1)), x)
+    score, x = (x[..., -1:], x[..., :-1]) if attended else (np.zeros((*x.shape[:-1], 1)), x)
     h = np.zeros((*x.shape[:-2], units))
     b_given, b_own = (b[..., :1, :], b[..., 1:, :]) if reset_after else (b[..., None, :], np.zeros(3 * units))
     for t in range(x.shape[-2]):
@@ -84,7 +87,8 @@ def gru(x, W, U, b, reset_after):
             inner = r * (anp.matmul(h, U[..., 2 * units :]) + b_own[..., 2 * units :])
         else:
             inner = anp.matmul(r * h, U[..., 2 * units :])
-        h = z * h + (1 - z) * anp.tanh(given[..., 2 * units :] + inner)
+        z = z - score[..., t, :] * z
+        h = mask[..., t, :] * (z * h + (1 - z) * anp.tanh(given[..., 2 * units :] + inner))
         hs.append(h)
     return anp.stack(hs, axis=-2)
 

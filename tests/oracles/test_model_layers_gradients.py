@@ -5,7 +5,9 @@ import pytest
 
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -97,6 +99,10 @@ LAYERS = {
     "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (4, 2)),
     "gru without bias": (GRU(2, "sigmoid", "hard_sigmoid", use_bias=False), (3, 2)),
     "gru reset before without bias": (GRU(2, use_bias=False, reset_after=False), (3, 2)),
+    "augru": (AUGRU(3), (4, 2)),
+    "augru reset before": (AUGRU(3, return_sequences=True, reset_after=False), (4, 3)),
+    "masked gru": (GRU(3, masked=True), (4, 3)),
+    "masked augru": (AUGRU(2, "sigmoid", use_bias=False, return_sequences=True, masked=True), (4, 4)),
     "attention": (MultiHeadAttention(2), (3, 4)),
     "relative attention": (RelativeMultiHeadAttention(2), (3, 4)),
     "relative attention without bias, with dropout": (
@@ -176,6 +182,9 @@ LOSSES = {
     "masked, behind other positions": (MaskedSoftmaxCrossEntropy(2), (5, 4)),
     "masked, the positions alone": (MaskedSoftmaxCrossEntropy(2), (2, 4)),
     "mean squared error": (MeanSquaredError(), (3, 4)),
+    "ctc": (CTC(3), (5, 4)),
+    "ctc of log probabilities": (CTC(2, 0, log_probabilities=True), (4, 4)),
+    "ctc of samples of a length of their own": (CTC(2, -2, timed=True), (6, 4)),
 }
 
 
@@ -185,6 +194,9 @@ def test_gradients_of_losses_equal_finite_differences(name):
     rng = np.random.default_rng(3)
     x = rng.standard_normal((3, *shape))
     labels = rng.standard_normal(x.shape) if isinstance(loss, MeanSquaredError) else rng.integers(0, 4, x.shape[:-1])
+    if isinstance(loss, CTC):
+        labels = np.array([[3, 3, 3], [1, -1, -1], [2, 1, 0]])[:, : loss.labels + loss.timed] + 0
+        labels[:, -1] = [3, 4, 6] if loss.timed else labels[:, -1]
     loss.check_labels(shape, labels)
     _, saved = loss.forward({}, x, labels)
     grad, gradients = loss.backward({}, saved, 3.0)

@@ -14,6 +14,7 @@ from scipy.stats import norm, zscore
 from ipusim.model.functions.counting import count_passes
 from ipusim.model.layers.activations import ACTIVATIONS, activate, pull_back
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.glu import GLU
@@ -267,6 +268,9 @@ FORMULAS = {
     "lstm": (LSTM(3, return_sequences=True), (5, 4), lstm),
     "gru": (GRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True)),
     "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (5, 4), lambda *a: gru(*a, False)),
+    "augru": (AUGRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True, attended=True)),
+    "masked gru": (GRU(3, return_sequences=True, masked=True), (5, 4), lambda *a: gru(*a, True, masked=True)),
+    "masked augru": (AUGRU(3, return_sequences=True, masked=True), (5, 4), lambda *a: gru(*a, True, True, True)),
     "batch norm": (BatchNorm(), (5, 4), batch_norm),
     "glu": (GLU(), (5, 4), glu),
     "convolution": (Conv2D(6, (3, 2), padding="same"), (4, 5, 3), convolution),

@@ -16,6 +16,7 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, HostEmbedding, PositionEmbedding
@@ -81,6 +82,9 @@ SHAPES = {
         LSTM(WIDTH, use_bias=False, return_sequences=True),
         GRU(WIDTH, return_sequences=True),
         GRU(WIDTH, return_sequences=True, reset_after=False),
+        Parallel(
+            (inner(AUGRU(2, return_sequences=True)), (NamedLayer("gru", GRU(2, masked=True, return_sequences=True)),))
+        ),
         MultiHeadAttention(2),
         MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2, split_qkv=True),
         RelativeMultiHeadAttention(2, dropout=0.2),
@@ -123,7 +127,7 @@ def test_every_kind_of_layer_is_drawn():
         "softmax_cross_entropy",
     }  # drawn in place below
     # A loss of no parameters is a loss like another.
-    others = {"mean_squared_error", "masked_softmax_cross_entropy"}
+    others = {"mean_squared_error", "masked_softmax_cross_entropy", "ctc"}
     assert drawn | beside >= {row.kind for row in rows()} - others
 
 

@@ -48,6 +48,7 @@ FIRST = {
     "reshape": lambda layer, h: anp.reshape(h, (*h.shape[:2], *layer["target_shape"])),
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
     "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
+    "augru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=False, attended=True, masked=layer["masked"]),
     "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
     "batch_norm": lambda layer, h, **own: formulas.batch_norm(h, **own, epsilon=layer["epsilon"]),
     "glu": lambda layer, h: formulas.glu(h),
@@ -75,7 +76,7 @@ def layers(draw):
     Parameters have two elements at least: clipped to a norm, gradients of one would be of one size, which cancel, and
     LAMB tells a sum that is zero from one that is zero but for rounding.
     """
-    found = [*draw(st.lists(sequences(), max_size=2, unique_by=lambda layer: layer["name"]))]
+    found = [*draw(st.lists(sequences(), max_size=3, unique_by=lambda layer: layer["name"]))]
     if found and draw(st.booleans()):
         found.append({"name": "gated", "type": "glu"})
     if not found and draw(st.booleans()):
@@ -142,10 +143,11 @@ def sequences(draw):
     """Return a layer of sequences that keeps their form: two steps of two elements."""
     heads = {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())}
     attention = ["multi_head_attention", "relative_multi_head_attention"]
-    kind = draw(st.sampled_from(["lstm", "gru", *attention, "layer_norm", "batch_norm", "conv1d"]))
+    kind = draw(st.sampled_from(["lstm", "gru", "augru", *attention, "layer_norm", "batch_norm", "conv1d"]))
     more = {
         "lstm": {"units": 2, "return_sequences": True},
         "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
+        "augru": {"units": 2, "return_sequences": True, "reset_after": False, "masked": False},
         "multi_head_attention": heads,
         "relative_multi_head_attention": heads,
         "layer_norm": {},

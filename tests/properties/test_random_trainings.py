@@ -33,6 +33,7 @@ from ipusim.ipu.optimizers import (
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
@@ -78,6 +79,8 @@ KINDS = {
     "lstm": (LSTM(WIDTH, return_sequences=True), formulas.lstm),
     "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
     "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
+    "augru": (AUGRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True, attended=True)),
+    "masked": (GRU(WIDTH, return_sequences=True, masked=True), lambda *a: formulas.gru(*a, True, masked=True)),
     "attention": (MultiHeadAttention(2), lambda *a: formulas.attention(*a, 2, False)),
     "relative": (RelativeMultiHeadAttention(2), lambda *a: formulas.relative_attention(*a, 2)),
     "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),

@@ -352,6 +352,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "return_sequences": True,
                     "unit_forget_bias": False,
                 },
+                {"name": "augru", "type": "augru", "units": 3, "masked": True, "return_sequences": True},
                 {"name": "gru", "type": "gru", "units": 2, "reset_after": False},
                 {"name": "cel", "type": "softmax_cross_entropy"},
             ]

@@ -117,10 +117,11 @@ def test_the_docs_have_it(python, tmp_path: Path) -> None:  # type: ignore[no-un
     section = text.split("### model.layers[]: gain\n")[1].split("\n#")[0]
     assert section.splitlines()[1] == "Multiplies each element of the last axis by a weight of its own."
     assert row in section.splitlines()
-    assert re.findall(r"^### model\.layers\[\]: (\w+)$", text, re.MULTILINE)[-6:] == [
+    assert re.findall(r"^### model\.layers\[\]: (\w+)$", text, re.MULTILINE)[-7:] == [
         "softmax_cross_entropy",
         "masked_softmax_cross_entropy",
         "mean_squared_error",
+        "ctc",
         "hinge",
         "python",
         "repeat",

@@ -116,15 +116,16 @@ class GRU(Recurrent):
         U = parameters["U"]
         dgates = np.empty_like(gates)  # of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
-        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.beside))  # the mask's stays zero
+        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.beside))
         (dh,) = dstates
         for t in reversed(range(steps)):
             z, r, n = self._split(gates[:, t])
             before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
-            if mask is not None:
-                dh = dh * mask[:, t]
             kept = z if score is None else (1 - score[:, t]) * z
+            if mask is not None:
+                dbeside[:, t, -1] = (dh * (kept * before + (1 - kept) * n)).sum(axis=1)
+                dh = dh * mask[:, t]
             dn = pull_back(self.activation, n, dh * (1 - kept))
             dkept = dh * (before - n)
             if score is not None:
@@ -178,9 +179,9 @@ class GRU(Recurrent):
         z*h + (1 - z)*n; backward the products with each of their operands, the sum for
         ``b`` of each gate, those of dh, and two more biases' with the reset gate after. A
         score takes a product there, and back one, another and a sum over units; a mask
-        one each way.
+        one each way, and back what it was a factor of, with a product and a sum.
         """
         there = VectorWork(5 + self.attended + self.masked)
-        back = VectorWork(8 + 2 * self.attended + self.masked, reductions=2 + self.attended)
+        back = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
         unit = self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)
         return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=5)

@@ -10,7 +10,9 @@ from ipusim.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -51,6 +53,7 @@ LAYERS = {
     "average pool": (AveragePool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
     "lstm": (LSTM(3, return_sequences=True), (4, 2)),
     "gru": (GRU(3), (4, 2)),
+    "augru": (AUGRU(3, masked=True), (4, 4)),
     "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
     "relative attention": (RelativeMultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
     "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
@@ -272,6 +275,21 @@ REFUSED = {
     "no window": (lambda: Conv2D(1, (3, 3)).output_shape((2, 5, 1)), r"no smaller than the window \(3, 3\), got \(2,"),
     "no image": (lambda: MaxPool2D().output_shape((4, 4)), r"height, width and channels, got .* shape \(4, 4\)"),
     "units": (lambda: GRU(0), "at least 1 unit, got 0"),
+    "nothing but a score": (lambda: AUGRU(2).output_shape((3, 1)), "time steps of more than 1 elements, .* got 1"),
+    "no room for labels": (lambda: CTC(0), "room for at least 1 label in a sample, got 0"),
+    "blank": (lambda: CTC(1, 4).check_labels((3, 4), np.zeros((1, 1), int)), "a blank among 4 classes, got class 4"),
+    "ctc of one axis": (lambda: CTC(1).check_labels((4,), np.zeros((1, 1), int)), r"two axes, .* got shape \(4,\)"),
+    "ctc of fractions": (lambda: CTC(1).check_labels((3, 4), np.zeros((1, 1))), "whole-number labels, got float64"),
+    "ctc of others": (lambda: CTC(1).check_labels((3, 4), np.zeros((1, 2), int)), r"shape \(1,\), got \(2,\)"),
+    "ctc of no class": (lambda: CTC(1).check_labels((3, 4), np.array([[4]])), "labels from 0 to 3, got label 4"),
+    "ctc without room": (
+        lambda: CTC(2).check_labels((2, 4), np.array([[0, 1], [1, 1]])),
+        "needs 3 time steps for the 2 labels of sample 1, as a blank stands between two that are the same, got 2",
+    ),
+    "ctc of too much time": (
+        lambda: CTC(1, timed=True).check_labels((2, 4), np.array([[0, 2], [0, 3]])),
+        "on 2 time steps needs samples of 1 to 2, got 3 in 1",
+    ),
     "slope": (lambda: LSTM(2, "gelu"), "expected one of identity, relu, tanh, sigmoid, hard_sigmoid .* got 'gelu'"),
     "time": (lambda: LSTM(2).output_shape((3,)), "time steps and elements, got 1"),
     "heads": (lambda: MultiHeadAttention(0), "at least 1 head of at least 1 element, got 0 heads"),
@@ -442,7 +460,13 @@ def test_recurrent_cost_by_hand():
     assert vector_operations(cost.forward) == y * (3 * 4 + 2 * 4 + 8 + 4)
     # W and b once, U in each step; a unit keeps four gates, the cell, its tanh and the output.
     assert cost.forward.sram_bytes == 4 * (x + 24 + 12 + 5 * 36 + 7 * y)
+    augru, masked = AUGRU(3).cost((5, 3), 4, 4), GRU(3, masked=True).cost((5, 3), 4, 4)
     gru = GRU(3).cost((5, 2), 4, 4)
+    assert (augru.forward.products, augru.backward.products) == (gru.forward.products, gru.backward.products)
+    assert augru.forward.vector - gru.forward.vector == masked.forward.vector - gru.forward.vector == VectorWork(y)
+    assert augru.backward.vector - gru.backward.vector == y * VectorWork(2, reductions=1)
+    assert masked.backward.vector - gru.backward.vector == y * VectorWork(6, reductions=1)
+    assert masked.forward.sram_bytes - gru.forward.sram_bytes == 4 * rows
     assert vector_operations(gru.forward) == y * (2 * 4 + 1 * 4 + 6 + 5)
     assert gru.backward.vector == y * VectorWork(3 * 3 + 8, reductions=3 + 2)
 

@@ -96,7 +96,7 @@ def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) 
 
 def test_every_layer_of_the_table_is_in_the_schema() -> None:
     assert sorted(spec.row.kind for spec in KINDS) == sorted(row.kind for row in rows())
-    losses = {"softmax_cross_entropy", "masked_softmax_cross_entropy", "mean_squared_error"}
+    losses = {"softmax_cross_entropy", "masked_softmax_cross_entropy", "mean_squared_error", "ctc"}
     outside = {spec.row.kind for spec in KINDS} - {spec.row.kind for spec in specs(InnerLayerSpec) - {PythonSpec}}
     assert outside == {"embedding", "host_embedding", "residual", "parallel", "add", "tied_projection"} | losses
     assert {row.kind for row in rows() if row.is_loss} == losses
@@ -221,7 +221,7 @@ WRONG = {
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected flatten, "
         "reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, group_norm, "
-        "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, multi_head_attention or "
+        "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, multi_head_attention or "
         "relative_multi_head_attention",
     ),
     "table of no layer": (

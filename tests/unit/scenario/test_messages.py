@@ -45,10 +45,9 @@ constant = 3
 
 KINDS = (
     "flatten, reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, group_norm, "
-    "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, multi_head_attention, "
+    "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, multi_head_attention, "
     "relative_multi_head_attention, embedding, host_embedding, residual, parallel, add, tied_projection, "
-    "softmax_cross_entropy, masked_softmax_cross_entropy or "
-    "mean_squared_error"
+    "softmax_cross_entropy, masked_softmax_cross_entropy, mean_squared_error or ctc"
 )
 LAYERS = "(the layers are flatten, hidden, logits, cel)"
 ORDER = "(the layers in order are flatten, hidden, logits, cel)"
