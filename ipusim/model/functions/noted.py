@@ -26,8 +26,8 @@ def noting(take: Noting) -> Iterator[None]:
         _NOTING.reset(token)
 
 
-def note(work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
-    """Tell of one pass: that of an operation is counted also where nothing that it takes is traced."""
+def note(work: Callable[[], Work], read: Sequence[Any], written: Sequence[Any]) -> None:
+    """Tell of one pass, if anyone counts, and of what it asks, also where nothing that it takes is traced."""
     take = _NOTING.get()
     if take is not None:
-        take(work, read, written)
+        take(work(), read, written)

@@ -56,13 +56,13 @@ class OperationCall:
         """Run the forward pass."""
         self.arrays = arrays
         results, self.saved = self.operation.forward(*arrays)
-        note(self.operation.cost(arrays, range(len(arrays))).forward, arrays, results)
+        note(lambda: self.operation.cost(arrays, range(len(arrays))).forward, arrays, results)
         return results
 
     def backward(self, grads: Sequence[Array], wanted: Sequence[int]) -> tuple[Array, ...]:
         """Run the backward pass."""
         found = tuple(self.operation.backward(self.saved, grads, wanted))
-        note(self.operation.cost(self.arrays, wanted).backward, grads, found)
+        note(lambda: self.operation.cost(self.arrays, wanted).backward, grads, found)
         return found
 
 

@@ -221,8 +221,8 @@ WRONG = {
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected flatten, "
         "reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, group_norm, "
-        "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, multi_head_attention or "
-        "relative_multi_head_attention",
+        "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, "
+        "multi_head_attention or relative_multi_head_attention",
     ),
     "table of no layer": (
         TOKENS,
