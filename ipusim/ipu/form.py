@@ -8,6 +8,7 @@ from typing import Any
 
 from ipusim.errors import ModelError
 from ipusim.ipu.variable import plain
+from ipusim.ipu.host import Operation
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 
@@ -76,6 +77,15 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
 
     slots = tuple(slot(value) for value in as_results(returned))
     return Form(slots, len(arrays)), arrays
+
+
+def without_operations(returned: Any) -> Any:
+    """Return what a stage's function returned but for operations of the host, such as those that print."""
+    if isinstance(returned, Operation):
+        return None
+    if isinstance(returned, tuple | list) and any(isinstance(each, Operation) for each in returned):
+        return [each for each in returned if not isinstance(each, Operation)]
+    return returned
 
 
 def packing(form: Form, kept: Sequence[int], alone: bool) -> Callable[[list[Array]], Any]:

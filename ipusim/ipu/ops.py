@@ -1,7 +1,35 @@
-"""The package ``ipu.ops`` of Graphcore's first releases: modules that stand above it since."""
+"""The package ``ipu.ops`` of Graphcore's API: modules of operations, which stand above it too."""
 
 from __future__ import annotations
 
-from ipusim.ipu import functional_ops, pipelining_ops
+from importlib import import_module
+from typing import Any, Final
 
-__all__ = ["functional_ops", "pipelining_ops"]
+#: Modules of operations.
+_MODULES: Final = (
+    "custom_ops",
+    "embedding_ops",
+    "functional_ops",
+    "image_ops",
+    "internal_ops",
+    "math_ops",
+    "nn_ops",
+    "normalization_ops",
+    "pipelining_ops",
+    "rand_ops",
+    "rnn_ops",
+    "slicing_ops",
+    "statistics_ops",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a module by its name; raises AttributeError for another."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"ipusim.ipu.{name}")
+
+
+def __dir__() -> list[str]:
+    """Return the modules."""
+    return list(_MODULES)

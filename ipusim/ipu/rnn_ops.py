@@ -23,7 +23,6 @@ from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.recurrent import Recurrent
 
 
 class LSTMStateTuple(NamedTuple):
@@ -93,7 +92,7 @@ class _Popnn:
         """Run over the time steps."""
         raise NotImplementedError
 
-    def _layer(self) -> Recurrent:
+    def _layer(self) -> LSTM | GRU:
         """Return the core's layer."""
         raise NotImplementedError
 
@@ -136,7 +135,7 @@ class PopnnLSTM(_Popnn):
 
     kind, gates = "popnn_lstm", 4
 
-    def _layer(self) -> Recurrent:
+    def _layer(self) -> LSTM | GRU:
         return LSTM(self.num_units, *self._activations, return_sequences=True)
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, LSTMStateTuple]:
@@ -191,7 +190,7 @@ class PopnnGRU(_Popnn):
             name,
         )
 
-    def _layer(self) -> Recurrent:
+    def _layer(self) -> LSTM | GRU:
         return GRU(self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after)
 
     def _bias_shape(self) -> list[int]:
@@ -219,7 +218,7 @@ class PopnnDynamicGRU(PopnnGRU):
 
     kind = "popnn_dynamic_gru"
 
-    def _layer(self) -> Recurrent:
+    def _layer(self) -> LSTM | GRU:
         return GRU(
             self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
         )
@@ -261,7 +260,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
 
     kind = "popnn_augru"
 
-    def _layer(self) -> Recurrent:
+    def _layer(self) -> LSTM | GRU:
         return AUGRU(
             self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
         )

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ModelError, UnsupportedProgramError
-from ipusim.ipu.form import Form, Input, taken_apart
+from ipusim.ipu.form import Form, Input, taken_apart, without_operations
 from ipusim.ipu.names import ProgramNames
 from ipusim.model.layers.layer import Array
+
+#: Whether the stage that is called belongs to a program that runs, and is not only tried.
+_RUNNING: Final[ContextVar[bool]] = ContextVar("running", default=False)
+
+
+def is_running() -> bool:
+    """Tell whether a stage is called by a program that runs, and not to see what it does."""
+    return _RUNNING.get()
+
+
+@contextmanager
+def _said(running: bool) -> Iterator[None]:
+    token = _RUNNING.set(running)
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
 
 
 @dataclass(eq=False)
@@ -67,8 +86,8 @@ class StageCall:
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the arrays that travel on; raises ModelError where they are others than the first time."""
         given = self.takes.pack(arrays, self.inputs.values)
-        with self.names.stage(self.number):
-            returned = self.function(*given)
+        with self.names.stage(self.number), _said(self.inputs.running):
+            returned = without_operations(self.function(*given))
         form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(given))
         if self.gives is None:
             self.gives, self.alone = form, returned is not None and not isinstance(returned, tuple | list)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
-from ipusim.ipu.form import Form, packing
+from ipusim.ipu.form import Form, packing, without_operations
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
@@ -206,7 +206,7 @@ class _Finish:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = self._arguments
-        outputs = as_results(self._function(*inputs))
+        outputs = as_results(without_operations(self._function(*inputs)))
         assert arguments.optimizer_function is not None
         found = arguments.optimizer_function(*outputs)
         if not isinstance(found, OptimizerFunctionOutput):

@@ -32,7 +32,7 @@ class RecurrentOperation:
         partials_itemsize: bytes of the products' partial sums.
     """
 
-    layer: Recurrent
+    layer: LSTM | GRU
     given: bool
     partials_itemsize: int = 4
 

@@ -35,7 +35,21 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
     file, _, name = reference.rpartition(":")
     if not file or not name.isidentifier():
         raise ModelError(f"expected a reference of the form 'file.py:function', got {reference!r}")
-    path = base / file
+    module, path = load_file(reference, base / file)
+    value = vars(module).get(name)
+    if value is None:
+        known = sorted(n for n, each in vars(module).items() if fits(each) and not n.startswith("_"))
+        raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
+    if not fits(value):
+        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(value).__name__}, not a {kind}")
+    return value
+
+
+def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
+    """Run a file and return what it is as a module, and its resolved path; ``reference`` is what messages call it.
+
+    Raises ModelError for a missing file, and for an error in it, with its line.
+    """
     try:
         path = path.resolve()
         with open_file(path) as opened:
@@ -46,14 +60,7 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
         raise ModelError(f"{reference!r}: cannot read {path}: its symbolic links lead in a circle") from None
     except ValueError as error:  # a null character
         raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
-    module = _run(path, source)
-    value = vars(module).get(name)
-    if value is None:
-        known = sorted(n for n, each in vars(module).items() if fits(each) and not n.startswith("_"))
-        raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
-    if not fits(value):
-        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(value).__name__}, not a {kind}")
-    return value
+    return _run(path, source), path
 
 
 def _run(path: Path, source: bytes) -> ModuleType:

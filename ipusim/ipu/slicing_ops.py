@@ -1,0 +1,86 @@
+"""Functions of Graphcore's ``slicing_ops``: rows of one tensor at places of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from autograd.tracer import isbox
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.operations.sequence_slice import SequenceSlice
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.model.functions.operation_call import operate
+from ipusim.model.layers.layer import Array
+
+
+def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool) -> Any:
+    """Return ``dst`` with ``num_elems[i]`` rows of ``src`` from ``src_offsets[i]`` on at ``dst_offsets[i]``.
+
+    Other rows stay, or become zero with ``zero_unused``. Raises ProgramError for rows that there are not, and tensors
+    that do not fit.
+    """
+    counts, sources, places = (_offsets(*each) for each in _named(num_elems, src_offsets, dst_offsets))
+    if not counts.size or not counts.shape == sources.shape == places.shape:
+        raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
+    return _sliced(tensor(dst), tensor(src), counts, sources, places, zero_unused)
+
+
+def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
+    """Return ``num_elems[i]`` rows of ``src`` from ``src_offsets[i]`` on, one slice behind another, in so many rows.
+
+    Raises as :func:`sequence_slice` does.
+    """
+    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
+    if not counts.size or counts.shape != sources.shape:
+        raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
+    given = tensor(src)
+    made = np.zeros((checks.whole("total_elements", total_elements, 1), *given.shape[1:]), given.dtype)
+    return _sliced(made, given, counts, sources, _behind(counts), zero_unused=True)
+
+
+def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
+    """Return ``dst`` with the rows of ``src``, slice behind slice, ``num_elems[i]`` of them at ``dst_offsets[i]``.
+
+    Raises as :func:`sequence_slice` does.
+    """
+    counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
+    if not counts.size or counts.shape != places.shape:
+        raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
+    return _sliced(tensor(dst), tensor(src), counts, _behind(counts), places, zero_unused)
+
+
+def _named(*offsets: Any) -> Any:
+    return zip(("num_elems", "src_offsets", "dst_offsets"), offsets, strict=True)
+
+
+def _behind(counts: Array) -> Array:
+    """Return where slices begin that lie one behind another."""
+    found: Array = np.cumsum(counts) - counts
+    return found
+
+
+def _offsets(name: str, given: Any) -> Array:
+    if isbox(given):
+        checks.wrong_type(name, "whole numbers that depend on no variable", given)
+    found = checks.numbers(name, given)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", given)
+    return found.astype(np.int64)
+
+
+def _sliced(dst: Any, src: Any, counts: Array, sources: Array, places: Array, zero_unused: bool) -> Any:
+    if dst.ndim < 2 or src.ndim < 2:
+        checks.wrong_value("dst and src", "tensors of at least rank 2", (dst.shape, src.shape))
+    if src.shape[1:] != dst.shape[1:]:
+        raise ProgramError("src and dst inner shapes must match.")
+    if src.dtype != dst.dtype:
+        checks.wrong_value("src", f"the type of dst, {dst.dtype}", src.dtype)
+    for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", places, dst.shape[0])):
+        outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)
+        if outside.any():
+            at = int(outside.argmax())
+            checks.wrong_value(name, f"at least {offsets[at] + counts[at]} rows for slice {at}, from row 0 on", rows)
+    (found,) = operate(SequenceSlice(checks.truth("zero_unused", zero_unused)), dst, src, counts, sources, places)
+    return found
