@@ -76,8 +76,9 @@ class RecurrentOperation:
         steps, batch, elements = arrays[0].shape
         need = 0 in wanted or (self._attended and 3 in wanted)
         found = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
+        size = self.partials_itemsize
         return LayerCost(
-            *(replace(work, partials_itemsize=self.partials_itemsize) for work in (found.forward, found.backward))
+            replace(found.forward, partials_itemsize=size), replace(found.backward, partials_itemsize=size)
         )
 
     def _joined(self, arrays: Sequence[Array]) -> Array:
