@@ -228,7 +228,8 @@ class PopnnDynamicGRU(PopnnGRU):
         gates = get_variable("bias_r_u", [2, self.num_units], self.dtype, Constant(1.0))
         candidate = get_variable("bias_c", [1, self.num_units], self.dtype, Constant(0.0))
         biases = anp.concatenate([gates, candidate], axis=0)
-        return anp.stack([biases, biases], axis=1) if self._reset_after else biases
+        both = anp.expand_dims(biases, 1)
+        return anp.concatenate([both, both], axis=1) if self._reset_after else biases
 
     def call(  # type: ignore[override]
         self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
