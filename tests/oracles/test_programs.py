@@ -220,6 +220,46 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios(capsys, monkeypatch):
     changes = ("use_synthetic_data=false", f"system.host.host_fill={rate} GB/s")
     job = load_job(Path("scenarios/tutorial_step3_pipelining.yaml"), changes)
     assert job.system.host_fill_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
+def test_sequences_are_read(capsys, monkeypatch):
+    out, (program,) = ran("sequences", capsys, monkeypatch)
+    found = re.findall(r"^Epoch \d: loss ([\d.]+), words read (\d+)%$", out, re.MULTILINE)
+    losses = [float(loss) for loss, _ in found]
+    assert losses == sorted(losses, reverse=True)
+    assert (losses[0] > 5, losses[-1] < 0.5, int(found[0][1]) < 50, int(found[-1][1]) > 90) == (True,) * 4
+    assert program.program.shape.mapping == (0, 1)
+
+
+def test_pictures_are_normalised_cut_and_counted(capsys, monkeypatch):
+    out, _ = ran("pictures", capsys, monkeypatch)
+    first, last = map(float, re.findall(r"\d\.\d{3}", out))
+    assert (first > 2, last < first / 2) == (True, True)
+    histograms = [list(map(int, row.split(", "))) for row in re.findall(r": \[([^.]+)\]$", out, re.MULTILINE)]
+    assert [sum(row) for row in histograms] == [16 * 8 * 10] * 2
+    assert histograms[1][-1] > histograms[0][-1]
+    levels = list(map(float, re.findall(r"-?\d+\.\d+", out.splitlines()[-1])))
+    assert levels[1] == pytest.approx((levels[0] + levels[2]) / 2, abs=0.01)
+
+
+def test_an_operation_of_ones_own_trains_and_takes_its_cycles(capsys, monkeypatch, tmp_path):
+    out, (program,) = ran("custom_operation", capsys, monkeypatch)
+    first, last = map(float, re.findall(r"\d\.\d+", out))
+    assert (first > 2, last < 0.5) == (True, True)
+    # The same program beside an operation of other cycles, 1,000 more there and 700 more back.
+    for name in ("custom_operation", "soft_plus"):
+        text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(
+            text.replace('"forward": 200', '"forward": 1200').replace(": 200", ": 900")
+        )
+    monkeypatch.setitem(globals(), "PROGRAMS", tmp_path)
+    again, (other,) = ran("custom_operation", capsys, monkeypatch)
+    assert again == out
+    for kind, more in ((SpanKind.FORWARD, 1000), (SpanKind.BACKWARD, 700)):
+        lasting = [
+            {int(run.end[row] - run.start[row]) for row in run.rows(kind) if run.stage[row] == 0}
+            for run in (program.timeline, other.timeline)
+        ]
+        assert [len(each) for each in lasting] == [1, 1]
+        assert lasting[1].pop() - lasting[0].pop() == more
 
 
 def imports(text):
