@@ -74,6 +74,24 @@ EXCEPTIONS: Final = {
             ("training", "the statistics are always those of the sample"),
         )
     },
+    "ipu.custom_ops.precompiled_user_op(gp_path)": Said(
+        Status.REFUSED, "gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got 'a.gp'"
+    ),
+    **{
+        f"ipu.custom_ops.{name}": Said(
+            Status.WORKS, "the library is a file of Python, as compiled ones do not run on simulated IPUs"
+        )
+        for name in ("cpu_user_operation", "precompiled_user_op")
+    },
+    "ipu.nn_ops.multi_conv": Said(Status.NO_EFFECT, "convolutions run one after another, each on all tiles of an IPU"),
+    **{
+        f"ipu.nn_ops.{name}(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS)
+        for name in ("nce_loss", "sampled_softmax_loss")
+    },
+    **{
+        f"ipu.rnn_ops.{name}.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both")
+        for name in ("PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM")
+    },
     "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     "ipu.sharding.propagate_sharding": Said(Status.NO_EFFECT, _NO_GRAPH),
     **{

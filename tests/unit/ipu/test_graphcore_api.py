@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.ipu import scopes, sharding, utils
+from ipusim.ipu import custom_ops, scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.keras import layers
 from reports.graphcore_names import Argument, Name, names
@@ -85,6 +85,7 @@ CALLS = {
     for path, said in EXCEPTIONS.items()
     if path.startswith("ipu.keras.layers.Popnn") and said.status is Status.REFUSED
 } | {
+    "ipu.custom_ops.precompiled_user_op(gp_path)": lambda run: custom_ops.precompiled_user_op([], "a.py", "a.gp"),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
     "ipu.scopes.outside_compilation_scope": lambda run: scopes.outside_compilation_scope(),
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
