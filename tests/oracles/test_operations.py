@@ -19,6 +19,8 @@ from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from tests.formulas import gru, lstm
 
 RNG = np.random.default_rng(11)
@@ -281,3 +283,40 @@ def test_sampled_losses_are_their_formulas():
     np.testing.assert_allclose(found, cross, rtol=1e-6)
     found, _ = in_stage(lambda: nn_ops.sampled_softmax_loss(*arguments))
     np.testing.assert_allclose(found, -log_softmax(both, axis=1)[:, :2].mean(axis=1), rtol=1e-6)
+
+
+SCENARIO = """
+system: {name: m2000}
+data: {type: npz, file: words.npz, hold_out: 16}
+model:
+  layers:
+    - {name: ear, type: augru, units: 8, masked: true, return_sequences: true}
+    - {name: scores, type: dense, units: 4}
+    - {name: loss, type: ctc, labels: 2, timed: true}
+pipeline: {splits: [scores], gradient_accumulation_count: 4, micro_batch_size: 4}
+optimizer: {type: adam, learning_rate: 0.05}
+steps: 30
+"""
+
+
+def test_a_scenario_learns_to_read(tmp_path):
+    """Two letters in six time steps, each with a score; the last step of some samples is behind their end."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 3, (80, 2))
+    x = rng.normal(size=(80, 6, 5))
+    x[..., 3:] = 0.2, 1
+    for sample, word in enumerate(words):
+        x[sample, [0, 3], word] += 3
+    x[::2, 5, 4] = 0
+    times = 6 - (np.arange(80) % 2 == 0)
+    np.savez(tmp_path / "words.npz", x=x.astype(np.float32), y=np.concatenate([words, times[:, None]], axis=1))
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    found = execute(load_job(tmp_path / "s.yaml")).learning
+    assert found.mean_loss_by_step[0] > 3
+    assert found.mean_loss_by_step[29] < 0.5
+    weights = {name: array.astype(np.float64) for name, array in found.weights.items()}
+    W, U, b = (weights[f"ear/{name}"] for name in "WUb")
+    heard = gru(x[:64], W, U, b, True, True, True) @ weights["scores/W"] + weights["scores/b"]
+    logs = log_softmax(heard, axis=-1)
+    losses = [-alignments(logs[at, : times[at]], 3)[tuple(words[at])] for at in range(0, 64, 16)]
+    assert np.mean(losses) < 0.5
