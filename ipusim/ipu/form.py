@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipusim.errors import ModelError
-from ipusim.ipu.variable import plain
 from ipusim.ipu.host import Operation
+from ipusim.ipu.variable import plain
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 

@@ -220,6 +220,8 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios(capsys, monkeypatch):
     changes = ("use_synthetic_data=false", f"system.host.host_fill={rate} GB/s")
     job = load_job(Path("scenarios/tutorial_step3_pipelining.yaml"), changes)
     assert job.system.host_fill_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
+
+
 def test_sequences_are_read(capsys, monkeypatch):
     out, (program,) = ran("sequences", capsys, monkeypatch)
     found = re.findall(r"^Epoch \d: loss ([\d.]+), words read (\d+)%$", out, re.MULTILINE)
