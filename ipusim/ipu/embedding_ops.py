@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.operations.serialized_lookup import SerializedLookup
 from ipusim.ipu.tensorflow import nn
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.model.functions.operation_call import operate
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
-    """Return the rows of a table by whole numbers; raises UnsupportedProgramError for a lookup in several parts."""
-    if serialization_factor != 1:
-        raise UnsupportedProgramError(f"serialization_factor: expected 1, got {serialization_factor!r}")
-    return nn.embedding_lookup(params, ids)
+    """Return the rows of a table by whole numbers, looked up in as many parts of it one after another.
+
+    Raises ProgramError for parts that do not divide its rows, ModelError for ids that it does not have.
+    """
+    table, parts = tensor(params), checks.whole("serialization_factor", serialization_factor, 1)
+    if parts == 1:
+        return nn.embedding_lookup(table, ids)
+    if table.ndim != 2 or table.shape[0] % parts:
+        checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {table.shape}", parts)
+    return operate(SerializedLookup(parts), table, tensor(ids))[0]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+import autograd.numpy as anp
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras_layers import (
     CoreLayer,
     GroupNormalization,
     InstanceNormalization,
     LayerNormalization,
 )
+from ipusim.model.functions.variables import check_inside, looking_up
 
 
 def group_norm(
@@ -32,11 +34,11 @@ def group_norm(
 ) -> Any:
     """Return ``inputs`` with each group of channels of each sample at mean 0 and variance 1.
 
-    Raises UnsupportedProgramError for channels that are not the last axis, and parameters that are not trained.
+    Without ``trainable`` parameters are constants. Raises ProgramError for channels along an axis that there is not.
     """
-    arguments = _arguments(inputs, channels_axis, center, scale, epsilon, param_initializers, trainable, scope)
+    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
     grouped = {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
-    return _called(GroupNormalization, inputs, arguments | grouped)
+    return _called(GroupNormalization, inputs, channels_axis, trainable, arguments | grouped)
 
 
 def instance_norm(
@@ -53,8 +55,8 @@ def instance_norm(
     scope: str | None = None,
 ) -> Any:
     """Return ``inputs`` with each channel of each sample at mean 0 and variance 1; raises as :func:`group_norm`."""
-    arguments = _arguments(inputs, channels_axis, center, scale, epsilon, param_initializers, trainable, scope)
-    return _called(InstanceNormalization, inputs, arguments)
+    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
+    return _called(InstanceNormalization, inputs, channels_axis, trainable, arguments)
 
 
 def layer_norm(
@@ -71,27 +73,27 @@ def layer_norm(
     scope: str | None = None,
 ) -> Any:
     """Return ``inputs`` with each row of channels at mean 0 and variance 1; raises as :func:`group_norm`."""
-    arguments = _arguments(inputs, channels_axis, center, scale, epsilon, param_initializers, trainable, scope)
-    return _called(LayerNormalization, inputs, arguments)
+    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
+    return _called(LayerNormalization, inputs, channels_axis, trainable, arguments)
 
 
-def _called(kind: type[CoreLayer], inputs: Any, arguments: dict[str, Any]) -> Any:
-    return kind(**arguments)(inputs)
+def _called(kind: type[CoreLayer], inputs: Any, channels_axis: int, trainable: bool, arguments: dict[str, Any]) -> Any:
+    """Return what a layer gives for inputs whose channels lie along any axis but the batch's."""
+    x = tensor(inputs)
+    axis = checks.integer("channels_axis", channels_axis)
+    if not (1 <= axis < x.ndim or -x.ndim < axis < 0):
+        checks.wrong_value("channels_axis", f"an axis behind the batch's of {x.ndim}", channels_axis)
+    layer = kind(**arguments)
+    last = anp.moveaxis(x, axis, -1)
+    if checks.truth("trainable", trainable):
+        return anp.moveaxis(layer(last), -1, axis)
+    check_inside(layer.name)
+    with looking_up(lambda _, initial: initial):  # constants, which no optimizer sees
+        return anp.moveaxis(layer(last), -1, axis)
 
 
 def _arguments(
-    inputs: Any,
-    channels_axis: int,
-    center: bool,
-    scale: bool,
-    epsilon: float,
-    initializers: dict[str, Any] | None,
-    trainable: bool,
-    scope: str | None,
+    center: bool, scale: bool, epsilon: float, initializers: dict[str, Any] | None, scope: str | None
 ) -> dict[str, Any]:
-    if channels_axis not in (-1, np.ndim(inputs) - 1) or not trainable:
-        raise UnsupportedProgramError(
-            f"channels_axis and trainable: expected the last axis and True, got {channels_axis} and {trainable}"
-        )
     given = {f"{name}_initializer": each for name, each in (initializers or {}).items()}
     return {"center": center, "scale": scale, "epsilon": epsilon, "name": scope, **given}

@@ -8,10 +8,11 @@ from ipusim.ipu.tensorflow import nn
 
 
 def dropout(
-    x: Any, rate: float = 0.5, noise_shape: None = None, seed: Any = None, name: str | None = None, **kwargs: Any
+    x: Any, rate: float = 0.5, noise_shape: Any = None, seed: Any = None, name: str | None = None, **kwargs: Any
 ) -> Any:
     """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
 
-    Masks are drawn by the place in the program, not by ``seed``. Raises UnsupportedProgramError for a noise_shape.
+    Masks are drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of
+    one. Raises ProgramError for a shape that does not spread over ``x``.
     """
     return nn.dropout(x, noise_shape=noise_shape, rate=rate)

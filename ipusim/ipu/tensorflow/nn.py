@@ -8,15 +8,17 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss
 from ipusim.ipu.layers import run, run_loss
 from ipusim.ipu.names import scope, unique
+from ipusim.ipu.operations.shaped_dropout import ShapedDropout
 from ipusim.ipu.tensorflow.array_functions import one_hot, tensor
 from ipusim.ipu.tensorflow.offered import offering
+from ipusim.model.functions.operation_call import operate
+from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.dropout import Dropout
+from ipusim.model.layers.dropout import Dropout, check_rate
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layers import ActivationLayer
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
@@ -102,19 +104,26 @@ def sigmoid_cross_entropy_with_logits(
 def dropout(
     x: Any,
     keep_prob: float | None = None,
-    noise_shape: None = None,
+    noise_shape: Any = None,
     seed: int | None = None,
     name: str | None = None,
     rate: float | None = None,
 ) -> Any:
     """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
 
-    Masks are drawn by the place in the program, not by ``seed``. Raises UnsupportedProgramError for a noise_shape.
+    Masks are drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of
+    one. Raises ProgramError for a shape that does not spread over ``x``.
     """
-    if noise_shape is not None:
-        raise UnsupportedProgramError(f"noise_shape: expected None, got {noise_shape!r}")
     share = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
-    return run(Dropout(share), tensor(x), {}, draws_as=scope().prefix + unique("dropout"))
+    value, called = tensor(x), scope().prefix + unique("dropout")
+    if noise_shape is None:
+        return run(Dropout(share), value, {}, draws_as=called)
+    check_rate(share)
+    given = list(noise_shape) if isinstance(noise_shape, list | tuple | np.ndarray) else []
+    mask = tuple(size if axis is None else int(axis) for axis, size in zip(given, value.shape, strict=False))
+    if len(given) != value.ndim or any(axis not in (1, size) for axis, size in zip(mask, value.shape, strict=True)):
+        checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {value.shape}", noise_shape)
+    return operate(ShapedDropout(share, mask, draw_key(called)), value)[0]
 
 
 def l2_loss(t: Any, name: str | None = None) -> Any:

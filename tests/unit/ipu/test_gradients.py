@@ -37,7 +37,7 @@ from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.dropout import Dropout
-from ipusim.model.layers.embedding import Embedding, PositionEmbedding
+from ipusim.model.layers.embedding import Embedding, HostEmbedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
@@ -166,6 +166,10 @@ CASES = {
         lambda table: embedding_ops.embedding_lookup(table, IDS),
         RNG.normal(size=(5, 2)),
     ),
+    "embedding_ops.embedding_lookup in parts": (
+        lambda table: embedding_ops.embedding_lookup(table, IDS, serialization_factor=3),
+        RNG.normal(size=(6, 2)),
+    ),
     "image_ops.normalise_image": (
         lambda x, offsets, scales: image_ops.normalise_image(x, offsets, scales, 0.5),
         COLOURS,
@@ -214,9 +218,18 @@ CASES = {
     ),
     "nn_ops.swish": (nn_ops.swish, X),
     "normalization_ops.group_norm": (lambda x: normalization_ops.group_norm(x, 2), IMAGES),
+    "normalization_ops.group_norm of other channels": (
+        lambda x: normalization_ops.group_norm(x, 2, channels_axis=1),
+        IMAGES,
+    ),
     "normalization_ops.instance_norm": (normalization_ops.instance_norm, IMAGES),
+    "normalization_ops.instance_norm of constants": (
+        lambda x: normalization_ops.instance_norm(x, channels_axis=-2, trainable=False),
+        IMAGES,
+    ),
     "normalization_ops.layer_norm": (normalization_ops.layer_norm, X),
     "rand_ops.dropout": (lambda x: rand_ops.dropout(x, 0.4), X),
+    "rand_ops.dropout of rows": (lambda x: rand_ops.dropout(x, 0.4, noise_shape=[3, 1]), X),
     "rnn_ops.PopnnLSTM": (recurrent("PopnnLSTM"), STEPS),
     "rnn_ops.PopnnLSTM from states": (lstm_from, STEPS, *STATE),
     "rnn_ops.PopnnGRU": (recurrent("PopnnGRU", activation="sigmoid"), STEPS),
@@ -364,6 +377,7 @@ CORE = {
     "glu": (GLU(), X),
     "dropout": (Dropout(0.5), X),
     "embedding": (Embedding(5, 2), IDS),
+    "host_embedding": (HostEmbedding(5, 2), IDS),
     "position_embedding": (PositionEmbedding(), STEPS),
     "take_positions": (TakePositions(2), STEPS),
     "layer_norm": (LayerNorm(), X),

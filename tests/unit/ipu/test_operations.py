@@ -7,25 +7,30 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from scipy.stats import zscore
 
 from ipusim.errors import IpusimError, ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import (
     custom_ops,
+    embedding_ops,
     get_variable,
     image_ops,
     internal_ops,
     math_ops,
     nn_ops,
+    normalization_ops,
     ops,
     optimizers,
+    rand_ops,
     rnn_ops,
     slicing_ops,
     statistics_ops,
 )
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.variables import looking_up
+from ipusim.model.functions.variables import drawing, looking_up
 from ipusim.model.work import MeasuredWork, VectorWork, Work
 
 X = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float32)
@@ -104,6 +109,38 @@ def test_the_cost_of_operations_by_hand():
     assert (there.compute_sets, back) == (4 * 3 + 5, ())
     fused = counted(lambda x: custom_ops.codelet_expression_op(lambda a, b: a * a + tf.exp(b), x, 2 * x), X, pulled=())
     assert fused[0][-1] == Work(vector=VectorWork(24, transcendentals=12), sram_bytes=3 * 48)
+
+
+def test_lookups_in_parts_give_the_same_and_read_the_ids_again():
+    table, ids = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([5, 0, 5])
+    found = embedding_ops.embedding_lookup(table, ids, serialization_factor=2)
+    np.testing.assert_array_equal(found, table[ids])
+    (whole,), (back,) = counted(lambda x: embedding_ops.embedding_lookup(x, ids), table)
+    (there,), (again,) = counted(lambda x: embedding_ops.embedding_lookup(x, ids, serialization_factor=2), table)
+    assert there.sram_bytes == 2 * whole.sram_bytes + 3 * 6 * 4
+    assert (there.vector, there.compute_sets) == (VectorWork(6), 2 * whole.compute_sets + 1)
+    # Each part of the table is zeroed once, and gradients come to each.
+    assert again.sram_bytes == 2 * back.sram_bytes - 12 * 4
+    assert again.vector == 2 * back.vector
+
+
+def test_a_mask_of_fewer_axes_drops_whole_rows():
+    x = np.ones((50, 4), np.float32)
+    with ProgramNames().stage(0), drawing((1, 2)):
+        found = rand_ops.dropout(x, 0.5, noise_shape=(None, 1))
+    assert set(found.sum(axis=1).tolist()) == {0, 8}
+    np.testing.assert_array_equal(rand_ops.dropout(x, 0.5, noise_shape=(50, 1)), x)  # no draws in inference
+    (there,), (back,) = counted(lambda x: rand_ops.dropout(x, 0.5, noise_shape=(50, 1)), x)
+    assert there == back == Work(vector=VectorWork(2 * 50 + 2 * 200), sram_bytes=2 * 800)
+
+
+def test_normalised_channels_along_any_axis():
+    x = np.random.default_rng(3).normal(size=(2, 3, 4)).astype(np.float32)
+    variables = {}
+    with ProgramNames().stage(0), looking_up(variables.setdefault):
+        found = normalization_ops.instance_norm(x, channels_axis=1, trainable=False)
+    np.testing.assert_allclose(found, zscore(x, axis=2), atol=1e-4)
+    assert variables == {}
 
 
 def test_partial_sums_in_half_precision():
@@ -352,6 +389,17 @@ WRONG = [
     ),
     (lambda u: math_ops.serialized_matmul(X, X.T, 2, "b_rows"), ModelError, "divides b_rows, which is 3, got 2"),
     (lambda u: math_ops.serialized_matmul(X, X.T, 1, "rows"), ModelError, "unknown serialization dimension 'rows'"),
+    (
+        lambda u: embedding_ops.embedding_lookup(X, [0], serialization_factor=2),
+        ProgramError,
+        r"a divisor of the rows of",
+    ),
+    (lambda u: rand_ops.dropout(X, 0.5, noise_shape=[2, 1]), ProgramError, "noise_shape: expected 1, or the size of x"),
+    (
+        lambda u: normalization_ops.group_norm(X, channels_axis=0),
+        ProgramError,
+        "channels_axis: expected an axis behind",
+    ),
     # Operations of one's own.
     (
         lambda u: custom_ops.codelet_expression_op(3, X),
