@@ -385,6 +385,18 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "model": {"layers": [{"name": "flatten", "type": "flatten"}]},
         "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
     },
+    "words": {
+        "system": {"name": "m2000"},
+        "data": {"type": "npz", "file": "words.npz"},
+        "model": {
+            "layers": [
+                {"name": "ear", "type": "gru", "units": 2, "return_sequences": True, "masked": True},
+                {"name": "ctc", "type": "ctc", "labels": 1, "blank": 0, "timed": True, "log_probabilities": True},
+            ]
+        },
+        "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
+        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+    },
     "npz": {
         "system": {"name": "pod64"},
         "data": {
@@ -483,6 +495,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "r.yaml").write_text("# measured\namp_ceiling: 0.9\nhop_latency: 20 ns\npopart_host: 0.2\n")
     (folder / "wrong.yaml").write_text("amp_ceilin: 0.9\nhop_latency: [20 ns]\npopart_host: 3 parsecs\n")
     np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
+    np.savez(folder / "words.npz", x=np.ones((4, 3, 3)), y=np.ones((4, 2), int))
     (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")
     (folder / "labels.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x03\0\1\0")
     return folder
