@@ -14,7 +14,7 @@ from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
 #: Programs that run nothing on IPUs.
-WITHOUT = {"dataset_benchmark"}
+WITHOUT = {"dataset_benchmark", "soft_plus"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
