@@ -47,7 +47,7 @@ TWINS = {
 def ran(name, capsys, monkeypatch, *arguments):
     """Run a program as the command line does; returns what it printed and the programs that it compiled."""
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-    context = contextvars.copy_context()
+    context = contextvars.Context()  # in which no other test has compiled anything
     context.run(runpy.run_path, str(PROGRAMS / f"{name}.py"), run_name="__main__")
     return capsys.readouterr().out, context.run(compiled)
 
