@@ -30,6 +30,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.names import ProgramNames
 from ipusim.model.functions.gradient import pullback
+from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.variables import drawing, looking_up
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
@@ -325,7 +326,7 @@ class Stage:
         def lookup(name, initial):
             return values.setdefault(name, initial + 0.3 * self.rng.standard_normal(initial.shape))
 
-        with ProgramNames().stage(0), looking_up(lookup), drawing((5, 1)):
+        with ProgramNames().stage(0), looking_up(lookup), holding(Untrained({}, takes_new=True)), drawing((5, 1)):
             results = self.function(*arrays)
         return [concrete(each) for each in (results if isinstance(results, list | tuple) else [results])]
 
