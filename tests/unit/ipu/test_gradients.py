@@ -106,6 +106,14 @@ CASES = {
     "tf.layers.max_pooling2d": (lambda x: tf.layers.max_pooling2d(x, 2, 2), IMAGES),
     "tf.keras.layers.Activation": (in_keras("Activation", "sigmoid"), X),
     "tf.keras.layers.Add": (lambda x, y: tf.keras.layers.Add()([x, y, x]), X, X[::-1]),
+    "tf.keras.layers.AvgPool2D": (in_keras("AvgPool2D", 2), IMAGES),
+    "tf.keras.layers.MaxPool2D": (in_keras("MaxPool2D", 2), IMAGES),
+    "tf.keras.layers.add": (lambda x, y: tf.keras.layers.add([x, y, x]), X, X[::-1]),
+    "tf.keras.layers.concatenate": (lambda x, y: tf.keras.layers.concatenate([x, y, x]), X, X[::-1]),
+    "tf.keras.layers.Average": (lambda x, y: tf.keras.layers.Average()([x, y]), X, X[::-1]),
+    "tf.keras.layers.Multiply": (lambda x, y: tf.keras.layers.Multiply()([x, y]), X, X[::-1]),
+    "tf.keras.layers.Subtract": (lambda x, y: tf.keras.layers.Subtract()([x, y]), X, X[::-1]),
+    "tf.keras.layers.Lambda": (in_keras("Lambda", lambda x: x * x), X),
     "tf.keras.layers.AveragePooling2D": (in_keras("AveragePooling2D", 2), IMAGES),
     "tf.keras.layers.BatchNormalization": (in_keras("BatchNormalization"), X),
     "tf.keras.layers.Concatenate": (lambda x, y: tf.keras.layers.Concatenate()([x, y, x]), X, X[::-1]),
@@ -273,6 +281,7 @@ WITHOUT_GRADIENT = {
     *("internal_ops.print_tensor", "rnn_ops.LSTMStateTuple"),
     *("functional_ops.function", "functional_ops.outlined_function"),  # return what they are given
     "custom_ops.codelet_expression_op",
+    *("tf.keras.layers.Input", "tf.keras.layers.InputLayer", "tf.keras.layers.Layer"),  # compute nothing
 }
 #: With their own tests: user operations need a file, and below each layer of the core is run by layers.layer.
 ELSEWHERE = {"custom_ops.cpu_user_operation", "custom_ops.precompiled_user_op"}
