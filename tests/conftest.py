@@ -114,6 +114,6 @@ def no_variables_of_other_tests():
     yield
     if found := sys.modules.get("ipusim.ipu.variable_store"):
         found.forget()
-        found.wait_for_sessions(graph_mode=False)
+        found.wait_for_sessions(now=False)
     if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
         found.forget()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ipusim.ipu.remembered import Remembered
@@ -25,21 +25,22 @@ class VariableStore:
     Attributes:
         variables: all, in the order in which they were made.
         by_name: of each name the latest.
-        graph_mode: whether operations on variables wait for a session, as after ``disable_eager_execution``.
     """
 
     variables: tuple[Variable, ...] = ()
     by_name: Mapping[str, Variable] = field(default_factory=dict)
-    graph_mode: bool = False
 
 
-_STORE: Final[Remembered[VariableStore]] = Remembered("variable_store", VariableStore())
+#: As TensorFlow 1's default graph, a property of the thread.
+_STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
+#: Whether operations on variables wait for a session, as after ``disable_eager_execution``.
+_GRAPH_MODE: Final = Remembered("graph_mode", False)
 _USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
 
 
 def store() -> VariableStore:
     """Return the store of the caller's context."""
-    return _STORE.get()
+    return _STORE.get(VariableStore())
 
 
 def add(variable: Variable) -> None:
@@ -47,17 +48,22 @@ def add(variable: Variable) -> None:
     now = store()
     if now.by_name.get(variable.name) is not variable:
         by_name = {**now.by_name, variable.name: variable}
-        _STORE.set(VariableStore((*now.variables, variable), by_name, now.graph_mode))
+        _STORE.set(VariableStore((*now.variables, variable), by_name))
 
 
 def forget() -> None:
     """Begin with an empty store; programs that there are keep their variables."""
-    _STORE.set(VariableStore(graph_mode=store().graph_mode))
+    _STORE.set(VariableStore())
 
 
-def wait_for_sessions(graph_mode: bool = True) -> None:
+def wait_for_sessions(now: bool = True) -> None:
     """Let operations on variables wait for a session from now on, or not."""
-    _STORE.set(replace(store(), graph_mode=graph_mode))
+    _GRAPH_MODE.set(now)
+
+
+def graph_mode() -> bool:
+    """Whether operations on variables wait for a session, also where no program is being compiled."""
+    return _GRAPH_MODE.get()
 
 
 @contextmanager
