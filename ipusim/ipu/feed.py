@@ -19,7 +19,7 @@ class Feed:
     """Micro-batches of the pipeline's inputs and the infeed's elements, which go on from run to run.
 
     Attributes:
-        start: elements of the infeed that earlier runs have taken.
+        start: place in the infeed of element 0; the elements of a session's runs are counted on.
     """
 
     def __init__(self, arguments: Arguments, inputs: Inputs) -> None:
@@ -29,7 +29,7 @@ class Feed:
         self.start = 0
 
     def element(self, index: int) -> tuple[tuple[Array, ...], None]:
-        """Return the first stage's inputs of micro-batch ``index`` of this run."""
+        """Return the first stage's inputs of micro-batch ``index`` of all runs."""
         self._inputs.running = True
         if self._queue is None:
             return self._inputs.values, None
@@ -57,6 +57,16 @@ class Feed:
             found.append(array.astype(before.dtype))
         self._inputs.values = tuple(found)
 
-    def go_on(self) -> None:
-        """Begin a run where the queue is."""
-        self.start = 0 if self._queue is None else self._queue.consumed
+    def go_on(self, first: int) -> None:
+        """Begin a run where the queue is; its first micro-batch is number ``first`` of all runs."""
+        self.start = self.consumed - first
+
+    @property
+    def consumed(self) -> int:
+        """The elements of the infeed that have been read."""
+        return 0 if self._queue is None else self._queue.consumed
+
+    def go_to(self, index: int) -> None:
+        """Go on with element ``index`` of the infeed; raises as IPUInfeedQueue.go_to does."""
+        if self._queue is not None:
+            self._queue.go_to(index)

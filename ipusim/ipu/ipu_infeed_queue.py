@@ -197,6 +197,27 @@ class IPUInfeedQueue:
             self._read += 1
         return self._waiting.pop(index)
 
+    def go_to(self, index: int) -> None:
+        """Go on with element ``index`` of the stream, counted from 0; a dataset that ends before begins anew.
+
+        Raises ProgramError where that lies back, and the dataset can be gone through once, ModelError for a dataset
+        without elements.
+        """
+        if index < self._read:
+            elements = _iterator(self.dataset)
+            if elements is self.dataset:
+                checks.wrong_value("dataset", "one that can be gone through again, to go back in it", self.dataset)
+            self._elements, self._first, self._read = elements, None, 0
+        self._waiting.clear()
+        while self._read < index:
+            if self._first is not None:
+                self._first = None
+            elif next(self._elements, _END) is _END:
+                self._elements = _iterator(self.dataset)
+                if next(self._elements, _END) is _END:
+                    raise ModelError("expected a dataset with elements each time that it is gone through, got none")
+            self._read += 1
+
     def _next(self) -> Arrays:
         if self._first is not None:
             found, self._first = self._first, None

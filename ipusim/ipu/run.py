@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from ipusim.ipu.traced import Traced
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
+from ipusim.runs.checkpoint import Arrays, arrays_of, set_arrays_of
 from ipusim.runs.job import Job
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Timeline
+
+#: Name of the elements of the infeed that have been read, among what a program goes on from.
+_INFEED: Final = "ipusim/infeed"
 
 
 class Pipeline(Fetch):
@@ -128,8 +132,8 @@ class Pipeline(Fetch):
         with device(), sending_to(self._outfeed):
             if inputs is not None:
                 self._feed.replace_inputs(as_results(inputs))
-            self._feed.go_on()
             session = self.session
+            self._feed.go_on(session.elements)
             try:
                 self._timeline = session.run(sink=None if self._outfeed is None else self._outfeed.receive)
             finally:
@@ -139,6 +143,21 @@ class Pipeline(Fetch):
         if self.plan.shape.training:
             self._note_not_finite()
         return self._timeline
+
+    def arrays(self) -> dict[str, Array]:
+        """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
+        return arrays_of(self.session) | {_INFEED: np.array(self._feed.consumed)}
+
+    def set_arrays(self, arrays: Arrays, wanted: Callable[[str], bool] = lambda name: True) -> None:
+        """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
+
+        Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
+        ProgramError for an infeed that cannot go back.
+        """
+        if _INFEED in arrays and wanted(_INFEED) and self.plan.shape.training:
+            self._feed.go_to(int(arrays[_INFEED]))
+        set_arrays_of(self.session, arrays, wanted)
+        self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
 
     def _note_not_finite(self) -> None:
         """Note where no result of a training was ever a finite number what made the first value that is none."""

@@ -44,6 +44,7 @@ class NumpyExecutor:
             results, such as the loss in training.
         not_finite: what made the first value that is not finite in the first micro-batch's forward passes; empty
             where all are finite.
+        executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
         untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
     """
 
@@ -92,7 +93,7 @@ class NumpyExecutor:
         self._next_step: dict[int, int] = {}
         self._updated: set[int] = set()
         self._rest_of_update: Callable[[], object] | None = None
-        self._execution = 0
+        self._execution = self.executions = 0
         self._before, self._received = before, received
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
@@ -366,7 +367,8 @@ class NumpyExecutor:
 
     def _element(self, micro_batch: int) -> int:
         """Return the place in the feed of a micro-batch of the current execution."""
-        return (self._execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
+        execution = self.executions + self._execution
+        return (execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""

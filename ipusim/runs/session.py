@@ -31,11 +31,13 @@ class SessionState(NamedTuple):
         variables: the trained variables, by name; all replicas have the same.
         slots: of each stage the optimizer's own arrays, by name.
         untrained: of each replica the variables that no optimizer trains, by name.
+        executions: of the pipeline so far, on which its random draws go on; None to leave them as they are.
     """
 
     variables: dict[str, Array]
     slots: tuple[dict[str, Array], ...] = ()
     untrained: tuple[dict[str, Array], ...] = ()
+    executions: int | None = None
 
 
 class Hook(Protocol):
@@ -66,6 +68,8 @@ class Session:
         self._hooks: Sequence[Hook] = ()
         self._sink: Sink | None = None
         self._handed_over = 0
+        #: Of the pipeline, in all runs so far.
+        self.executions = 0
         if job.workload is None:
             return
         shape, replicas, outfeed = job.program.shape, job.system.replicas, job.program.outfeed
@@ -111,6 +115,7 @@ class Session:
             {name: array.copy() for name, array in first.weights().items()},
             tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
             tuple(dict(each.untrained) for each in self._executors),
+            self.executions,
         )
         self._together.let_go_of_all()
         return found
@@ -126,11 +131,25 @@ class Session:
         for place, executor in enumerate(self._executors):
             set_arrays(executor.weights(), state.variables)
             for held, slots in zip(executor.slots(), state.slots, strict=False):
+                # an optimizer of the user's own may have made some in its first update, which is still to come
+                held.update({name: slot.copy() for name, slot in slots.items() if name not in held})
                 set_arrays(held, slots)
             values = state.untrained[place] if place < len(state.untrained) else {}
             check_known(executor.untrained, values)
             executor.untrained.update((name, frozen(array)) for name, array in values.items())
         self._together.let_go_of_all()
+        self.executions = self.executions if state.executions is None else state.executions
+
+    @property
+    def elements(self) -> int:
+        """The elements of the feed that all runs so far have taken, over all replicas."""
+        return self.executions * self.job.program.shape.micro_batches * self.job.system.replicas
+
+    @property
+    def stages(self) -> list[list[str]]:
+        """The names of each stage's variables."""
+        shape = self.job.program.shape
+        return [list(self._executors[0].variables(ipu, stage)) for stage, ipu in enumerate(shape.mapping)]
 
     def set_variables(self, values: Mapping[str, Array]) -> None:
         """Set variables of all replicas, trained or not; raises ModelError as :meth:`set_state` does."""
@@ -168,8 +187,10 @@ class Session:
         """
         for executor in self._executors:
             executor.results.clear()
+            executor.executions = self.executions
         self._hooks, self._sink, self._handed_over = hooks, sink, 0
         job = self.job
+        count = job.program.repeat_count if executions is None else executions
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
         alone = threadpool_limits(limits=1, user_api="blas") if self.computes else nullcontext()
@@ -180,9 +201,10 @@ class Session:
                 job.system,
                 costs=job.costs,
                 executor=self._together,
-                executions=job.program.repeat_count if executions is None else executions,
+                executions=count,
                 progress=progress,
             )
+            self.executions += count
             for hook in hooks:
                 hook.after(self)
         return timeline

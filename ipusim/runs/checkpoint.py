@@ -1,0 +1,120 @@
+"""The state of a session as arrays by name, to be saved, and to be set again in another session of the network.
+
+A name does not depend on how the network is split: a variable has its own, an array of the optimizer that of its
+variable behind ``optimizer/``. What an optimizer keeps for a whole stage, such as its count of updates, stands for each
+variable of the stage. What another replica than the first has for itself has that in its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ipusim.errors import FileError
+from ipusim.model.layers.layer import Array
+from ipusim.runs.session import Session, SessionState
+
+Arrays = Mapping[str, Array]
+
+#: What names begin with that are none of variables.
+OPTIMIZER: Final = "optimizer/"
+_OWN: Final = "ipusim/"
+_EXECUTIONS: Final = "ipusim/executions"
+#: Names that a message lists.
+_LISTED: Final = 8
+
+
+def arrays_of(session: Session) -> dict[str, Array]:
+    """Return copies of all that a session goes on from, by name."""
+    state = session.state()
+    found = dict(state.variables)
+    for stage, slots in zip(session.stages if state.slots else (), state.slots, strict=True):
+        for key, array in slots.items():
+            found |= dict.fromkeys(_slot_names(stage, key), array)
+    for replica, values in enumerate(state.untrained):
+        for name, array in values.items():
+            if name not in found:
+                found[name] = array
+            elif array.tobytes() != found[name].tobytes():  # bit by bit, as what is no number differs from itself
+                found[_of_replica(replica, name)] = array
+    return found | {_EXECUTIONS: np.array(state.executions or 0)}
+
+
+def set_arrays_of(session: Session, arrays: Arrays, wanted: Callable[[str], bool] = lambda name: True) -> None:  # noqa: ARG005
+    """Let a session go on from ``arrays`` of one of the same network, or only from those whose names are ``wanted``.
+
+    Names that this session has no use for are left alone. Raises FileError, before anything is set, for arrays that
+    are missing, or have other shapes or types.
+    """
+    held = arrays_of(session)
+    check_arrays({name: array for name, array in held.items() if wanted(name) and not name.startswith(_OWN)}, arrays)
+    before = session.state()
+    session.set_state(
+        SessionState(
+            {name: arrays[name] for name in before.variables if wanted(name)},
+            tuple(_slots(session, arrays, wanted)) if before.slots else (),
+            tuple(
+                {name: arrays.get(_of_replica(replica, name), arrays[name]) for name in values if wanted(name)}
+                for replica, values in enumerate(before.untrained)
+            ),
+            int(arrays[_EXECUTIONS]) if _EXECUTIONS in arrays and wanted(_EXECUTIONS) else None,
+        )
+    )
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether an array is a variable, and neither one of the optimizer nor a replica's own."""
+    return not name.startswith((OPTIMIZER, _OWN))
+
+
+def check_arrays(wanted: Arrays, given: Arrays) -> None:
+    """Refuse arrays that lack some of those ``wanted``, or have them in another form; raises FileError."""
+    missing = [name for name in wanted if name not in given]
+    differences = [
+        f"{name!r} is {_form(given[name])} in it and {_form(array)} here"
+        for name, array in wanted.items()
+        if name in given and _form(array) != _form(given[name])
+    ]
+    problems = differences[:_LISTED]
+    if len(differences) > _LISTED:
+        problems.append(f"{len(differences) - _LISTED} more differ")
+    if missing:
+        beyond = [name for name in given if name not in wanted and not name.startswith(_OWN)]
+        problems.insert(0, f"it lacks {_names(missing)}" + (f", and holds {_names(beyond)}" if beyond else ""))
+    if problems:
+        raise FileError(f"of another model: {'; '.join(problems)}")
+
+
+def _slot_names(stage: Sequence[str], key: str) -> list[str]:
+    """Return the names of an optimizer's array, which belongs to one variable of a stage or to the whole stage."""
+    if any(key == name or key.startswith(f"{name}/") for name in stage):
+        return [f"{OPTIMIZER}{key}"]
+    return [f"{OPTIMIZER}{name}/{key}" for name in stage]
+
+
+def _slots(session: Session, arrays: Arrays, wanted: Callable[[str], bool]) -> Iterator[dict[str, Array]]:
+    """Return the optimizer's arrays of each stage: those that it has, and those of its variables that it may get."""
+    seen: set[str] = set()
+    for stage, slots in zip(session.stages, session.state().slots, strict=True):
+        own = [name for name in stage if name not in seen]
+        seen.update(stage)
+        found = {key: arrays[names[0]] for key in slots if (names := _slot_names(stage, key)) and wanted(names[0])}
+        taken = {name for key in slots for name in _slot_names(stage, key)}
+        begins = tuple(f"{OPTIMIZER}{name}/" for name in own)
+        more = [name for name in arrays if begins and name.startswith(begins) and name not in taken and wanted(name)]
+        yield found | {name.removeprefix(OPTIMIZER): arrays[name] for name in more}
+
+
+def _of_replica(replica: int, name: str) -> str:
+    return f"{_OWN}replica {replica}/{name}"
+
+
+def _names(names: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, names[:_LISTED]))
+    return listed if len(names) <= _LISTED else f"{listed} and {len(names) - _LISTED} more"
+
+
+def _form(array: Array) -> str:
+    return f"{array.dtype.name} of {array.shape}"
