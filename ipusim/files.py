@@ -88,7 +88,10 @@ def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str,
 def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Return arrays as a NumPy archive (npz); names may hold slashes, as ``dense256/W`` does."""
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # NumPy types its keyword arguments as the flag's too
+    with ZipFile(buffer, "w") as archive:  # as numpy.savez writes it, which has arguments by some names itself
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 

@@ -49,7 +49,7 @@ def set_arrays_of(session: Session, arrays: Arrays, wanted: Callable[[str], bool
     are missing, or have other shapes or types.
     """
     held = arrays_of(session)
-    check_arrays({name: array for name, array in held.items() if wanted(name) and not name.startswith(_OWN)}, arrays)
+    check_arrays({name: array for name, array in held.items() if wanted(name) and not is_own(name)}, arrays)
     before = session.state()
     session.set_state(
         SessionState(
@@ -69,6 +69,11 @@ def is_variable(name: str) -> bool:
     return not name.startswith((OPTIMIZER, _OWN))
 
 
+def is_own(name: str) -> bool:
+    """Tell whether an array is neither a variable nor of an optimizer, but a run's or a replica's own."""
+    return name.startswith(_OWN)
+
+
 def check_arrays(wanted: Arrays, given: Arrays) -> None:
     """Refuse arrays that lack some of those ``wanted``, or have them in another form; raises FileError."""
     missing = [name for name in wanted if name not in given]
@@ -81,7 +86,7 @@ def check_arrays(wanted: Arrays, given: Arrays) -> None:
     if len(differences) > _LISTED:
         problems.append(f"{len(differences) - _LISTED} more differ")
     if missing:
-        beyond = [name for name in given if name not in wanted and not name.startswith(_OWN)]
+        beyond = [name for name in given if name not in wanted and not is_own(name)]
         problems.insert(0, f"it lacks {_names(missing)}" + (f", and holds {_names(beyond)}" if beyond else ""))
     if problems:
         raise FileError(f"of another model: {'; '.join(problems)}")

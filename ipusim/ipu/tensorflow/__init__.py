@@ -26,7 +26,8 @@ def _of(module: str, names: str) -> dict[str, str]:
 
 _NAMES: Final = (
     {name: f"{_HERE}.{name}" for name in ("data", "initializers", "keras", "layers", "losses", "math", "nn", "train")}
-    | {"random": f"{_HERE}.random"}
+    | {"random": f"{_HERE}.random", "estimator": f"{_HERE}.estimator", "metrics": f"{_HERE}.metrics"}
+    | {"logging": f"{_HERE}.logging"}
     | {name: f"numpy:{name}" for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
     | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat"}
     | _of("scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ipusim.ipu.tensorflow.offered import offering
 
-__getattr__, __dir__ = offering(
-    "tf.data", {"Dataset": "ipusim.ipu.dataset:Dataset", "AUTOTUNE": f"{__name__}:_AUTOTUNE"}
-)
-_AUTOTUNE = -1
+#: As many as TensorFlow finds best; here what is prepared ahead takes no simulated time.
+AUTOTUNE: Final = -1
+
+
+class experimental:  # noqa: N801 - TensorFlow's name of a module
+    """What programs use of ``tf.data.experimental``."""
+
+    AUTOTUNE: Final = AUTOTUNE
+
+
+__getattr__, __dir__ = offering("tf.data", {"Dataset": "ipusim.ipu.dataset:Dataset"})

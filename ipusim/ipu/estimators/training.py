@@ -1,0 +1,88 @@
+"""How long an estimator trains, and which hooks look on, in TensorFlow's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.estimators.program import EstimatorProgram
+from ipusim.ipu.ipu_run_config import RunConfig
+from ipusim.ipu.tensorflow.basic_session_run_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook
+from ipusim.ipu.tensorflow.checkpoint_saver_hook import CheckpointSaverHook
+from ipusim.ipu.tensorflow.saver import Saver, get_checkpoint_state, load_variable
+from ipusim.ipu.tensorflow.session_run_hook import CheckpointSaverListener, SessionRunHook
+from ipusim.ipu.tensorflow.training_util import current_global_step, set_global_step
+from ipusim.ipu.tensorflow.variables import get_global_step
+
+
+def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
+    """Refuse steps that are no multiple of ``iterations``, both numbers or neither; raises ProgramError."""
+    if steps is not None and max_steps is not None:
+        raise ProgramError("Can not provide both steps and max_steps.")
+    if steps is None and max_steps is None:
+        raise ProgramError("One of `num_steps` or `final_step` must be specified.")
+    for name, value in (("steps", steps), ("max_steps", max_steps)):
+        if value is not None and checks.integer(name, value) <= 0:
+            raise ProgramError(f"Must specify {name} > 0, given: {value}")
+    if steps is not None and steps % iterations:
+        raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
+
+
+def steps_of(checkpoint: str) -> int:
+    """Return the global step of a checkpoint."""
+    return int(load_variable(checkpoint, "global_step"))
+
+
+def counting(iterations: int) -> Callable[[], None]:
+    """Return what makes the global step grow after a run."""
+    return lambda: set_global_step(current_global_step() + iterations)
+
+
+def training_hooks(
+    config: RunConfig,
+    program: EstimatorProgram,
+    own: Sequence[SessionRunHook],
+    listeners: Sequence[CheckpointSaverListener],
+) -> list[SessionRunHook]:
+    """Return all hooks of a training: those that save and count, the caller's ``own``, and the model function's.
+
+    Raises ProgramError in TensorFlow's words for listeners without anything that saves.
+    """
+    watching: list[SessionRunHook] = [NanTensorHook(program.loss)]
+    if config.log_step_count_steps is not None:
+        tensors = {"loss": program.loss, "step": get_global_step()}
+        watching.append(LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
+    workers = [*own, *watching, *program.hooks]
+    saving = [hook for hook in (*workers, *program.chief_hooks) if isinstance(hook, CheckpointSaverHook)]
+    chief: list[SessionRunHook] = []
+    if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
+        saving = [_saving(config)]
+        chief = [*saving]
+    if listeners:
+        if not saving:
+            raise ProgramError(
+                "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
+                "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
+            )
+        saving[0].listeners.extend(listeners)
+    chief += program.chief_hooks
+    if config.log_step_count_steps is not None:
+        chief.append(StepCounterHook(every_n_steps=config.log_step_count_steps))
+    return [*chief, *workers]
+
+
+def _saving(config: RunConfig) -> CheckpointSaverHook:
+    assert config.model_dir is not None
+    saver = Saver(
+        max_to_keep=config.keep_checkpoint_max, keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours
+    )
+    earlier = get_checkpoint_state(config.model_dir)
+    saver.recover_last_checkpoints(earlier.all_model_checkpoint_paths if earlier else ())
+    return CheckpointSaverHook(
+        config.model_dir,
+        save_secs=config.save_checkpoints_secs or None,
+        save_steps=config.save_checkpoints_steps or None,
+        saver=saver,
+    )

@@ -1,0 +1,120 @@
+"""How an estimator runs on IPUs, in Graphcore's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.tensorflow import run_config
+from ipusim.pipeline.rules import check_prefetch_depth
+
+
+class _Fields(NamedTuple):
+    iterations_per_loop: int
+    ipu_options: IPUConfig | None
+    compile_summary: bool
+    num_replicas: int
+    num_shards: int
+    ordinal: int
+    prefetch_depth: int | None
+
+
+class IPURunConfig(_Fields):
+    """The IPUs of an estimator.
+
+    Arguments:
+        iterations_per_loop: mini-batches of one run, by which the global step grows.
+        ipu_options: the configuration of the device.
+        compile_summary: must be False.
+        num_replicas, num_shards: replicas, and IPUs of each.
+        ordinal: number of the device; a simulation has one.
+        prefetch_depth: of the infeed queue.
+
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        iterations_per_loop: int = 1,
+        ipu_options: IPUConfig | None = None,
+        compile_summary: bool = False,
+        num_replicas: int = 1,
+        num_shards: int = 1,
+        ordinal: int = 0,
+        prefetch_depth: int | None = None,
+    ) -> IPURunConfig:
+        """Check the arguments."""
+        checks.whole("iterations_per_loop", iterations_per_loop, 1)
+        replicas, shards = checks.whole("num_replicas", num_replicas, 1), checks.whole("num_shards", num_shards, 1)
+        checks.whole("ordinal", ordinal)
+        if prefetch_depth is not None:
+            check_prefetch_depth(checks.integer("prefetch_depth", prefetch_depth))
+        if checks.truth("compile_summary", compile_summary):
+            raise UnsupportedProgramError(
+                "Generating compilation summaries for the IPUEstimator through IPURunConfig.compile_summary is "
+                "deprecated, is non-functional and will be removed in a future release. Use the PopVision suite of "
+                "analysis tools to profile IPU programs."
+            )
+        if replicas * shards > 1 and ipu_options is None:
+            raise ProgramError("IPU configuration requires more than one device, but `ipu_options` is None")
+        if ordinal:
+            raise ProgramError(
+                f"Only 1 device(s) available to choose from. You tried to pick a device at ordinal {ordinal}"
+            )
+        configured = replicas * shards if ipu_options is None else _ipus(ipu_options, replicas * shards)
+        if replicas * shards != configured:
+            raise ProgramError(
+                f"`IPURunConfig` configured with {replicas * shards} devices ({replicas} replicas times {shards} "
+                f"shards), but `ipu_options` configured with {configured} devices"
+            )
+        return super().__new__(
+            cls, iterations_per_loop, ipu_options, compile_summary, replicas, shards, ordinal, prefetch_depth
+        )
+
+
+def _ipus(ipu_options: Any, wanted: int) -> int:
+    """Return the IPUs that a configuration asks for; those ``wanted`` where it names them by their number."""
+    if not isinstance(ipu_options, IPUConfig):
+        raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
+    count = ipu_options.auto_select_ipus
+    if not isinstance(count, int):
+        count = next(iter(count), 0)
+    return int(count) or wanted
+
+
+class RunConfig(run_config.RunConfig):
+    """How an estimator runs, on which IPUs.
+
+    Arguments:
+        ipu_run_config: an IPURunConfig; one IPU by default.
+        master: address of a master, without effect.
+        kwargs: as of ``tf.estimator.RunConfig``.
+
+    Raises as that does, and ProgramTypeError for what is no IPURunConfig.
+    """
+
+    def __init__(self, ipu_run_config: IPURunConfig | None = None, master: str | None = None, **kwargs: Any) -> None:
+        """Check the arguments."""
+        if ipu_run_config is not None and not isinstance(ipu_run_config, IPURunConfig):
+            checks.wrong_type("ipu_run_config", "an IPURunConfig", ipu_run_config)
+        super().__init__(**kwargs)
+        self._ipu_run_config = ipu_run_config or IPURunConfig()
+        self._master = "" if master is None else checks.text("master", master)
+
+    @property
+    def ipu_run_config(self) -> IPURunConfig:
+        """The IPUs."""
+        return self._ipu_run_config
+
+    @property
+    def master(self) -> str:
+        """The address given."""
+        return self._master
+
+    def _again(self, given: Mapping[str, Any]) -> RunConfig:
+        return type(self)(self._ipu_run_config, self._master, **given)

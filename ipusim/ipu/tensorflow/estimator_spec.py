@@ -1,0 +1,123 @@
+"""What a model function says of its model: TensorFlow 1's modes and ``EstimatorSpec``."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.optimizers.optimizer import is_tensor
+from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
+
+
+class ModeKeys:
+    """What a model function is called for."""
+
+    TRAIN: ClassVar[str] = "train"
+    EVAL: ClassVar[str] = "eval"
+    PREDICT: ClassVar[str] = "infer"
+
+
+class _Fields(NamedTuple):
+    mode: str
+    predictions: Any
+    loss: Any
+    train_op: Any
+    eval_metric_ops: dict[str, tuple[Any, Any]]
+    export_outputs: Any
+    training_chief_hooks: tuple[SessionRunHook, ...]
+    training_hooks: tuple[SessionRunHook, ...]
+    scaffold: Any
+    evaluation_hooks: tuple[SessionRunHook, ...]
+    prediction_hooks: tuple[SessionRunHook, ...]
+
+
+class EstimatorSpec(_Fields):
+    """What a model function returns.
+
+    Arguments:
+        mode: a ModeKeys.
+        predictions: an array, or a dictionary of arrays; for PREDICT.
+        loss: a number; for TRAIN and EVAL.
+        train_op: what minimize returns, also in a group; for TRAIN.
+        eval_metric_ops: pairs of a value and its update, by name; for EVAL.
+        export_outputs: without effect, as nothing is exported.
+        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: of SessionRunHooks.
+        scaffold: must be None.
+
+    Raises ProgramError and ProgramTypeError in TensorFlow's words.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metric_ops: dict[str, tuple[Any, Any]] | None = None,
+        export_outputs: Any = None,
+        training_chief_hooks: Any = None,
+        training_hooks: Any = None,
+        scaffold: Any = None,
+        evaluation_hooks: Any = None,
+        prediction_hooks: Any = None,
+    ) -> EstimatorSpec:
+        """Check the arguments."""
+        if scaffold is not None:
+            raise ProgramTypeError(f"scaffold: expected None, as a Saver says what is saved, given: {scaffold!r}")
+        return super().__new__(
+            cls,
+            mode,
+            *checked_results(mode, predictions, loss, train_op),
+            checked_metrics(eval_metric_ops),
+            export_outputs,
+            spec_hooks(training_chief_hooks),
+            spec_hooks(training_hooks),
+            scaffold,
+            spec_hooks(evaluation_hooks),
+            spec_hooks(prediction_hooks),
+        )
+
+
+def checked_results(mode: Any, predictions: Any, loss: Any, train_op: Any) -> tuple[Any, Any, Any]:
+    """Return predictions, loss and train_op; raises ProgramError for those that the mode needs and are not there."""
+    if train_op is None and mode == ModeKeys.TRAIN:
+        raise ProgramError("Missing train_op.")
+    loss = None if loss is None else concrete(loss)
+    if loss is None:
+        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            raise ProgramError("Missing loss.")
+    elif not is_tensor(loss):
+        raise ProgramTypeError(f"loss must be Tensor, given: {loss!r}")
+    elif np.shape(loss) not in ((), (1,)):
+        raise ProgramError(f"Loss must be scalar, given: shape {np.shape(loss)}")
+    if predictions is None and mode == ModeKeys.PREDICT:
+        raise ProgramError("Missing predictions.")
+    return predictions, loss, train_op
+
+
+def checked_metrics(metrics: Any) -> dict[str, tuple[Any, Any]]:
+    """Return pairs of a value and its update by name; raises ProgramTypeError for anything else."""
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, dict):
+        raise ProgramTypeError(f"eval_metric_ops must be a dict, given: {metrics!r}")
+    for name, pair in metrics.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ProgramTypeError(
+                f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {pair!r} for key: {name}"
+            )
+    return dict(metrics)
+
+
+def spec_hooks(hooks: Any) -> tuple[SessionRunHook, ...]:
+    """Return hooks; raises ProgramTypeError for what is none."""
+    found = tuple(hooks or ())
+    for hook in found:
+        if not isinstance(hook, SessionRunHook):
+            raise ProgramTypeError(f"All hooks must be SessionRunHook instances, given: {hook!r}")
+    return found

@@ -1,0 +1,96 @@
+"""``tf.metrics``: measures that go on from batch to batch, each a value and its update.
+
+A measure is a quotient of two sums, which are added up over batches, be they computed on an IPU or on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipusim.ipu.each_loss import concrete
+from ipusim.model.layers.layer import Array
+
+
+class Metric(tuple[Any, Any]):
+    """A value and its update, which are one here: a function of two sums.
+
+    Attributes:
+        total, count: the sums.
+        function: from their quotient to the value.
+    """
+
+    total: Any
+    count: Any
+    function: Callable[[Any], Any]
+
+    def __new__(cls, total: Any, count: Any, function: Callable[[Any], Any] = np.asarray) -> Metric:
+        """Take the sums."""
+        value = function(np.divide(total, count) if count else np.float32(0))
+        found = super().__new__(cls, (value, value))
+        found.total, found.count, found.function = total, count, function
+        return found
+
+    def summed(self, totals: Any, counts: Any) -> Metric:
+        """Return the metric of sums of several batches."""
+        return Metric(_sum(totals), _sum(counts), self.function)
+
+
+def mean(values: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the mean of all elements."""
+    return _weighted(np.asarray(concrete(values), np.float32), weights)
+
+
+def accuracy(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the share of predictions that equal their labels."""
+    return _weighted((np.asarray(labels) == np.asarray(predictions)).astype(np.float32), weights)
+
+
+def mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the mean square of differences."""
+    return _weighted(np.square(_difference(labels, predictions)), weights)
+
+
+def root_mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the root of the mean square of differences."""
+    found = mean_squared_error(labels, predictions, weights)
+    return Metric(found.total, found.count, np.sqrt)
+
+
+def mean_absolute_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the mean of absolute differences."""
+    return _weighted(np.abs(_difference(labels, predictions)), weights)
+
+
+def precision(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the share of what is predicted that is true."""
+    true, predicted = np.asarray(labels).astype(bool), np.asarray(predictions).astype(bool)
+    return _share(true & predicted, predicted, weights)
+
+
+def recall(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
+    """Return the share of what is true that is predicted."""
+    true, predicted = np.asarray(labels).astype(bool), np.asarray(predictions).astype(bool)
+    return _share(true & predicted, true, weights)
+
+
+def _difference(labels: Any, predictions: Any) -> Array:
+    return np.asarray(np.asarray(predictions, np.float32) - np.asarray(labels, np.float32))
+
+
+def _share(part: Array, whole: Array, weights: Any) -> Metric:
+    times = np.float32(1) if weights is None else np.asarray(weights, np.float32)
+    return Metric(_sum(part * times), _sum(whole * times))
+
+
+def _weighted(values: Array, weights: Any) -> Metric:
+    if weights is None:
+        return Metric(_sum(values), np.float32(values.size))
+    times = np.broadcast_to(np.asarray(weights, np.float32), values.shape)
+    return Metric(_sum(values * times), _sum(times))
+
+
+def _sum(values: Any) -> np.float32:
+    return np.float32(np.sum(np.asarray(values), dtype=np.float64))

@@ -1,0 +1,203 @@
+"""How an estimator runs: TensorFlow 1's ``RunConfig``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any, Final
+
+from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
+
+
+class _Default:
+    """That an argument was not given."""
+
+    def __repr__(self) -> str:
+        return "USE_DEFAULT"
+
+
+_DEFAULT: Final = _Default()
+#: Seconds between checkpoints where no argument says how often.
+_SECONDS: Final = 600
+
+
+class RunConfig:
+    """Where checkpoints lie, how often they are saved, and what is logged.
+
+    Arguments:
+        model_dir: folder of the checkpoints.
+        tf_random_seed: of all draws.
+        save_checkpoints_steps, save_checkpoints_secs: how often; one of them, or None for neither. By default every
+            600 seconds of this computer's clock.
+        keep_checkpoint_max: checkpoints that stay, None or 0 for all.
+        keep_checkpoint_every_n_hours: how often one stays for good.
+        log_step_count_steps: how often the loss and the steps a second are logged.
+        train_distribute, eval_distribute, experimental_distribute: must be None.
+        save_summary_steps, session_config, device_fn, protocol, experimental_max_worker_delay_secs,
+            session_creation_timeout_secs: without effect: there are no summaries, sessions that wait, and workers.
+
+    Raises ProgramError in TensorFlow's words, UnsupportedProgramError for several workers.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | PathLike[str] | None = None,
+        tf_random_seed: int | None = None,
+        save_summary_steps: int | None = 100,
+        save_checkpoints_steps: Any = _DEFAULT,
+        save_checkpoints_secs: Any = _DEFAULT,
+        session_config: object = None,
+        keep_checkpoint_max: int | None = 5,
+        keep_checkpoint_every_n_hours: float = 10000,
+        log_step_count_steps: int | None = 100,
+        train_distribute: object = None,
+        device_fn: object = None,
+        protocol: str | None = None,
+        eval_distribute: object = None,
+        experimental_distribute: object = None,
+        experimental_max_worker_delay_secs: int | None = None,
+        session_creation_timeout_secs: int = 7200,
+    ) -> None:
+        """Check the arguments."""
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+            if given[name] is not None:
+                raise UnsupportedProgramError(
+                    f"{name}: expected None, as estimators of several workers are not simulated, got {given[name]!r}"
+                )
+        steps, seconds = save_checkpoints_steps, save_checkpoints_secs
+        if steps is _DEFAULT and seconds is _DEFAULT:
+            steps, seconds = None, _SECONDS
+        elif seconds is _DEFAULT:
+            seconds = None
+        elif steps is _DEFAULT:
+            steps = None
+        elif steps is not None and seconds is not None:
+            raise ProgramError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.")
+        self._given = given | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
+        self._given["model_dir"] = None if model_dir is None else _path(model_dir)
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "keep_checkpoint_max"):
+            _number(name, self._given[name], least=0)
+        _number("keep_checkpoint_every_n_hours", self._given["keep_checkpoint_every_n_hours"], least=0)
+        _number("log_step_count_steps", self._given["log_step_count_steps"], least=1)
+        if self.tf_random_seed is not None:
+            checks.integer("tf_random_seed", self.tf_random_seed)
+
+    def replace(self, **kwargs: Any) -> RunConfig:
+        """Return another in which these arguments are others; raises as the class does."""
+        for name in kwargs:
+            if name not in self._given:
+                raise ProgramError(f"Replacing {name} is not supported. Allowed properties: {sorted(self._given)}")
+        chosen = self._given | kwargs
+        if "save_checkpoints_steps" in kwargs and "save_checkpoints_secs" not in kwargs:
+            chosen["save_checkpoints_secs"] = None
+        if "save_checkpoints_secs" in kwargs and "save_checkpoints_steps" not in kwargs:
+            chosen["save_checkpoints_steps"] = None
+        return self._again(chosen)
+
+    def _again(self, given: Mapping[str, Any]) -> RunConfig:
+        return type(self)(**given)
+
+    @property
+    def model_dir(self) -> str | None:
+        """Folder of the checkpoints."""
+        return self._given["model_dir"]
+
+    @property
+    def tf_random_seed(self) -> int | None:
+        """Seed of all draws."""
+        return self._given["tf_random_seed"]
+
+    @property
+    def save_summary_steps(self) -> int | None:
+        """How often summaries would be saved."""
+        return self._given["save_summary_steps"]
+
+    @property
+    def save_checkpoints_steps(self) -> int | None:
+        """Steps between checkpoints; None where seconds, or nothing, says it."""
+        return self._given["save_checkpoints_steps"]
+
+    @property
+    def save_checkpoints_secs(self) -> float | None:
+        """Seconds between checkpoints; None where steps, or nothing, says it."""
+        return self._given["save_checkpoints_secs"]
+
+    @property
+    def session_config(self) -> Any:
+        """As given."""
+        return self._given["session_config"]
+
+    @property
+    def keep_checkpoint_max(self) -> int | None:
+        """Checkpoints that stay."""
+        return self._given["keep_checkpoint_max"]
+
+    @property
+    def keep_checkpoint_every_n_hours(self) -> float:
+        """How often one stays for good."""
+        return self._given["keep_checkpoint_every_n_hours"]
+
+    @property
+    def log_step_count_steps(self) -> int | None:
+        """How often the loss is logged."""
+        return self._given["log_step_count_steps"]
+
+    @property
+    def cluster_spec(self) -> dict[str, Any]:
+        """Return no workers."""
+        return {}
+
+    @property
+    def master(self) -> str:
+        """Return no address."""
+        return ""
+
+    evaluation_master = master
+
+    @property
+    def is_chief(self) -> bool:
+        """Return True: the one worker is."""
+        return True
+
+    @property
+    def task_type(self) -> str:
+        """Return what the one process is."""
+        return "worker"
+
+    @property
+    def task_id(self) -> int:
+        """Return 0."""
+        return 0
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """Return 0: there are no servers of parameters."""
+        return 0
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """Return 1."""
+        return 1
+
+
+def _path(model_dir: Any) -> str:
+    if not isinstance(model_dir, str | PathLike):
+        checks.wrong_type("model_dir", "a path", model_dir)
+    found = fspath(model_dir)
+    if not found:
+        raise ProgramError("model_dir should be non-empty")
+    return found
+
+
+def _number(name: str, value: Any, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        checks.wrong_type(name, "a number", value)
+    if not value >= least:
+        raise ProgramError(f"{name} should be {'>= 0' if not least else '> 0'}")

@@ -1,0 +1,227 @@
+"""``tf.train.Saver``: checkpoints of all that the compiled programs go on from, and what tools ask of checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.checkpoint_files import (
+    LIST,
+    Listed,
+    delete_checkpoint,
+    of_checkpoint,
+    read_checkpoint,
+    read_list,
+    there,
+    write_checkpoint,
+    write_list,
+)
+from ipusim.ipu.host import Fetch
+from ipusim.ipu.saved import everything, go_on_from, has_variables, state_now
+from ipusim.ipu.tensorflow.session import Session
+from ipusim.ipu.variable import NamedVariable
+from ipusim.model.layers.layer import Array
+from ipusim.near_names import did_you_mean
+from ipusim.runs.checkpoint import is_own, is_variable
+
+_HOUR = 3600.0
+
+
+class Saver:
+    """Saves and restores what the programs compiled in a context go on from.
+
+    That is more than variables: training goes on to the same bits, in another process too.
+
+    Arguments:
+        var_list: variables, as such or by name; by default all, with the optimizer's arrays, the place in the infeed,
+            and that of random draws.
+        max_to_keep: checkpoints that stay, None or 0 for all.
+        keep_checkpoint_every_n_hours: how often one stays for good.
+        filename: without effect, as the others that are not named here.
+
+    Raises ProgramError without a compiled program.
+    """
+
+    def __init__(
+        self,
+        var_list: Any = None,
+        reshape: bool = False,
+        sharded: bool = False,
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float = 10000.0,
+        name: str | None = None,
+        restore_sequentially: bool = False,
+        saver_def: object = None,
+        builder: object = None,
+        defer_build: bool = False,
+        allow_empty: bool = False,
+        write_version: object = None,
+        pad_step_number: bool = False,
+        save_relative_paths: bool = False,
+        filename: str | None = None,
+    ) -> None:
+        """Check the arguments; what is saved is what there is when it is."""
+        if checks.truth("reshape", reshape):
+            checks.wrong_value("reshape", "False, as arrays are restored in their shapes", reshape)
+        self._wanted = _wanted(var_list)
+        if not allow_empty and not defer_build and not has_variables():
+            raise ProgramError("No variables to save")
+        self._keep = 0 if max_to_keep is None else checks.whole("max_to_keep", max_to_keep)
+        self._pad = checks.truth("pad_step_number", pad_step_number)
+        self._hours = keep_checkpoint_every_n_hours
+        self._next_for_good = time.time() + self._hours * _HOUR
+        self._last: list[tuple[str, float]] = []
+
+    @property
+    def last_checkpoints(self) -> list[str]:
+        """The checkpoints that have been saved and are there, the latest last."""
+        return [path for path, _ in self._last]
+
+    def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
+        """Take checkpoints of an earlier process as one's own, which are deleted when there are too many."""
+        self._last = [(path, Path(f"{path}.npz").stat().st_mtime) for path in checkpoint_paths if there(path)]
+
+    def save(
+        self,
+        sess: Any,
+        save_path: str | PathLike[str],
+        global_step: Any = None,
+        latest_filename: str | None = None,
+        meta_graph_suffix: str = "meta",
+        write_meta_graph: bool = True,
+        write_state: bool = True,
+        strip_default_attrs: bool = False,
+        save_debug_info: bool = False,
+    ) -> str:
+        """Save a checkpoint whole, list it, delete the oldest of too many, and return its prefix.
+
+        ``global_step`` is put behind ``save_path``; ``latest_filename`` is the list's name. The arguments behind it,
+        but for write_state, are without effect. Raises ProgramError for a folder that is not there, OutputError
+        naming what cannot be written.
+        """
+        _check_session(sess)
+        prefix = fspath(save_path)
+        if global_step is not None:
+            value = sess.run(global_step) if isinstance(global_step, Fetch) else global_step
+            step = checks.whole("global_step", np.asarray(value)[()])
+            prefix = f"{prefix}-{step:08d}" if self._pad else f"{prefix}-{step}"
+        folder = Path(prefix).parent
+        if not folder.is_dir():
+            raise ProgramError(f"Parent directory of {prefix} doesn't exist, can't save.")
+        if not Path(prefix).name or (latest_filename is not None and Path(prefix).name == latest_filename):
+            raise ProgramError(f"'latest_filename' collides with 'save_path': '{latest_filename}' and '{prefix}'")
+        write_checkpoint(prefix, state_now(self._wanted))
+        old = self._add(prefix)
+        if write_state:
+            write_list(folder, self.last_checkpoints, LIST if latest_filename is None else latest_filename)
+        for each in old:  # when the list names them no more
+            delete_checkpoint(each)
+        return prefix
+
+    def restore(self, sess: Any, save_path: str | PathLike[str] | None) -> None:
+        """Go on from a checkpoint; raises ProgramError for none, one that is damaged, and one of another model."""
+        _check_session(sess)
+        if save_path is None:
+            raise ProgramError("Can't load save_path when it is None.")
+        prefix = fspath(save_path)
+        arrays = read_checkpoint(prefix)
+        with of_checkpoint(prefix):
+            go_on_from(arrays, self._wanted)
+
+    def _add(self, prefix: str) -> list[str]:
+        """Note a checkpoint, and return those that are to go."""
+        self._last = [(path, when) for path, when in self._last if path != prefix]
+        self._last.append((prefix, time.time()))
+        old: list[str] = []
+        while self._keep and len(self._last) > self._keep:
+            path, when = self._last.pop(0)
+            if when > self._next_for_good:
+                self._next_for_good += self._hours * _HOUR
+            else:
+                old.append(path)
+        return old
+
+
+def latest_checkpoint(checkpoint_dir: str | PathLike[str], latest_filename: str | None = None) -> str | None:
+    """Return the prefix of the latest checkpoint of a folder; None where there is none. Raises ProgramError."""
+    found = get_checkpoint_state(checkpoint_dir, latest_filename)
+    return found.model_checkpoint_path if found is not None and there(found.model_checkpoint_path) else None
+
+
+class CheckpointState:
+    """The checkpoints of a folder.
+
+    Attributes:
+        model_checkpoint_path: prefix of the latest.
+        all_model_checkpoint_paths: prefixes of all.
+    """
+
+    def __init__(self, listed: Listed) -> None:
+        """Take what a list says."""
+        self.model_checkpoint_path, self.all_model_checkpoint_paths = listed.latest, list(listed.all)
+
+
+def get_checkpoint_state(
+    checkpoint_dir: str | PathLike[str], latest_filename: str | None = None
+) -> CheckpointState | None:
+    """Return the checkpoints that a folder's list names; None without a list. Raises ProgramError for a damaged one."""
+    listed = read_list(
+        Path(_path("checkpoint_dir", checkpoint_dir)), LIST if latest_filename is None else latest_filename
+    )
+    return None if listed is None else CheckpointState(listed)
+
+
+def checkpoint_exists(checkpoint_prefix: str | PathLike[str]) -> bool:
+    """Tell whether there is a checkpoint."""
+    return there(_path("checkpoint_prefix", checkpoint_prefix))
+
+
+def list_variables(ckpt_dir_or_file: str | PathLike[str]) -> list[tuple[str, list[int]]]:
+    """Return names and shapes of the variables and the optimizer's arrays of a checkpoint, or of a folder's latest."""
+    arrays = _read(ckpt_dir_or_file)
+    return [(name, list(arrays[name].shape)) for name in sorted(arrays) if not is_own(name)]
+
+
+def load_variable(ckpt_dir_or_file: str | PathLike[str], name: str) -> Array:
+    """Return an array of a checkpoint, or of a folder's latest; raises ProgramError for a name that it has not."""
+    arrays = _read(ckpt_dir_or_file)
+    key = checks.text("name", name).removesuffix(":0")
+    if key not in arrays:
+        raise ProgramError(f"Key {name} not found in checkpoint{did_you_mean(key, list(arrays))}")
+    return arrays[key]
+
+
+def _read(ckpt_dir_or_file: str | PathLike[str]) -> dict[str, Array]:
+    path = _path("ckpt_dir_or_file", ckpt_dir_or_file)
+    prefix = latest_checkpoint(path) if Path(path).is_dir() else path
+    if prefix is None:
+        raise ProgramError(f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}")
+    return read_checkpoint(prefix)
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | PathLike):
+        checks.wrong_type(name, "a path", value)
+    return fspath(value)
+
+
+def _check_session(sess: Any) -> None:
+    if not isinstance(sess, Session):
+        checks.wrong_type("sess", "a tf.Session", sess)
+
+
+def _wanted(var_list: Any) -> Callable[[str], bool]:
+    if var_list is None:
+        return everything
+    listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
+    if not isinstance(listed, list | tuple) or not all(isinstance(each, str | NamedVariable) for each in listed):
+        checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
+    names = {(each if isinstance(each, str) else each.name).removesuffix(":0") for each in listed}
+    return lambda name: is_variable(name) and name in names
