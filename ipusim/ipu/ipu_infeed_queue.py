@@ -198,10 +198,9 @@ class IPUInfeedQueue:
         return self._waiting.pop(index)
 
     def go_to(self, index: int) -> None:
-        """Go on with element ``index`` of the stream, counted from 0; a dataset that ends before begins anew.
+        """Go on with element ``index`` of the stream, counted from 0; a dataset that has ended by then begins anew.
 
-        Raises ProgramError where that lies back, and the dataset can be gone through once, ModelError for a dataset
-        without elements.
+        Raises ProgramError where that lies back, and the dataset can be gone through once.
         """
         if index < self._read:
             elements = _iterator(self.dataset)
@@ -210,13 +209,20 @@ class IPUInfeedQueue:
             self._elements, self._first, self._read = elements, None, 0
         self._waiting.clear()
         while self._read < index:
-            if self._first is not None:
-                self._first = None
-            elif next(self._elements, _END) is _END:
-                self._elements = _iterator(self.dataset)
-                if next(self._elements, _END) is _END:
-                    raise ModelError("expected a dataset with elements each time that it is gone through, got none")
+            if self._first is None:
+                self._following()
+            self._first = None
             self._read += 1
+        if self._first is None:
+            self._first = self._following()
+
+    def _following(self) -> Arrays | None:
+        """Return the next element, from the beginning again where there is none; None where there is none there."""
+        element = next(self._elements, _END)
+        if element is _END:
+            self._elements = _iterator(self.dataset)
+            element = next(self._elements, _END)
+        return None if element is _END else self._checked(element)
 
     def _next(self) -> Arrays:
         if self._first is not None:
@@ -228,6 +234,10 @@ class IPUInfeedQueue:
                 f"the infeed's dataset ended after {self._read} elements: give more, or wrap it in "
                 "ipu_infeed_queue.repeat"
             )
+        return self._checked(element)
+
+    def _checked(self, element: Any) -> Arrays:
+        """Return the arrays of an element; raises ModelError and ProgramError for another form than the first has."""
         arrays = self.arrays(element)
         if len(arrays) != len(self._forms):
             raise ModelError(f"expected {len(self._forms)} arrays in each element of the infeed, got {len(arrays)}")

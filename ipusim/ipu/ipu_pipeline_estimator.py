@@ -189,7 +189,7 @@ def _repeats(iterations: int, count: int) -> int:
     return iterations // count
 
 
-def _metrics(function: Callable[..., Any], sent: Any) -> dict[str, Any]:
+def _metrics(function: Any, sent: Any) -> dict[str, Any]:
     """Return the metrics of what a run has sent, with the loss. Raises ProgramTypeError and ProgramError."""
     if isinstance(sent, dict):
         found = function(**sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
@@ -116,5 +116,5 @@ class RunConfig(run_config.RunConfig):
         """The address given."""
         return self._master
 
-    def _again(self, given: Mapping[str, Any]) -> RunConfig:
+    def _again(self, given: Mapping[str, Any]) -> Self:
         return type(self)(self._ipu_run_config, self._master, **given)

@@ -13,6 +13,7 @@ from ipusim.ipu.device_ordinal import check_deprecated
 from ipusim.ipu.estimators.logged import logged
 from ipusim.ipu.host import Operation
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.loop_body import asking
 from ipusim.ipu.optimizers.optimizer import is_tensor
 from ipusim.ipu.tensorflow.basic_session_run_hooks import log_values, timer_of
 from ipusim.ipu.tensorflow.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
@@ -66,8 +67,8 @@ class IPULoggingTensorHook(SessionRunHook):
 
         Raises ProgramStateError the second time in a body, ProgramTypeError for what is no tensor.
         """
-        here = logged()
-        if self._outfeed.enqueued or (here is not None and self in here.hooks):
+        here, asked = logged(), asking()
+        if (here is not None and self in here.hooks) or (asked is not None and asked.queue is self._outfeed):
             raise ProgramStateError(
                 "Cannot use this hook object's log function more than once. Either enqueue all tensors in a single "
                 "log call using a list or dict, or create another hook."

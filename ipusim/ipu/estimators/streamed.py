@@ -18,7 +18,7 @@ class Streamed:
         """Begin without any."""
         self._found: dict[str, Any] = {}
 
-    def add(self, metrics: Mapping[str, Any]) -> None:
+    def add(self, metrics: Mapping[str, object]) -> None:
         """Add those of one run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
         for name, pair in metrics.items():
             if not isinstance(pair, tuple) or len(pair) != 2:
@@ -27,8 +27,10 @@ class Streamed:
                     f"{pair!r} for key: {name}"
                 )
             before = self._found.get(name)
-            both = isinstance(pair, Metric) and isinstance(before, Metric)
-            self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count]) if both else pair
+            if isinstance(pair, Metric) and isinstance(before, Metric):
+                self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count])
+            else:
+                self._found[name] = pair
 
     def values(self) -> dict[str, Any]:
         """Return them by name, each as a number or an array."""

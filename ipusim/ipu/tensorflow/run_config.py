@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import Any, Final
+from typing import Any, Final, Generic, Self, TypeVar
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
+
+T = TypeVar("T")
 
 
 class _Default:
@@ -20,6 +22,17 @@ class _Default:
 _DEFAULT: Final = _Default()
 #: Seconds between checkpoints where no argument says how often.
 _SECONDS: Final = 600
+
+
+class _Given(Generic[T]):
+    """What was given for an argument, to be read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, config: RunConfig, owner: type) -> T:
+        found: T = config._given[self._name]
+        return found
 
 
 class RunConfig:
@@ -39,6 +52,16 @@ class RunConfig:
 
     Raises ProgramError in TensorFlow's words, UnsupportedProgramError for several workers.
     """
+
+    model_dir = _Given[str | None]()
+    tf_random_seed = _Given[int | None]()
+    save_summary_steps = _Given[int | None]()
+    save_checkpoints_steps = _Given[int | None]()
+    save_checkpoints_secs = _Given[float | None]()
+    session_config = _Given[object]()
+    keep_checkpoint_max = _Given[int | None]()
+    keep_checkpoint_every_n_hours = _Given[float]()
+    log_step_count_steps = _Given[int | None]()
 
     def __init__(
         self,
@@ -87,7 +110,7 @@ class RunConfig:
         if self.tf_random_seed is not None:
             checks.integer("tf_random_seed", self.tf_random_seed)
 
-    def replace(self, **kwargs: Any) -> RunConfig:
+    def replace(self, **kwargs: Any) -> Self:
         """Return another in which these arguments are others; raises as the class does."""
         for name in kwargs:
             if name not in self._given:
@@ -99,53 +122,8 @@ class RunConfig:
             chosen["save_checkpoints_steps"] = None
         return self._again(chosen)
 
-    def _again(self, given: Mapping[str, Any]) -> RunConfig:
+    def _again(self, given: Mapping[str, Any]) -> Self:
         return type(self)(**given)
-
-    @property
-    def model_dir(self) -> str | None:
-        """Folder of the checkpoints."""
-        return self._given["model_dir"]
-
-    @property
-    def tf_random_seed(self) -> int | None:
-        """Seed of all draws."""
-        return self._given["tf_random_seed"]
-
-    @property
-    def save_summary_steps(self) -> int | None:
-        """How often summaries would be saved."""
-        return self._given["save_summary_steps"]
-
-    @property
-    def save_checkpoints_steps(self) -> int | None:
-        """Steps between checkpoints; None where seconds, or nothing, says it."""
-        return self._given["save_checkpoints_steps"]
-
-    @property
-    def save_checkpoints_secs(self) -> float | None:
-        """Seconds between checkpoints; None where steps, or nothing, says it."""
-        return self._given["save_checkpoints_secs"]
-
-    @property
-    def session_config(self) -> Any:
-        """As given."""
-        return self._given["session_config"]
-
-    @property
-    def keep_checkpoint_max(self) -> int | None:
-        """Checkpoints that stay."""
-        return self._given["keep_checkpoint_max"]
-
-    @property
-    def keep_checkpoint_every_n_hours(self) -> float:
-        """How often one stays for good."""
-        return self._given["keep_checkpoint_every_n_hours"]
-
-    @property
-    def log_step_count_steps(self) -> int | None:
-        """How often the loss is logged."""
-        return self._given["log_step_count_steps"]
 
     @property
     def cluster_spec(self) -> dict[str, Any]:
