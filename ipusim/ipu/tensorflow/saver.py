@@ -215,6 +215,7 @@ def _path(name: str, value: Any) -> str:
 def _check_session(sess: Any) -> None:
     if not isinstance(sess, Session):
         checks.wrong_type("sess", "a tf.Session", sess)
+    sess.run([])  # which a closed one refuses
 
 
 def _wanted(var_list: Any) -> Callable[[str], bool]:
