@@ -46,6 +46,8 @@ def _of_options() -> dict[str, Said]:
 
 _NO_OPERATIONS: Final = "there are no operations to name"
 _NO_GRAPH: Final = "there is no graph"
+#: Modules and names of the estimators, which have the same methods.
+_ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
 #: What is there and has no effect, or is refused, as far as the thing itself does not say it. An argument stands in
 #: brackets behind its function or class; tests hold that what is refused is, with this text.
 EXCEPTIONS: Final = {
@@ -93,6 +95,32 @@ EXCEPTIONS: Final = {
         for name in ("PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM")
     },
     "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
+    **{
+        f"ipu.{module}.{name}.{method}": Said(
+            Status.REFUSED,
+            f"{method}: expected no export, as there is no compiled graph: checkpoints in model_dir hold the variables",
+        )
+        for module, name in _ESTIMATORS
+        for method in ("experimental_export_all_saved_models", "export_saved_model", "export_savedmodel")
+    },
+    **{
+        f"ipu.{module}.{name}.{method}(name)": Said(Status.WORKS)
+        for module, name in _ESTIMATORS
+        for method in ("eval_dir", "evaluate")
+    },
+    "ipu.ipu_run_config.IPURunConfig(compile_summary)": Said(
+        Status.REFUSED,
+        "Generating compilation summaries for the IPUEstimator through IPURunConfig.compile_summary is deprecated, is "
+        "non-functional and will be removed in a future release. Use the PopVision suite of analysis tools to profile "
+        "IPU programs.",
+    ),
+    "ipu.ipu_run_config.RunConfig(master)": Said(Status.NO_EFFECT, "estimators run in one process"),
+    **{
+        f"ipu.ipu_session_run_hooks.IPULoggingTensorHook({argument})": Said(
+            Status.NO_EFFECT, "as in Graphcore's, which calls it deprecated"
+        )
+        for argument in ("feed_name", "replication_factor")
+    },
     "ipu.sharding.propagate_sharding": Said(Status.NO_EFFECT, _NO_GRAPH),
     **{
         f"ipu.sharding.{name}": Said(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextvars
+import logging
 import math
 import re
 import runpy
@@ -262,6 +263,25 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(capsys, monkeypatc
         ]
         assert [len(each) for each in lasting] == [1, 1]
         assert lasting[1].pop() - lasting[0].pop() == more
+
+
+def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, capsys, monkeypatch, caplog):
+    """To a mean loss below 0.05, also when it is stopped after each run: as one training that was not."""
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)
+
+    def trained(folder, *steps):
+        for each in steps:
+            ran("step5_estimator", capsys, monkeypatch, "--steps", str(each), "--model-dir", str(tmp_path / folder))
+        return (tmp_path / folder / "model.ckpt-800.npz").read_bytes()
+
+    whole = trained("whole", 800)
+    losses = [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
+    assert len(losses) == 5
+    assert losses[0] > 1
+    assert losses[-1] < 0.05
+    caplog.clear()
+    assert trained("parts", 160, 320, 160, 160) == whole
+    assert losses == [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
 
 
 def imports(text):

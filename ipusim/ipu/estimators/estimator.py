@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from copy import deepcopy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -22,7 +23,7 @@ from ipusim.ipu.configured import configure
 from ipusim.ipu.estimators.calls import arguments_of, dataset_of
 from ipusim.ipu.estimators.predicted import examples_of
 from ipusim.ipu.estimators.program import EstimatorProgram
-from ipusim.ipu.estimators.session import StopAfterRuns, inside, runs
+from ipusim.ipu.estimators.session import StartInfeed, StopAfterRuns, inside, runs
 from ipusim.ipu.estimators.streamed import Streamed
 from ipusim.ipu.estimators.training import check_steps, counting, steps_of, training_hooks
 from ipusim.ipu.estimators.warm_start import settings_of, warm_start
@@ -302,7 +303,9 @@ class Estimator(ABC):
                 raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
             self._params[_BATCH_SIZE] = size
         dataset = dataset_of(input_fn, {"mode": mode, "params": self.params, "config": self._config})
-        return self._program(mode, IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth))
+        infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
+        program = self._program(mode, infeed)
+        return replace(program, hooks=(StartInfeed(infeed), *program.hooks))
 
     def _restoring(self, start: str | None, warm: bool = False) -> Callable[[Session], None]:
         """Return what gives the variables of a session their values: a checkpoint's, or those of a warm start."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from typing import Any
 
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.tensorflow.session import Session
 from ipusim.ipu.tensorflow.session_run_hook import (
     SessionRunContext,
@@ -39,6 +40,18 @@ def runs(
             yield values
         for hook in hooks:
             hook.end(session)
+
+
+class StartInfeed(SessionRunHook):
+    """Initializes an infeed queue."""
+
+    def __init__(self, infeed: IPUInfeedQueue) -> None:
+        """Take the queue."""
+        self._infeed = infeed
+
+    def after_create_session(self, session: Any, coord: object) -> None:
+        """Initialize it."""
+        session.run(self._infeed.initializer)
 
 
 class StopAfterRuns(SessionRunHook):

@@ -386,6 +386,7 @@ def test_a_hook_logs_in_a_loop_of_ones_own():
     operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, body, [], queue))
     hook.begin()
     with tf.Session() as session:
+        session.run(queue.initializer)
         session.run(operation)
         np.testing.assert_array_equal(hook._values(session)["x"], X[1])
 

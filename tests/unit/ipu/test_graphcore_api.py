@@ -7,6 +7,9 @@ import pytest
 from ipusim.ipu import custom_ops, scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.keras import layers
+from ipusim.ipu.ipu_estimator import IPUEstimator
+from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
+from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
@@ -86,6 +89,21 @@ CALLS = {
     if path.startswith("ipu.keras.layers.Popnn") and said.status is Status.REFUSED
 } | {
     "ipu.custom_ops.precompiled_user_op(gp_path)": lambda run: custom_ops.precompiled_user_op([], "a.py", "a.gp"),
+def _exporting(kind, method):
+    def call(run):
+        function = (lambda features, mode: None) if kind is IPUEstimator else (lambda mode: None)
+        getattr(kind(function, "model", RunConfig()), method)("folder", None)
+
+    return call
+
+
+CALLS = {
+    **{
+        f"ipu.{kind.__module__.removeprefix('ipusim.ipu.')}.{kind.__name__}.{method}": _exporting(kind, method)
+        for kind in (IPUEstimator, IPUPipelineEstimator)
+        for method in ("experimental_export_all_saved_models", "export_saved_model", "export_savedmodel")
+    },
+    "ipu.ipu_run_config.IPURunConfig(compile_summary)": lambda run: IPURunConfig(compile_summary=True),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
     "ipu.scopes.outside_compilation_scope": lambda run: scopes.outside_compilation_scope(),
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),

@@ -62,6 +62,7 @@ class Training:
         self.outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         source = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(12).repeat() if dataset is None else dataset
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(source)
+        self.initializer = infeed.initializer
 
         def dense(x):
             with tf.variable_scope("a"):
@@ -95,6 +96,7 @@ class Training:
         self.run = ipu.ipu_compiler.compile(model)
 
     def losses(self, session, runs=1):
+        session.run(self.initializer)
         found = []
         for _ in range(runs):
             session.run(self.run)
