@@ -42,6 +42,15 @@ def whole(name: str, value: object, least: int = 0) -> int:
     return found
 
 
+def not_negative(name: str, value: object) -> float:
+    """Return a finite number that is not negative; raises ProgramError for another."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        wrong_type(name, "a number", value)
+    if not 0 <= value < float("inf"):
+        wrong_value(name, "a finite number from 0", value)
+    return float(value)
+
+
 def truth(name: str, value: object) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool | np.bool_):

@@ -16,7 +16,7 @@ from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, mean_lo
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
-from ipusim.ipu.tensorflow.estimator_spec import ModeKeys, spec_hooks
+from ipusim.ipu.tensorflow.estimator_spec import ModeKeys, check_mode, spec_hooks
 from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
 
 
@@ -68,22 +68,30 @@ class IPUPipelineEstimatorSpec(_Fields):
         **pipeline_op_kwargs: Any,
     ) -> IPUPipelineEstimatorSpec:
         """Check the arguments."""
+        check_mode(mode)
         begin = "`IPUPipelineEstimatorSpec` must contain"
-        if mode == ModeKeys.TRAIN and not optimizer_function:
+        if mode == ModeKeys.TRAIN and optimizer_function is None:
             raise ProgramError(f"{begin} `optimizer_function` when training")
-        if mode == ModeKeys.EVAL and not eval_metrics_fn:
+        if mode == ModeKeys.EVAL and eval_metrics_fn is None:
             raise ProgramError(f"{begin} `eval_metrics_fn` when evaluating")
-        if not gradient_accumulation_count:
+        count = gradient_accumulation_count
+        if count is None or (count := checks.whole("gradient_accumulation_count", count)) == 0:
             raise ProgramError(f"{begin} `gradient_accumulation_count`")
         if "accumulate_outfeed" in pipeline_op_kwargs:
             raise ProgramError(
                 "The `accumulate_outfeed` pipeline keyword argument cannot be passed to the `IPUPipelineEstimatorSpec`."
             )
+        for name, given in (("computational_stages", computational_stages), ("device_mapping", device_mapping)):
+            if not isinstance(given, list | tuple) and (given is not None or name == "computational_stages"):
+                raise ProgramTypeError(f"{name} argument needs to be a list or a tuple.")
+        for name, function in (("optimizer_function", optimizer_function), ("eval_metrics_fn", eval_metrics_fn)):
+            if function is not None and not callable(function):
+                checks.wrong_type(name, "a function of the last stage's outputs", function)
         return super().__new__(
             cls,
             mode,
             computational_stages,
-            checks.whole("gradient_accumulation_count", gradient_accumulation_count, 1),
+            count,
             eval_metrics_fn,
             optimizer_function,
             device_mapping,

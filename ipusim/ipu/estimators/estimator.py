@@ -346,7 +346,7 @@ def _local(name: str, size: Any, replicas: int) -> int | None:
         raise ProgramError(f"{name} (got {size}) must be positive")
     if size % replicas:
         raise ProgramError(f"{name} (got {size}) must be divisible by num_workers * num_replicas (1 * {replicas})")
-    return int(size) // replicas
+    return checks.whole(name, size) // replicas
 
 
 def _text(found: Mapping[str, Any]) -> str:

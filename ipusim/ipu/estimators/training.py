@@ -26,6 +26,8 @@ def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
     for name, value in (("steps", steps), ("max_steps", max_steps)):
         if value is not None and checks.integer(name, value) <= 0:
             raise ProgramError(f"Must specify {name} > 0, given: {value}")
+        if value is not None:
+            checks.whole(name, value)
     if steps is not None and steps % iterations:
         raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
+from ipusim.ipu.host import Fetch
 from ipusim.ipu.tensorflow.session import get_logger
 from ipusim.ipu.tensorflow.session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
 from ipusim.ipu.tensorflow.training_util import current_global_step
@@ -27,7 +28,7 @@ class SecondOrStepTimer:
             raise ProgramError("Either every_secs or every_steps should be provided.")
         if every_secs is not None and every_steps is not None:
             raise ProgramError("Can not provide both every_secs and every_steps.")
-        self._secs = every_secs
+        self._secs = None if every_secs is None else checks.not_negative("every_secs", every_secs)
         self._steps = None if every_steps is None else checks.whole("every_steps", every_steps, 1)
         self.reset()
 
@@ -107,6 +108,8 @@ class LoggingTensorHook(SessionRunHook):
             raise ProgramError("either at_end and/or exactly one of every_n_iter and every_n_secs must be provided.")
         if every_n_iter is not None and checks.integer("every_n_iter", every_n_iter) <= 0:
             raise ProgramError(f"invalid every_n_iter={every_n_iter}.")
+        if formatter is not None and not callable(formatter):
+            checks.wrong_type("formatter", "a function of a dictionary", formatter)
         if not isinstance(tensors, Mapping):
             if not isinstance(tensors, list | tuple):
                 checks.wrong_type("tensors", "what a session evaluates, by name or in a list", tensors)
@@ -163,7 +166,8 @@ class StopAtStepHook(SessionRunHook):
             raise ProgramError("One of num_steps or last_step must be specified.")
         if num_steps is not None and last_step is not None:
             raise ProgramError("Only one of num_steps or last_step can be specified.")
-        self._steps, self._last = num_steps, last_step
+        self._steps = None if num_steps is None else checks.whole("num_steps", num_steps)
+        self._last = None if last_step is None else checks.whole("last_step", last_step)
 
     def after_create_session(self, session: Any, coord: object) -> None:
         """Count from where the session begins."""
@@ -209,7 +213,9 @@ class NanTensorHook(SessionRunHook):
     """Watches ``loss_tensor``, which a session evaluates; stops, or raises NanLossDuringTrainingError, at no number."""
 
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
-        """Take what to watch."""
+        """Take what to watch; raises ProgramTypeError for what no session evaluates."""
+        if not isinstance(loss_tensor, Fetch):
+            checks.wrong_type("loss_tensor", "what a session evaluates", loss_tensor)
         self._loss, self._fails = loss_tensor, checks.truth("fail_on_nan_loss", fail_on_nan_loss)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:

@@ -54,6 +54,10 @@ class CheckpointSaverHook(SessionRunHook):
             raise ProgramError("Either save_secs or save_steps should be provided.")
         if save_secs is not None and save_steps is not None:
             raise ProgramError("Can not provide both save_secs and save_steps.")
+        if not isinstance(checkpoint_dir, str | PathLike):
+            checks.wrong_type("checkpoint_dir", "a path", checkpoint_dir)
+        if saver is not None and not isinstance(saver, Saver):
+            checks.wrong_type("saver", "a tf.train.Saver", saver)
         self._folder = fspath(checkpoint_dir)
         self._prefix = str(Path(self._folder) / checks.text("checkpoint_basename", checkpoint_basename))
         self._saver = saver

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
 from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.loop_body import is_operation
 from ipusim.ipu.optimizers.optimizer import is_tensor
 from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
 
@@ -84,7 +86,11 @@ class EstimatorSpec(_Fields):
 
 
 def checked_results(mode: Any, predictions: Any, loss: Any, train_op: Any) -> tuple[Any, Any, Any]:
-    """Return predictions, loss and train_op; raises ProgramError for those that the mode needs and are not there."""
+    """Return predictions, loss and train_op.
+
+    Raises ProgramError for those that the mode needs and are not there, ProgramTypeError for what they may not be.
+    """
+    check_mode(mode)
     if train_op is None and mode == ModeKeys.TRAIN:
         raise ProgramError("Missing train_op.")
     loss = None if loss is None else concrete(loss)
@@ -95,9 +101,20 @@ def checked_results(mode: Any, predictions: Any, loss: Any, train_op: Any) -> tu
         raise ProgramTypeError(f"loss must be Tensor, given: {loss!r}")
     elif np.shape(loss) not in ((), (1,)):
         raise ProgramError(f"Loss must be scalar, given: shape {np.shape(loss)}")
+    if train_op is not None and not (is_operation(train_op) or is_tensor(concrete(train_op))):
+        raise ProgramTypeError(f"train_op must be Operation or Tensor, given: {train_op!r}")
+    for name, each in (predictions if isinstance(predictions, dict) else {"": predictions}).items():
+        if predictions is not None and not is_tensor(concrete(each)):
+            raise ProgramTypeError(f"predictions{f'[{name}]' if name else ''} must be Tensor, given: {each!r}")
     if predictions is None and mode == ModeKeys.PREDICT:
         raise ProgramError("Missing predictions.")
     return predictions, loss, train_op
+
+
+def check_mode(mode: Any) -> None:
+    """Refuse what is no mode; raises ProgramError."""
+    if not isinstance(mode, str) or mode not in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT):
+        checks.wrong_value("mode", "a tf.estimator.ModeKeys", mode)
 
 
 def checked_metrics(metrics: Any) -> dict[str, tuple[Any, Any]]:
@@ -116,8 +133,9 @@ def checked_metrics(metrics: Any) -> dict[str, tuple[Any, Any]]:
 
 def spec_hooks(hooks: Any) -> tuple[SessionRunHook, ...]:
     """Return hooks; raises ProgramTypeError for what is none."""
-    found = tuple(hooks or ())
-    for hook in found:
+    if hooks is not None and not isinstance(hooks, list | tuple):
+        raise ProgramTypeError(f"All hooks must be SessionRunHook instances, given: {hooks!r}")
+    for hook in hooks or ():
         if not isinstance(hook, SessionRunHook):
             raise ProgramTypeError(f"All hooks must be SessionRunHook instances, given: {hook!r}")
-    return found
+    return tuple(hooks or ())

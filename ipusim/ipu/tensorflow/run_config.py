@@ -103,12 +103,14 @@ class RunConfig:
         self._check()
 
     def _check(self) -> None:
-        for name in ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "keep_checkpoint_max"):
-            _number(name, self._given[name], least=0)
-        _number("keep_checkpoint_every_n_hours", self._given["keep_checkpoint_every_n_hours"], least=0)
-        _number("log_step_count_steps", self._given["log_step_count_steps"], least=1)
-        if self.tf_random_seed is not None:
-            checks.integer("tf_random_seed", self.tf_random_seed)
+        for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed"):
+            if self._given[name] is not None:
+                checks.whole(name, self._given[name])
+        if self.log_step_count_steps is not None:
+            checks.whole("log_step_count_steps", self.log_step_count_steps, 1)
+        if self.save_checkpoints_secs is not None:
+            checks.not_negative("save_checkpoints_secs", self.save_checkpoints_secs)
+        checks.not_negative("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
 
     def replace(self, **kwargs: Any) -> Self:
         """Return another in which these arguments are others; raises as the class does."""
@@ -170,12 +172,3 @@ def _path(model_dir: Any) -> str:
     if not found:
         raise ProgramError("model_dir should be non-empty")
     return found
-
-
-def _number(name: str, value: Any, least: int) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        checks.wrong_type(name, "a number", value)
-    if not value >= least:
-        raise ProgramError(f"{name} should be {'>= 0' if not least else '> 0'}")

@@ -75,7 +75,7 @@ class Saver:
             raise ProgramError("No variables to save")
         self._keep = 0 if max_to_keep is None else checks.whole("max_to_keep", max_to_keep)
         self._pad = checks.truth("pad_step_number", pad_step_number)
-        self._hours = keep_checkpoint_every_n_hours
+        self._hours = checks.not_negative("keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours)
         self._next_for_good = time.time() + self._hours * _HOUR
         self._last: list[tuple[str, float]] = []
 
@@ -107,7 +107,7 @@ class Saver:
         naming what cannot be written.
         """
         _check_session(sess)
-        prefix = fspath(save_path)
+        prefix = _path("save_path", save_path)
         if global_step is not None:
             value = sess.run(global_step) if isinstance(global_step, Fetch) else global_step
             step = checks.whole("global_step", np.asarray(value)[()])
@@ -130,7 +130,7 @@ class Saver:
         _check_session(sess)
         if save_path is None:
             raise ProgramError("Can't load save_path when it is None.")
-        prefix = fspath(save_path)
+        prefix = _path("save_path", save_path)
         arrays = read_checkpoint(prefix)
         with of_checkpoint(prefix):
             go_on_from(arrays, self._wanted)

@@ -1,0 +1,399 @@
+"""Every argument of estimators, their configurations, hooks and checkpoints, with values that they do not take."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.host import Operation
+from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
+from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
+from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
+from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
+from tests.unit.ipu.test_misuse import TRUTH, VALUES, complaint, of
+
+TEXTS = ("text", "empty text")
+NOTHING = ("None", "empty list", "empty tuple")
+COUNTS = ("None", "0", "1")
+SECONDS = ("None", "0", "1", "1.5", "huge")
+HOW_OFTEN = "every_n_iter and every_n_secs|^invalid every_n_iter|^Either every|^every_secs: |^every_steps: "
+SAVES = "^Either save_secs|^every_secs: |^every_steps: "
+
+
+def model_fn(features, labels, mode, params):
+    w = tf.get_variable("w", [3], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(features * w))
+    if mode == "infer":
+        return tf.estimator.EstimatorSpec(mode, predictions=features * w)
+    if mode == "eval":
+        return IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"loss of one": tf.metrics.mean(loss)})
+    return IPUEstimatorSpec(mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss))
+
+
+def data():
+    return tf.data.Dataset.from_tensors((np.ones((2, 3), np.float32), np.ones(2, np.float32))).repeat()
+
+
+def features():
+    return tf.data.Dataset.from_tensors(np.ones((2, 3), np.float32)).repeat()
+
+
+def made(model_dir="unused", **given):
+    chosen = {"save_checkpoints_steps": None, "save_checkpoints_secs": None, "model_dir": str(model_dir)}
+    return IPUEstimator(model_fn, config=RunConfig(**chosen, **given), params={})
+
+
+CONFIGURATIONS = [
+    *of(
+        "IPURunConfig",
+        IPURunConfig,
+        {},
+        iterations_per_loop=(("1",),),
+        ipu_options=(("None",), "^ipu_options must be an IPUConfig instance"),
+        compile_summary=(("False",), "^Generating compilation summaries"),
+        num_replicas=(("1",),),
+        num_shards=(("1",),),
+        ordinal=(("0",), r"^Only 1 device\(s\) available"),
+        prefetch_depth=(("None", "1"), "prefetch_depth"),
+    ),
+    *of(
+        "RunConfig",
+        RunConfig,
+        {},
+        ipu_run_config=(("None",),),
+        master=(("None", *TEXTS),),
+        model_dir=(("None", "text"), "^model_dir should be non-empty"),
+        tf_random_seed=(COUNTS,),
+        save_summary_steps=(COUNTS,),
+        save_checkpoints_steps=(COUNTS,),
+        save_checkpoints_secs=(SECONDS,),
+        keep_checkpoint_max=(COUNTS,),
+        keep_checkpoint_every_n_hours=(SECONDS[1:],),
+        log_step_count_steps=(("None", "1"),),
+        train_distribute=(("None",),),
+        eval_distribute=(("None",),),
+        experimental_distribute=(("None",),),
+    ),
+]
+TENSOR = "must be Tensor, given"
+CALLED = "must be a tuple|must have two elements|must be callable"
+SPECS = [
+    *of(
+        "IPUEstimatorSpec",
+        IPUEstimatorSpec,
+        {"mode": lambda: "train", "loss": lambda: np.float32(1), "train_op": lambda: Operation("train")},
+        mode=((),),
+        predictions=(("None", "array", "empty dictionary"), TENSOR),
+        loss=((), f"{TENSOR}|^Missing loss|^Loss must be scalar"),
+        train_op=(("array",), "^Missing train_op|^train_op must be Operation or Tensor"),
+        eval_metric_ops=(("None", "empty dictionary"), "^eval_metric_ops must be a dict|^Values of eval_metric_ops"),
+        eval_metrics=(("None",), CALLED),
+        host_call=(("None",), CALLED),
+        training_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+        evaluation_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+        prediction_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+    ),
+    *of(
+        "IPUPipelineEstimatorSpec",
+        IPUPipelineEstimatorSpec,
+        {
+            "mode": lambda: "train",
+            "computational_stages": lambda: [abs, abs],
+            "gradient_accumulation_count": lambda: 4,
+            "optimizer_function": lambda: abs,
+        },
+        mode=((),),
+        computational_stages=(("empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
+        gradient_accumulation_count=(("1",), "must contain `gradient_accumulation_count`"),
+        optimizer_function=(("class", "function"), "must contain `optimizer_function` when training"),
+        eval_metrics_fn=(("None", "class", "function"),),
+        device_mapping=(("None", "empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
+        accumulate_outfeed=((), "^The `accumulate_outfeed` pipeline keyword argument cannot be passed"),
+    ),
+]
+ESTIMATORS = [
+    *of(
+        "IPUEstimator",
+        IPUEstimator,
+        {"model_fn": lambda: model_fn, "config": lambda: RunConfig(model_dir="m"), "params": dict},
+        model_fn=((), "must include features argument"),
+        model_dir=(("None",), "^`model_dir` are set both|^model_dir should be non-empty"),
+        config=((), "^`config` must be provided with type"),
+        params=(("None", "empty dictionary", "dictionary"), "^`params` is expected to be of type"),
+        warm_start_from=(("None", *TEXTS),),
+        train_batch_size=(("None", "1"), "must be positive"),
+        eval_batch_size=(("None", "1"), "must be positive"),
+        predict_batch_size=(("None", "1"), "must be positive"),
+    ),
+    *of(
+        "train",
+        lambda **given: made().train(**given),
+        {"input_fn": lambda: data, "steps": lambda: 1},
+        input_fn=((), "^input_fn must return Dataset"),
+        hooks=(NOTHING,),
+        steps=(("1",), "^One of `num_steps`|^Must specify steps > 0"),
+        max_steps=(("None",), "^Can not provide both steps and max_steps"),
+        saving_listeners=(NOTHING,),
+    ),
+    *of(
+        "train to the end",
+        lambda **given: made().train(data, **given),
+        {},
+        max_steps=(("1",), "^One of `num_steps`|^Must specify max_steps > 0"),
+    ),
+    *of(
+        "predict",
+        lambda **given: next(made().predict(**given), None),
+        {"input_fn": lambda: features, "num_predictions": lambda: 1},
+        input_fn=((), "^input_fn must return Dataset"),
+        hooks=(NOTHING,),
+        predict_keys=(("None",), "^predict_keys argument is not valid"),
+        checkpoint_path=(("None",), "^The passed save_path is not a valid checkpoint"),
+        yield_single_examples=(TRUTH,),
+        num_predictions=(COUNTS,),
+    ),
+]
+HOOKS = [
+    *of(
+        "IPULoggingTensorHook",
+        IPULoggingTensorHook,
+        {},
+        every_n_iter=(("1",), HOW_OFTEN),
+        every_n_secs=(SECONDS[1:], HOW_OFTEN),
+        at_end=(("True",), HOW_OFTEN),
+    ),
+    *of(
+        "IPULoggingTensorHook at the end",
+        IPULoggingTensorHook,
+        {"at_end": lambda: True},
+        formatter=(("None", "class", "function"),),
+        logging_mode=((),),
+        feed_name=(("None", *TEXTS),),
+        replication_factor=(("None", "1"), "replication_factor"),
+    ),
+    *of(
+        "LoggingTensorHook",
+        tf.estimator.LoggingTensorHook,
+        {"tensors": dict, "every_n_iter": lambda: 1},
+        tensors=(("empty list", "empty tuple", "list", "ragged", "dictionary", "empty dictionary"),),
+        every_n_iter=(("1",), HOW_OFTEN),
+        every_n_secs=(("None",), HOW_OFTEN),
+        at_end=(TRUTH,),
+        formatter=(("None", "class", "function"),),
+    ),
+    *of("StopAtStepHook", tf.estimator.StopAtStepHook, {}, num_steps=(COUNTS[1:], "^One of num_steps")),
+    *of("StopAtStepHook", tf.estimator.StopAtStepHook, {}, last_step=(COUNTS[1:], "^One of num_steps")),
+    *of("StepCounterHook", tf.estimator.StepCounterHook, {}, every_n_steps=(("1",), "exactly one|^every_steps: ")),
+    *of("SecondOrStepTimer", tf.estimator.SecondOrStepTimer, {}, every_secs=(SECONDS[1:], "^Either every_secs")),
+    *of("NanTensorHook", tf.estimator.NanTensorHook, {}, loss_tensor=((),)),
+    *of(
+        "CheckpointSaverHook",
+        tf.estimator.CheckpointSaverHook,
+        {"checkpoint_dir": lambda: "m", "save_steps": lambda: 1},
+        checkpoint_dir=(TEXTS,),
+        save_steps=(("1",), SAVES),
+        save_secs=(("None",), "^Can not provide both"),
+        saver=(("None",),),
+        checkpoint_basename=(TEXTS,),
+        scaffold=(("None",),),
+        listeners=(NOTHING, "(?!)", "saving_listeners"),
+    ),
+]
+CHECKPOINTS = [
+    *of(
+        "Saver",
+        tf.train.Saver,
+        {"allow_empty": lambda: True},
+        var_list=(("None", "empty list", "empty tuple", "empty dictionary"),),
+        reshape=(("False",),),
+        max_to_keep=(COUNTS,),
+        keep_checkpoint_every_n_hours=(SECONDS[1:],),
+        pad_step_number=(TRUTH,),
+    ),
+    *of("latest_checkpoint", tf.train.latest_checkpoint, {}, checkpoint_dir=(TEXTS,)),
+    *of("checkpoint_exists", tf.train.checkpoint_exists, {}, checkpoint_prefix=(TEXTS,)),
+    *of(
+        "list_variables",
+        tf.train.list_variables,
+        {},
+        ckpt_dir_or_file=((), "^The passed save_path is not|^Couldn't find 'checkpoint' file"),
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "disabled", True)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [*CONFIGURATIONS, *SPECS, *ESTIMATORS, *HOOKS, *CHECKPOINTS],
+    ids=lambda argument: f"{argument.label} {argument.name}",
+)
+def test_what_an_argument_does_not_take_is_refused_by_name(argument):
+    wrong = {value: told for value in VALUES if (told := complaint(argument, value))}
+    assert wrong == {}
+
+
+def returning(spec, mode="train"):
+    """Return a call that trains, or evaluates, with a model function that returns ``spec``."""
+
+    def call(folder):
+        found = IPUEstimator(lambda features, labels, mode: spec(mode), config=RunConfig(model_dir=str(folder)))
+        return found.train(data, steps=1) if mode == "train" else found.evaluate(data, steps=1)
+
+    return call
+
+
+def pipelined(spec, mode="train", **run):
+    def call(folder):
+        config = RunConfig(IPURunConfig(**run), model_dir=str(folder))
+        found = IPUPipelineEstimator(spec, config=config)
+        return getattr(found, {"train": "train", "eval": "evaluate"}[mode])(data, steps=1)
+
+    return call
+
+
+def loss():
+    return np.float32(1)
+
+
+CALLS = {
+    "no spec": (returning(lambda mode: 3), "`model_fn` must return IPUEstimatorSpec or EstimatorSpec"),
+    "no metrics": (
+        returning(lambda mode: IPUEstimatorSpec(mode, loss=loss()), "eval"),
+        "EstimatorSpec must contain either eval_metric_ops or eval_metrics when evaluating",
+    ),
+    "both metrics": (
+        returning(
+            lambda mode: IPUEstimatorSpec(
+                mode, loss=loss(), eval_metric_ops={"a": tf.metrics.mean(loss())}, eval_metrics=(dict, [])
+            ),
+            "eval",
+        ),
+        "EstimatorSpec cannot contain both eval_metric_ops and eval_metrics",
+    ),
+    "labels that are not taken": (
+        lambda folder: IPUEstimator(lambda features, mode: None, folder, RunConfig()).train(data, steps=1),
+        "model_fn does not take labels, but input_fn returns labels.",
+    ),
+    "parameters that are not taken": (
+        lambda folder: IPUEstimator(lambda features: None, folder, RunConfig(), {}),
+        "does not include params argument, but params",
+    ),
+    "another argument": (
+        lambda folder: IPUEstimator(lambda features, bogus: None, folder, RunConfig()),
+        r"has following not expected args: \['bogus'\]",
+    ),
+    "a reserved parameter": (
+        lambda folder: IPUEstimator(model_fn, folder, RunConfig(), {"input_fn": 1}),
+        r"\['input_fn'\] are reserved keys but existed in params",
+    ),
+    "two batch sizes": (
+        lambda folder: IPUEstimator(model_fn, folder, RunConfig(), {"batch_size": 1}, train_batch_size=1),
+        "batch_size cannot be passed in params when a batch size argument is passed",
+    ),
+    "a batch size that is not taken": (
+        lambda folder: IPUEstimator(model_fn, folder, RunConfig(), {}, train_batch_size=1).train(data, steps=1),
+        r"input_fn must have params argument to receive params\['batch_size'\]",
+    ),
+    "a global step": (
+        lambda folder: IPUEstimator(
+            lambda features, labels, mode: IPUEstimatorSpec(
+                mode,
+                loss=(found := tf.reduce_mean(features * tf.get_variable("w", [3]))),
+                train_op=tf.train.GradientDescentOptimizer(0.1).minimize(found, tf.train.get_global_step()),
+            ),
+            folder,
+            RunConfig(),
+        ).train(data, steps=1),
+        "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by",
+    ),
+    "steps between runs": (
+        lambda folder: IPUEstimator(model_fn, folder, RunConfig(IPURunConfig(iterations_per_loop=4)), params={}).train(
+            data, steps=6
+        ),
+        r"steps \(6\) must be a multiple of iterations_per_loop \(4\)",
+    ),
+    "listeners of nothing": (
+        lambda folder: made(folder).train(data, steps=1, saving_listeners=[tf.estimator.CheckpointSaverListener()]),
+        "There should be a CheckpointSaverHook to use saving_listeners",
+    ),
+    "three arrays": (
+        lambda folder: made(folder).train(
+            lambda: tf.data.Dataset.from_tensors((np.ones(2), np.ones(2), np.ones(2))), steps=1
+        ),
+        "Invalid dataset tuple, expected 1 or 2 elements, got 3",
+    ),
+    "several IPUs without a configuration": (
+        lambda folder: IPURunConfig(num_shards=2),
+        "IPU configuration requires more than one device, but `ipu_options` is None",
+    ),
+    "no such property": (lambda folder: RunConfig().replace(bogus=1), "Replacing bogus is not supported"),
+    "both intervals": (
+        lambda folder: RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=1),
+        "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.",
+    ),
+    "a vocabulary": (
+        lambda folder: IPUEstimator(
+            model_fn, folder, RunConfig(), {}, tf.estimator.WarmStartSettings("a", ".*", {"w": 1})
+        ),
+        "var_name_to_vocab_info: expected none, as vocabularies are not simulated",
+    ),
+    "a warm start from nothing": (
+        lambda folder: IPUEstimator(model_fn, folder, RunConfig(), {}, str(folder)).train(data, steps=1),
+        "warm_start_from: expected a checkpoint, or a folder with one",
+    ),
+    "a warm start from another model": (
+        lambda folder: (
+            tf.Variable(1.0, name="v"),
+            tf.train.Saver().save(tf.Session(), folder / "other"),
+            IPUEstimator(model_fn, folder / "m", RunConfig(), {}, str(folder / "other")).train(data, steps=1),
+        ),
+        "other: of another model: it lacks 'w'",
+    ),
+    "no stages": (pipelined(lambda mode: 3), "The `model_fn` used with `IPUPipelineEstimator` must return"),
+    "features of a pipeline": (
+        lambda folder: IPUPipelineEstimator(lambda features: None, folder, RunConfig()).train(data, steps=1),
+        "must not have `features` or `labels` arguments. They are instead passed to the first pipeline stage",
+    ),
+    "too few IPUs": (
+        pipelined(lambda mode: IPUPipelineEstimatorSpec(mode, [abs, abs], 4, optimizer_function=abs)),
+        r"This pipeline requires 2 devices, but `IPURunConfig.num_shards` was set to 1 \(num_shards/2 <",
+    ),
+    "too few iterations": (
+        pipelined(
+            lambda mode: IPUPipelineEstimatorSpec(mode, [abs, abs], 4, optimizer_function=abs, device_mapping=[0, 0])
+        ),
+        r"`IPURunConfig.iterations_per_loop` \(got 1\) cannot be less than `gradient_accumulation_count` \(got 4\)",
+    ),
+    "a hook of nothing": (
+        lambda folder: IPULoggingTensorHook(at_end=True).begin(),
+        "This logging hook's outfeed was not enqueued. Did you forget to call the log function?",
+    ),
+    "both how often": (
+        lambda folder: IPULoggingTensorHook(1, 1),
+        "Cannot provide both every_n_iter and every_n_secs",
+    ),
+    "no session run arguments": (
+        lambda folder: made(folder).train(
+            data, hooks=[type("", (tf.estimator.SessionRunHook,), {"before_run": lambda self, context: 3})()], steps=1
+        ),
+        "before_run: expected SessionRunArgs from a hook, or None, got 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_what_does_not_go_together_is_refused_in_graphcores_words(case, tmp_path):
+    call, text = CALLS[case]
+    tf.reset_default_graph()
+    with pytest.raises((ProgramError, ProgramTypeError, ProgramStateError, UnsupportedProgramError), match=text):
+        call(tmp_path)
+    tf.reset_default_graph()
