@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from ipusim.ipu.traced import Traced
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
-from ipusim.runs.checkpoint import Arrays, arrays_of, set_arrays_of
+from ipusim.runs.checkpoint import Arrays, Wanted, arrays_of, check_arrays_of, everything, set_arrays_of
 from ipusim.runs.job import Job
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Timeline
@@ -69,6 +69,7 @@ class Pipeline(Fetch):
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
+        self._initial = True
         self._named = dict(variables or {})
         #: The version of each variable that the session has; at first all have their initial values.
         self._versions = dict.fromkeys(self._named, 0)
@@ -116,8 +117,8 @@ class Pipeline(Fetch):
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
-        if self._timeline is not None or any(self._versions.values()):
-            self._session = Session(self._session.job)
+        if not self._initial or any(self._versions.values()):
+            self._session, self._initial = Session(self._session.job), True
         for variable in self._named.values():
             variable.initialize()
         self._versions = {name: each.version for name, each in self._named.items()}
@@ -132,7 +133,7 @@ class Pipeline(Fetch):
         with device(), sending_to(self._outfeed):
             if inputs is not None:
                 self._feed.replace_inputs(as_results(inputs))
-            session = self.session
+            session, self._initial = self.session, False
             self._feed.go_on(session.elements)
             try:
                 self._timeline = session.run(sink=None if self._outfeed is None else self._outfeed.receive)
@@ -148,16 +149,22 @@ class Pipeline(Fetch):
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
         return arrays_of(self.session) | {_INFEED: np.array(self._feed.consumed)}
 
-    def set_arrays(self, arrays: Arrays, wanted: Callable[[str], bool] = lambda name: True) -> None:
+    def check_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
+        """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
+        check_arrays_of(self.session, arrays, wanted)
+
+    def set_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
         """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
 
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
-        ProgramError for an infeed that cannot go back.
+        ProgramError for an infeed that cannot go back; nothing is set then.
         """
+        self.check_arrays(arrays, wanted)
         if _INFEED in arrays and wanted(_INFEED) and self.plan.shape.training:
             self._feed.go_to(int(arrays[_INFEED]))
         set_arrays_of(self.session, arrays, wanted)
         self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
+        self._initial = False
 
     def _note_not_finite(self) -> None:
         """Note where no result of a training was ever a finite number what made the first value that is none."""

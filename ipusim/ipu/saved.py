@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from ipusim.ipu.ipu_compiler import compiled
@@ -10,17 +9,14 @@ from ipusim.ipu.run import Pipeline
 from ipusim.ipu.variable import NamedVariable
 from ipusim.ipu.variable_store import store
 from ipusim.model.layers.layer import Array
-from ipusim.runs.checkpoint import Arrays, check_arrays, is_own
+from ipusim.runs.checkpoint import Arrays, Wanted, check_arrays, everything, is_own
 
+#: What begins the names of what is a program's own: of the first that was compiled, and of others.
 _OWN: Final = "ipusim/"
+_PROGRAM: Final = "ipusim/program "
 
 
-def everything(name: str) -> bool:
-    """Want all that there is."""
-    return True
-
-
-def state_now(wanted: Callable[[str], bool] = everything) -> dict[str, Array]:
+def state_now(wanted: Wanted = everything) -> dict[str, Array]:
     """Return copies of all that is ``wanted`` by name; of two programs that have a variable, the one that trains it."""
     found: dict[str, Array] = {}
     for number, program in _programs():
@@ -30,18 +26,25 @@ def state_now(wanted: Callable[[str], bool] = everything) -> dict[str, Array]:
     return {name: array for name, array in found.items() if wanted(name)}
 
 
-def go_on_from(arrays: Arrays, wanted: Callable[[str], bool] = everything) -> None:
-    """Set all that is ``wanted``; raises as Pipeline.set_arrays does."""
+def go_on_from(arrays: Arrays, wanted: Wanted = everything) -> None:
+    """Set all that is ``wanted``; raises as Pipeline.set_arrays does, before anything is set."""
     others = {name: each for name, each in _of_the_host().items() if wanted(name)}
     check_arrays({name: each.initial for name, each in others.items()}, arrays)
-    for number, program in _programs():
-        mine = {name: array for name, array in arrays.items() if not is_own(name)}
-        own = {name: array for name, array in program.arrays().items() if is_own(name)}
-        program.set_arrays(
-            mine | {name: arrays[_named(number, name)] for name in own if _named(number, name) in arrays}, wanted
-        )
+    given = [(program, _given(number, arrays)) for number, program in _programs()]
+    for program, own in given:
+        program.check_arrays(own, wanted)
+    for program, own in given:
+        program.set_arrays(own, wanted)
     for name, each in others.items():
         each.set(arrays[name])
+
+
+def _given(number: int, arrays: Arrays) -> dict[str, Array]:
+    """Return the arrays of a program by the names that it has for them."""
+    begin = _begin(number)
+    found = {name: array for name, array in arrays.items() if not is_own(name)}
+    own = [name for name in arrays if name.startswith(begin) and (number or not name.startswith(_PROGRAM))]
+    return found | {name.replace(begin, _OWN, 1): arrays[name] for name in own}
 
 
 def has_variables() -> bool:
@@ -61,4 +64,8 @@ def _of_the_host() -> dict[str, NamedVariable]:
 
 def _named(number: int, name: str) -> str:
     """Return a name that no other program has for what is a program's own."""
-    return name.replace(_OWN, f"{_OWN}program {number}/", 1) if number and is_own(name) else name
+    return name.replace(_OWN, _begin(number), 1) if is_own(name) else name
+
+
+def _begin(number: int) -> str:
+    return f"{_PROGRAM}{number}/" if number else _OWN

@@ -140,8 +140,8 @@ class Shards:
         self._stages = _cut(calls, self._roots, _nodes([asked.enqueued, getattr(asked.train, "loss", None)]))
 
     def _stage(self, number: int) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            arrays = given
+        def run(*given: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
+            given = arrays = (*given, *named.values())
             if number == 0:  # what the first stage is given begins with the loop-carried tensors
                 self._write()
                 arrays = given[len(self._inputs.values) :]

@@ -17,6 +17,8 @@ from ipusim.model.layers.layer import Array
 from ipusim.runs.session import Session, SessionState
 
 Arrays = Mapping[str, Array]
+#: Whether an array of a name is wanted.
+Wanted = Callable[[str], bool]
 
 #: What names begin with that are none of variables.
 OPTIMIZER: Final = "optimizer/"
@@ -42,14 +44,24 @@ def arrays_of(session: Session) -> dict[str, Array]:
     return found | {_EXECUTIONS: np.array(state.executions or 0)}
 
 
-def set_arrays_of(session: Session, arrays: Arrays, wanted: Callable[[str], bool] = lambda name: True) -> None:  # noqa: ARG005
+def everything(_: str) -> bool:
+    """Want all that there is."""
+    return True
+
+
+def check_arrays_of(session: Session, arrays: Arrays, wanted: Wanted = everything) -> None:
+    """Refuse arrays that a session cannot go on from; raises FileError as :func:`check_arrays` does."""
+    held = arrays_of(session)
+    check_arrays({name: array for name, array in held.items() if wanted(name) and not is_own(name)}, arrays)
+
+
+def set_arrays_of(session: Session, arrays: Arrays, wanted: Wanted = everything) -> None:
     """Let a session go on from ``arrays`` of one of the same network, or only from those whose names are ``wanted``.
 
     Names that this session has no use for are left alone. Raises FileError, before anything is set, for arrays that
     are missing, or have other shapes or types.
     """
-    held = arrays_of(session)
-    check_arrays({name: array for name, array in held.items() if wanted(name) and not is_own(name)}, arrays)
+    check_arrays_of(session, arrays, wanted)
     before = session.state()
     session.set_state(
         SessionState(
@@ -99,7 +111,7 @@ def _slot_names(stage: Sequence[str], key: str) -> list[str]:
     return [f"{OPTIMIZER}{name}/{key}" for name in stage]
 
 
-def _slots(session: Session, arrays: Arrays, wanted: Callable[[str], bool]) -> Iterator[dict[str, Array]]:
+def _slots(session: Session, arrays: Arrays, wanted: Wanted) -> Iterator[dict[str, Array]]:
     """Return the optimizer's arrays of each stage: those that it has, and those of its variables that it may get."""
     seen: set[str] = set()
     for stage, slots in zip(session.stages, session.state().slots, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from ipusim.ipu.checkpoint_files import (
     write_list,
 )
 from ipusim.ipu.host import Fetch
-from ipusim.ipu.saved import everything, go_on_from, has_variables, state_now
+from ipusim.ipu.saved import go_on_from, has_variables, state_now
 from ipusim.ipu.tensorflow.session import Session
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 from ipusim.near_names import did_you_mean
-from ipusim.runs.checkpoint import is_own, is_variable
+from ipusim.runs.checkpoint import Wanted, everything, is_own, is_variable
 
 _HOUR = 3600.0
 
@@ -218,7 +218,7 @@ def _check_session(sess: Any) -> None:
     sess.run([])  # which a closed one refuses
 
 
-def _wanted(var_list: Any) -> Callable[[str], bool]:
+def _wanted(var_list: Any) -> Wanted:
     if var_list is None:
         return everything
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list

@@ -181,6 +181,54 @@ def test_training_goes_on_to_the_same_bits_in_another_process(tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
+def sharded_fn(features, labels, mode, params):
+    """The model on two IPUs, with gradients accumulated over mini-batches, from a dictionary of arrays."""
+    with ipu.scopes.ipu_shard(0):
+        h = hidden(features["x"], 0.3)
+    with ipu.scopes.ipu_shard(1):
+        loss = loss_of(features["y"], logits_of(h))
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(tf.train.AdamOptimizer(0.01), 2)
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+
+
+def test_a_sharded_loop_that_accumulates_goes_on_to_the_same_bits(tmp_path):
+    def named():
+        return tf.data.Dataset.from_tensor_slices({"x": X, "y": Y}).shuffle(24).repeat()
+
+    def trained(folder, *steps):
+        run = IPURunConfig(4, configuration(2), num_shards=2)
+        for each in steps:
+            config = RunConfig(run, model_dir=str(tmp_path / folder), save_checkpoints_steps=4)
+            IPUEstimator(sharded_fn, config=config, params={}).train(named, steps=each)
+        return saved(tmp_path / folder, 12)
+
+    assert_same(trained("parts", 4, 8), trained("whole", 12))
+
+
+def untrained_fn(features, labels, mode, params):
+    """A model with state that is not trained: moving statistics, which each replica has for itself, and a count."""
+    count = tf.get_variable("count", [], tf.int32, tf.zeros_initializer(), trainable=False)
+    with tf.control_dependencies([tf.assign_add(count, 1)]):
+        h = layers.BatchNormalization()(hidden(features, 0), training=mode == "train")
+    loss = loss_of(labels, logits_of(h))
+    if mode == "eval":
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"count": (count, count)})
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer_of(params).minimize(loss))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_state_that_is_not_trained_goes_on_in_each_replica(replicas, tmp_path):
+    whole = estimator(tmp_path / "whole", replicas=replicas, function=untrained_fn)
+    whole.train(data, steps=6)
+    again = estimator(tmp_path / "parts", replicas=replicas, function=untrained_fn)
+    again.train(data, steps=2).train(data, steps=4)
+    found = saved(tmp_path / "whole", 6)
+    assert_same(saved(tmp_path / "parts", 6), found)
+    assert found["count"] == 6
+    own = [name for name in found if name.startswith("ipusim/replica 1/") and "moving_mean" in name]
+    assert len(own) == replicas - 1
+
+
 def test_a_dataset_that_ends_begins_anew_in_the_next_training(tmp_path):
     def finite():
         return tf.data.Dataset.from_tensor_slices((X[:4], Y[:4]))
