@@ -104,7 +104,7 @@ class RunConfig(run_config.RunConfig):
             checks.wrong_type("ipu_run_config", "an IPURunConfig", ipu_run_config)
         super().__init__(**kwargs)
         self._ipu_run_config = ipu_run_config or IPURunConfig()
-        self._master = "" if master is None else checks.text("master", master)
+        self._own_master = None if master is None else checks.text("master", master)
 
     @property
     def ipu_run_config(self) -> IPURunConfig:
@@ -113,8 +113,8 @@ class RunConfig(run_config.RunConfig):
 
     @property
     def master(self) -> str:
-        """The address given."""
-        return self._master
+        """The address given, or that of TF_CONFIG."""
+        return super().master if self._own_master is None else self._own_master
 
     def _again(self, given: Mapping[str, Any]) -> Self:
-        return type(self)(self._ipu_run_config, self._master, **given)
+        return type(self)(self._ipu_run_config, self._own_master, **given)

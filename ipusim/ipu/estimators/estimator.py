@@ -63,6 +63,10 @@ class Estimator(ABC):
         """Check the arguments."""
         if not isinstance(config, RunConfig):
             raise ProgramError("`config` must be provided with type `ipu_run_config.RunConfig`")
+        if config.num_worker_replicas + config.num_ps_replicas > 1:
+            raise UnsupportedProgramError(
+                f"TF_CONFIG: expected one worker, as estimators of several are not simulated, got {config.cluster_spec}"
+            )
         if params is not None and not isinstance(params, dict):
             raise ProgramError("`params` is expected to be of type `dict`")
         if params is not None and _INPUT_FN in params:

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.cluster_config import cluster_config
 
 T = TypeVar("T")
 
@@ -101,6 +102,7 @@ class RunConfig:
         self._given = given | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
         self._given["model_dir"] = None if model_dir is None else _path(model_dir)
         self._check()
+        self._cluster = cluster_config()
 
     def _check(self) -> None:
         for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed"):
@@ -128,41 +130,44 @@ class RunConfig:
         return type(self)(**given)
 
     @property
-    def cluster_spec(self) -> dict[str, Any]:
-        """Return no workers."""
-        return {}
+    def cluster_spec(self) -> Mapping[str, Any]:
+        """Addresses by the type of task, as TF_CONFIG says."""
+        return self._cluster.cluster_spec
 
     @property
     def master(self) -> str:
-        """Return no address."""
-        return ""
+        """Address of this process; empty without a cluster."""
+        return self._cluster.master
 
-    evaluation_master = master
+    @property
+    def evaluation_master(self) -> str:
+        """No address: evaluation is this process's own."""
+        return ""
 
     @property
     def is_chief(self) -> bool:
-        """Return True: the one worker is."""
-        return True
+        """Whether this process is the chief."""
+        return self._cluster.is_chief
 
     @property
     def task_type(self) -> str:
-        """Return what the one process is."""
-        return "worker"
+        """What this process is."""
+        return self._cluster.task_type
 
     @property
     def task_id(self) -> int:
-        """Return 0."""
-        return 0
+        """Which of its type this process is."""
+        return self._cluster.task_id
 
     @property
     def num_ps_replicas(self) -> int:
-        """Return 0: there are no servers of parameters."""
-        return 0
+        """Servers of parameters."""
+        return self._cluster.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        """Return 1."""
-        return 1
+        """Workers, the chief among them."""
+        return self._cluster.num_worker_replicas
 
 
 def _path(model_dir: Any) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
@@ -503,6 +503,66 @@ def test_the_caller_s_programs_and_configuration_stay_as_they_are(tmp_path):
     estimator(tmp_path).train(data, steps=2)
     assert compiled() == before
     assert tf.train.get_global_step() is None
+
+
+CLUSTER = {
+    "chief": ["host0:2222"],
+    "ps": ["host1:2222", "host2:2222"],
+    "worker": ["host3:2222", "host4:2222", "host5:2222"],
+}
+CLUSTERS = {
+    "nothing": ({}, ("", "worker", 0, 0, 1, True, {})),
+    "a worker": (
+        {"cluster": CLUSTER, "task": {"type": "worker", "index": 1}},
+        ("host4:2222", "worker", 1, 2, 4, False, CLUSTER),
+    ),
+    "the chief": (
+        {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},
+        ("host0:2222", "chief", 0, 2, 4, True, CLUSTER),
+    ),
+    "an evaluator": (
+        {"cluster": CLUSTER, "task": {"type": "evaluator", "index": 0}},
+        ("", "evaluator", 0, 0, 0, False, {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CLUSTERS)
+def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch):
+    """The examples of TensorFlow's documentation of RunConfig."""
+    given, (master, kind, place, servers, workers, chief, cluster) = CLUSTERS[case]
+    monkeypatch.setenv("TF_CONFIG", json.dumps(given))
+    found = RunConfig()
+    assert (found.master, found.evaluation_master) == (master, "")
+    assert (found.task_type, found.task_id, found.is_chief) == (kind, place, chief)
+    assert (found.num_ps_replicas, found.num_worker_replicas, found.cluster_spec) == (servers, workers, cluster)
+    if workers > 1:
+        with pytest.raises(UnsupportedProgramError, match="TF_CONFIG: expected one worker, as estimators of several"):
+            IPUEstimator(model_fn, "unused", RunConfig())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("bogus", "expected a dictionary in JSON, got 'bogus'"),
+        ('{"cluster": 1}', "expected a dictionary for 'cluster', got 1"),
+        ('{"task": {"index": -1}}', "expected a whole number from 0 as index of its task, got -1"),
+        ('{"task": {"type": "ps"}}', "If cluster is not set in TF_CONFIG, task_type must be worker or chief, got 'ps'"),
+        ('{"cluster": {"worker": ["a"]}}', "If `cluster` is set in TF_CONFIG, task type and index must be set"),
+        (
+            '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}',
+            "it must have one `chief` node",
+        ),
+        (
+            '{"cluster": {"chief": ["a"]}, "task": {"type": "worker", "index": 0}}',
+            "worker 0 is not a valid task of the cluster",
+        ),
+    ],
+)
+def test_a_cluster_that_does_not_go_together_is_refused(text, told, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ProgramError, match=f"TF_CONFIG: .*{told}"):
+        RunConfig()
 
 
 def test_estimators_are_imported_when_used():

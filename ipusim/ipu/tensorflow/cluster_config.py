@@ -1,0 +1,80 @@
+"""The cluster that the environment variable TF_CONFIG describes, as TensorFlow 1's ``RunConfig`` reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, NoReturn
+
+from ipusim.errors import ProgramError
+
+#: The name of the variable, which messages begin with.
+_VARIABLE: Final = "TF_CONFIG"
+_CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
+
+
+class ClusterConfig(NamedTuple):
+    """Who this process is, and with how many others.
+
+    Attributes:
+        cluster_spec: addresses by the type of task.
+        task_type, task_id: this process's.
+        master: its address; empty without a cluster.
+        num_ps_replicas, num_worker_replicas: servers of parameters, and workers with the chief.
+        is_chief: whether it is the chief.
+    """
+
+    cluster_spec: Mapping[str, Any]
+    task_type: str
+    task_id: int
+    master: str
+    num_ps_replicas: int
+    num_worker_replicas: int
+    is_chief: bool
+
+
+def cluster_config() -> ClusterConfig:
+    """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
+    found = _environment()
+    cluster, task = _part(found, "cluster"), _part(found, "task")
+    kind, place = task.get("type", _WORKER), task.get("index", 0)
+    if not isinstance(place, int) or place < 0:
+        _refuse("expected a whole number from 0 as index of its task", place)
+    if cluster and ("type" not in task or "index" not in task):
+        _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
+    if kind == _EVALUATOR:
+        return ClusterConfig({}, kind, place, "", 0, 0, False)
+    if not cluster:
+        if kind not in (_WORKER, _CHIEF):
+            _refuse("If cluster is not set in TF_CONFIG, task_type must be worker or chief", kind)
+        return ClusterConfig({}, kind, place, "", 0, 1, True)
+    if len(cluster.get(_CHIEF, ())) != 1:
+        _refuse("If `cluster` is set in TF_CONFIG, it must have one `chief` node", cluster)
+    if kind not in cluster or place >= len(cluster[kind]):
+        _refuse(f"{kind} {place} is not a valid task of the cluster", cluster)
+    workers = len(cluster.get(_WORKER, ())) + 1
+    address = cluster[kind][place]
+    return ClusterConfig(cluster, kind, place, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
+
+
+def _environment() -> Mapping[str, Any]:
+    text = os.environ.get(_VARIABLE, "{}")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        _refuse("expected a dictionary in JSON", text)
+    return found
+
+
+def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = found.get(name, {})
+    if not isinstance(part, dict):
+        _refuse(f"expected a dictionary for {name!r}", part)
+    return part
+
+
+def _refuse(text: str, given: object) -> NoReturn:
+    raise ProgramError(f"{_VARIABLE}: {text}, got {given!r}")
