@@ -167,7 +167,7 @@ def test_plain_functions_say_what_tensorflow_does():
         (tf, "Module", r"^tf\.Module is not simulated.*: ipusim\.ipu\.tensorflow offers"),
         (tf, "reduce_maen", r"^tf\.reduce_maen is not simulated; did you mean reduce_mean\?"),
         (tf.nn, "ctc_loss", r"^tf\.nn\.ctc_loss is not simulated"),
-        (tf.train, "Saver", r"^tf\.train\.Saver is not simulated"),
+        (tf.train, "MonitoredSession", r"^tf\.train\.MonitoredSession is not simulated"),
         (tf.keras.layers, "Conv3D", r"^tf\.keras\.layers\.Conv3D is not simulated"),
         (tf.data, "TFRecordDataset", r"^tf\.data\.TFRecordDataset is not simulated"),
     ],
