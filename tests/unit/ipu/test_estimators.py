@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import subprocess
@@ -164,6 +165,21 @@ def test_training_goes_on_from_every_checkpoint_to_the_same_bits(case, tmp_path)
         assert_same(saved(again, 4 * each), saved(tmp_path / "whole", 4 * each))
 
 
+def test_training_that_is_interrupted_goes_on_from_its_last_checkpoint(tmp_path):
+    class Interrupt(tf.estimator.SessionRunHook):
+        def before_run(self, run_context):
+            if run_context.session.run(tf.train.get_global_step()) == 6:
+                raise KeyboardInterrupt
+
+    estimator(tmp_path / "whole", rate=0.3).train(data, steps=10)
+    again = estimator(tmp_path / "parts", rate=0.3, config={"save_checkpoints_steps": 4})
+    with pytest.raises(KeyboardInterrupt):
+        again.train(data, hooks=[Interrupt()], steps=10)
+    assert again.latest_checkpoint() == str(tmp_path / "parts" / "model.ckpt-4")
+    again.train(data, max_steps=10)
+    assert_same(saved(tmp_path / "parts", 10), saved(tmp_path / "whole", 10))
+
+
 def test_training_goes_on_to_the_same_bits_in_another_process(tmp_path):
     code = (
         "import sys; from tests.unit.ipu.test_estimators import *\n"
@@ -323,6 +339,60 @@ def test_an_estimator_runs_the_program_of_the_loop_and_of_the_pipeline(tmp_path)
     for name in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
         np.testing.assert_array_equal(getattr(look.program.timeline, name), getattr(own.timeline, name))
     assert_same(look.program.variables, own.variables)
+
+
+def test_an_estimator_runs_the_loop_that_sends_its_losses(tmp_path):
+    """The same Timeline as the loop that is written with a session."""
+
+    class Look(tf.estimator.SessionRunHook):
+        def end(self, session):
+            (self.program,) = compiled()
+
+    look, queue = Look(), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    estimator(tmp_path, iterations=4).train(in_order, hooks=[look], steps=4)
+
+    def body(x, labels):
+        found = model_fn(x, labels, "train", {})
+        with tf.control_dependencies([found.train_op]):
+            return queue.enqueue(found.loss)
+
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(in_order())
+    operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(4, body, [], infeed))
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        session.run(operation)
+    own = compiled()[-1]
+    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
+        np.testing.assert_array_equal(getattr(look.program.timeline, name), getattr(own.timeline, name))
+    assert_same(look.program.variables, own.variables)
+
+
+def decaying_fn(mode):
+    """A pipeline whose step size follows the global step, which comes to it as an input."""
+
+    def first(step, x, labels):
+        return step, hidden(x, 0), labels
+
+    def last(step, h, labels):
+        return step, loss_of(labels, logits_of(h))
+
+    def learn(step, loss):
+        rate = 0.1 / (1 + tf.cast(step, tf.float32))
+        return ipu.pipelining_ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(rate), loss)
+
+    inputs = [tf.train.get_global_step()]
+    return IPUPipelineEstimatorSpec(mode, [first, last], 4, optimizer_function=learn, inputs=inputs)
+
+
+def test_a_step_size_follows_the_global_step(tmp_path):
+    whole = estimator(tmp_path / "whole", IPUPipelineEstimator, function=decaying_fn)
+    whole.train(in_order, steps=12)
+    parts = estimator(tmp_path / "parts", IPUPipelineEstimator, function=decaying_fn)
+    parts.train(in_order, steps=4).train(in_order, steps=8)
+    assert_same(saved(tmp_path / "parts", 12), saved(tmp_path / "whole", 12))
+    steps = [saved(tmp_path / "whole", step)["a/dense/kernel"] for step in (0, 4, 8)]
+    first, second = (np.abs(new - old).max() for old, new in itertools.pairwise(steps))
+    assert 0 < second < first / 2
 
 
 def test_hooks_are_called_in_tensorflows_order(tmp_path):

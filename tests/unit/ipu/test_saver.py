@@ -58,7 +58,7 @@ OPTIMIZERS = {
 class Training:
     """A program of two stages with dropout, a moving mean and a count of its micro-batches."""
 
-    def __init__(self, optimizer="adam", width=5, late=False, dataset=None):
+    def __init__(self, optimizer="adam", width=5, late=False, dataset=None, repeat_count=2):
         self.outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         source = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(12).repeat() if dataset is None else dataset
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(source)
@@ -87,7 +87,7 @@ class Training:
             return ipu.pipelining_ops.pipeline(
                 [first, last],
                 4,
-                repeat_count=2,
+                repeat_count=repeat_count,
                 infeed_queue=infeed,
                 outfeed_queue=self.outfeed,
                 optimizer_function=learn,
@@ -96,6 +96,7 @@ class Training:
         self.run = ipu.ipu_compiler.compile(model)
 
     def losses(self, session, runs=1):
+        """Return the losses of so many runs."""
         session.run(self.initializer)
         found = []
         for _ in range(runs):
@@ -151,6 +152,12 @@ def test_a_checkpoint_of_another_split_goes_on_as_it(tmp_path):
         "a/batch_normalization/moving_mean",
     }
     np.testing.assert_allclose(in_context(lambda: other(False)), in_context(lambda: other(True)), rtol=1e-5)
+
+
+def test_two_runs_are_one_that_is_as_long():
+    """Draws go on from run to run, as the dataset does."""
+    one = in_context(lambda: Training(repeat_count=4).losses(tf.Session()))
+    np.testing.assert_array_equal(in_context(lambda: Training(repeat_count=2).losses(tf.Session(), 2)), one)
 
 
 def test_an_initializer_begins_anew_after_a_restore(tmp_path):
