@@ -24,6 +24,7 @@ ARGUMENTS = {
     "step2_sharding": ["--epochs", "1"],
     "step3_pipelining": ["--epochs", "2", "--schedule", "Interleaved"],
     "step4_configurable_stages": ["--epochs", "1", "--splits", "dense64"],
+    "step5_estimator": ["--epochs", "2", "--model-dir", "{folder}/model"],
 }
 #: Programs whose stages are layers and nothing else: the names of these, stage by stage.
 LAYERS = {
@@ -40,6 +41,10 @@ LAYERS = {
         ("flatten", "dense256", "dense128"),
         ("dense64", "dense32", "logits", "softmax_cross_entropy"),
     ),
+    "step5_estimator": (
+        ("flatten", "dense256", "dense128", "dense64"),
+        ("dense32", "logits", "softmax_cross_entropy"),
+    ),
     "training": (("flatten", "dense", "dense_1"), ("dense_2", "softmax_cross_entropy")),
 }
 
@@ -53,7 +58,7 @@ def recorded(path, *arguments):
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
-    programs = recorded(path, *ARGUMENTS.get(path.stem, []))
+    programs = recorded(path, *(each.format(folder=tmp_path) for each in ARGUMENTS.get(path.stem, [])))
     assert programs
     for each in programs:
         said = as_scenario(each.kept())
