@@ -6,10 +6,10 @@ import pytest
 
 from ipusim.ipu import custom_ops, scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.keras import layers
 from ipusim.ipu.ipu_estimator import IPUEstimator
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
+from ipusim.ipu.keras import layers
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
@@ -83,12 +83,6 @@ def _refused_layer(path):
     return lambda run: getattr(layers, name)(4, **{argument: value})
 
 
-CALLS = {
-    path: _refused_layer(path)
-    for path, said in EXCEPTIONS.items()
-    if path.startswith("ipu.keras.layers.Popnn") and said.status is Status.REFUSED
-} | {
-    "ipu.custom_ops.precompiled_user_op(gp_path)": lambda run: custom_ops.precompiled_user_op([], "a.py", "a.gp"),
 def _exporting(kind, method):
     def call(run):
         function = (lambda features, mode: None) if kind is IPUEstimator else (lambda mode: None)
@@ -98,6 +92,11 @@ def _exporting(kind, method):
 
 
 CALLS = {
+    path: _refused_layer(path)
+    for path, said in EXCEPTIONS.items()
+    if path.startswith("ipu.keras.layers.Popnn") and said.status is Status.REFUSED
+} | {
+    "ipu.custom_ops.precompiled_user_op(gp_path)": lambda run: custom_ops.precompiled_user_op([], "a.py", "a.gp"),
     **{
         f"ipu.{kind.__module__.removeprefix('ipusim.ipu.')}.{kind.__name__}.{method}": _exporting(kind, method)
         for kind in (IPUEstimator, IPUPipelineEstimator)
