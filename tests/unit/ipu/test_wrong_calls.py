@@ -358,7 +358,8 @@ def array_functions():
             function = getattr(module, name)
             if name.startswith("_") or name in hosts or not callable(function) or inspect.isclass(function):
                 continue
-            if not getattr(function, "__module__", "").startswith("ipusim.ipu.tensorflow.") and label.startswith("tf"):
+            of = getattr(function, "__module__", "")
+            if not of.startswith("ipusim.ipu.tensorflow." if label.startswith("tf") else "ipusim."):
                 continue
             names = [
                 each
