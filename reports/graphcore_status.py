@@ -94,6 +94,9 @@ EXCEPTIONS: Final = {
         f"ipu.rnn_ops.{name}.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both")
         for name in ("PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM")
     },
+    "ipu.cross_replica_ops.assume_equal_across_replicas": Said(
+        Status.NO_EFFECT, "conditions are Python's, and replicas that go astray are told"
+    ),
     "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **{
         f"ipu.{module}.{name}.{method}": Said(

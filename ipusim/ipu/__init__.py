@@ -48,7 +48,9 @@ __all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "o
 
 #: Modules, each imported when it is first asked for.
 _MODULES: Final = (
+    "all_to_all_op",
     "config",
+    "cross_replica_ops",
     "custom_ops",
     "data",
     "dataset",
@@ -75,6 +77,8 @@ _MODULES: Final = (
     "optimizers",
     "pipelining_ops",
     "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
     "rnn_ops",
     "scopes",
     "sharding",

@@ -38,10 +38,12 @@ class Said:
 def as_scenario(job: Job, description: str = "") -> Said:
     """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
 
-    Raises UnsupportedProgramError where neither takes the time that the program takes.
+    Raises UnsupportedProgramError where neither takes the time that the program takes, and for stages that call
+    collectives.
     """
     functions = job.request.functions
     assert isinstance(functions, TracedFunctions)
+    _refuse_collectives(job)
     want = _time_alone(job)
     try:
         found = _request(job, as_layers.in_layers(job, functions), description, functions)
@@ -58,6 +60,15 @@ def as_scenario(job: Job, description: str = "") -> Said:
             f"cost: {error}"
         ) from None
     return Said(found, (*as_costs.NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
+
+
+def _refuse_collectives(job: Job) -> None:
+    """Refuse stages whose replicas do something together, which a scenario has no key for."""
+    for (_, stage), calls in job.costs.collectives.items():
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes: replicas call {calls[0].call} in "
+            f"{job.program.stages[stage].name}, which a scenario does not say"
+        )
 
 
 def _request(job: Job, said: Mapping[str, Any], description: str, functions: TracedFunctions) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.hardware.system import System
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.collective_arguments import check_groups
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.optimizers import Variable
 from ipusim.ipu.traced import Traced, TracedStage
@@ -58,19 +59,25 @@ class TracedFunctions:
         """Return what they cost and compute on ``system``.
 
         Raises UnsupportedProgramError for replicas that learn by themselves, and for variables of several stages
-        that replicas store parts of; ProgramError for types that do not go together.
+        that replicas store parts of; ProgramError for types that do not go together, and for groups of replicas that
+        are not whole.
         """
         arguments, traced = self.arguments, self.traced
-        _refuse_replicas_that_learn_by_themselves(arguments, traced, system)
         _refuse_shared_variables_in_parts(offload, traced)
         outfeed = _outfeed(arguments, traced)
         first = traced.stages[0].inputs[len(arguments.inputs) :]
+        profiles = _profiles(arguments, traced, outfeed)
+        for each in profiles:
+            check_groups(each, system.replicas)
+        if not traced.sums_gradients:
+            _refuse_replicas_that_learn_by_themselves(profiles, system)
         return Content(
-            _profiles(arguments, traced, outfeed),
+            profiles,
             _bytes(first) if arguments.infeed else 0,
             outfeed,
             _samples(first or traced.stages[0].inputs),
             kept_bytes=outfeed.element_bytes,
+            sums_gradients=traced.sums_gradients,
             workload=self._workload,
         )
 
@@ -91,8 +98,12 @@ class TracedFunctions:
         )
 
 
-def _refuse_replicas_that_learn_by_themselves(arguments: Arguments, traced: Traced, system: System) -> None:
-    if arguments.training and system.replicas > 1 and traced.optimizer and not traced.optimizer.optimizer.cross_replica:
+def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[StageProfile], system: System) -> None:
+    """Refuse replicas whose stages do not exchange gradients, or cannot; raises UnsupportedProgramError."""
+    exchanged = any(each.backward_collectives for each in profiles) and not any(
+        each.tables.gradients for each in profiles
+    )
+    if system.replicas > 1 and not exchanged:
         raise UnsupportedProgramError(
             f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
             f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "

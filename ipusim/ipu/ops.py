@@ -7,6 +7,8 @@ from typing import Any, Final
 
 #: Modules of operations.
 _MODULES: Final = (
+    "all_to_all_op",
+    "cross_replica_ops",
     "custom_ops",
     "embedding_ops",
     "functional_ops",
@@ -17,6 +19,8 @@ _MODULES: Final = (
     "normalization_ops",
     "pipelining_ops",
     "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
     "rnn_ops",
     "slicing_ops",
     "statistics_ops",

@@ -23,6 +23,7 @@ from ipusim.ipu.scopes import shard
 from ipusim.ipu.stage_call import Inputs
 from ipusim.model.functions.counting import unseen
 from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import Untrained, held, holding
 from ipusim.model.functions.variables import get_variable, looking_up
@@ -128,7 +129,7 @@ class Shards:
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )
-            with looking_up(lookup), holding(untrained), ProgramNames().stage(0):
+            with looking_up(lookup), holding(untrained), ProgramNames().stage(0), Acting(Replica(known=False)):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
             if new is not old:

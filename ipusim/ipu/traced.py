@@ -71,6 +71,11 @@ class Traced:
         return packing(self.sends, kept, self.sends_alone)
 
     @property
+    def sums_gradients(self) -> bool:
+        """Whether replicas sum up their gradients before a weight update, as the optimizer says."""
+        return self.optimizer is None or self.optimizer.optimizer.cross_replica
+
+    @property
     def variables(self) -> dict[str, Array]:
         """The initial value of each variable."""
         return {name: each.stage.variables[name] for each in self.stages for name in each.owned}

@@ -27,6 +27,7 @@ class Around:
         updates: the same of each IPU's weight update.
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
+        collective: each (pass, stage) that has replicas do something together.
         summed: whether replicas sum up their gradients.
         summed_by_hosts: whether hosts do.
         looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
@@ -38,6 +39,7 @@ class Around:
     updates: Mapping[int, Stream] = field(default_factory=dict)
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
+    collective: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
     summed_by_hosts: bool = False
     looked_up: frozenset[int] = frozenset()
@@ -66,14 +68,20 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
         rows_updated=frozenset(
             stage for stage, profile in enumerate(profiles) if shape.training and profile.tables.gradients
         ),
+        collective=frozenset(
+            (kind, stage)
+            for kind in Pass
+            for stage in range(shape.stages)
+            if replicas > 1 and program.collectives(kind, stage)
+        ),
         overlap_copies=program.overlap_copies,
         summed_by_hosts=learns and hosts > 1,
-        summed=learns and replicas > 1,
+        summed=learns and replicas > 1 and program.sums_gradients,
     )
 
 
 def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micro_batch: Column) -> Iterator[Items]:
-    """Yield loads, all-gathers, host tables' rows and stores around the passes at ``place``.
+    """Yield loads, all-gathers, host tables' rows, collectives and stores around the passes at ``place``.
 
     What a forward pass looks up stays for its recomputation.
     """
@@ -94,6 +102,9 @@ def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micr
         if stages:
             own = passes & np.isin(stage, sorted(stages))
             yield items(_at(place, own, side), code, stage[own], micro_batch[own])
+    for one, where in sorted(asked.collective):  # last, as the pass begins behind them
+        own = (kind == one) & (stage == where)
+        yield items(_at(place, own, -1), Code.COLLECTIVE, where, micro_batch[own], one)
 
 
 def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:

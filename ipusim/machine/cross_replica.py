@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ def replicas_of(
 ) -> Replicas:
     """Return the executors of all replicas, in order, with what they do together.
 
-    They average their gradients, and put variables together of which each stores a part. Where this is one ``host``
-    of several, these sum theirs up, or average them too.
+    They average their gradients, put variables together of which each stores a part, and run passes in lock step that
+    call collectives. Where this is one ``host`` of several, these sum gradients up, or average them too.
     """
     total = costs.gradient_sum
 
@@ -52,11 +53,20 @@ def replicas_of(
             executor.begin_update()
         return sum_over_hosts(executors, plan.ipus, host, ready, averaged=averaged)
 
+    found = Replicas(tuple(executors), reduce=reduce, sum_over_hosts=over_hosts)
+    if costs.collectives:
+        from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - it needs autograd, which takes a while
+
+        found = replace(found, begin=InLockStep(executors, system, costs).begin)
     if not (program.offload.sharded_state or program.offload.weights):
-        return Replicas(tuple(executors), reduce, over_hosts)
+        return found
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return Replicas(
-        tuple(executors), reduce, over_hosts, shards.gather, shards.let_go, shards.gather_all, shards.let_go_of_all
+    return replace(
+        found,
+        gather=shards.gather,
+        let_go=shards.let_go,
+        gather_all=shards.gather_all,
+        let_go_of_all=shards.let_go_of_all,
     )
 
 

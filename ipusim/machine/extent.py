@@ -31,9 +31,12 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     passes = {
         divmod(each, plan.shape.stages): times for each, times in zip(which.tolist(), often.tolist(), strict=True)
     }
-    around = sum(  # loads and stores of Streaming Memory, and all-gathers
+    around = sum(  # loads and stores of Streaming Memory, all-gathers and collectives
         times
-        * (sum(map(bool, costs.pass_streams.get((kind, stage), ()))) + _OF_GATHER * (stage in costs.weight_gathers))
+        * (
+            sum(map(bool, costs.pass_streams.get((kind, stage), ())))
+            + _OF_GATHER * ((stage in costs.weight_gathers) + len(costs.collectives.get((kind, stage), ())))
+        )
         for (kind, stage), times in passes.items()
     )
     per_meeting = replicas * ipus // max(len(costs.copies.meetings), 1)

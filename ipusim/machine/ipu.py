@@ -11,6 +11,7 @@ import simpy
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import Agenda
 from ipusim.machine.clock import Clock, Process
+from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.gathering import Gathering
@@ -47,6 +48,7 @@ class Connections:
         tables: what its stages look up on the host.
         remote: its end of the Streaming Memory.
         gathering: where replicas put its variables together.
+        collectives: where they meet for what passes have them do together.
         let_go: lets go of what of them is no part of its own; see Replicas.
     """
 
@@ -61,13 +63,15 @@ class Connections:
     hosts: HostSumming | None
     remote: RemotePort | None
     gathering: Gathering | None
+    collectives: Collectives | None
     let_go: Callable[[int, int, int | None], object]
 
     @property
     def rendezvous(self) -> tuple[Rendezvous, ...]:
         """Where it may wait, in the order in which it is asked."""
-        all_of = self.reduction, self.hosts, self.gathering, self.remote, self.infeed, self.outfeed, self.interconnect
-        return tuple(each for each in (*all_of, self.delivery, self.end) if each is not None)
+        together = self.reduction, self.hosts, self.gathering, self.collectives
+        all_of = *together, self.remote, self.infeed, self.outfeed, self.interconnect, self.delivery, self.end
+        return tuple(each for each in all_of if each is not None)
 
 
 def _nothing(*_: object) -> Any:
@@ -211,6 +215,7 @@ class Ipu:
             Code.LOAD: self._load,
             Code.STORE: self._store,
             Code.GATHER: self._gather,
+            Code.COLLECTIVE: self._meet_replicas,
             Code.ALL_REDUCE: self._all_reduce,
             Code.HOST_SUM: self._host_sum,
             Code.UPDATE: self._update,
@@ -297,6 +302,13 @@ class Ipu:
         """Wait until the replicas have put together what a pass of ``stage``, or the weight update, needs."""
         assert self._connections.gathering is not None
         spans = yield self._connections.gathering.gather(self.number, None if stage == NONE else stage, step, cause)
+        span: int = spans[self.number]
+        return span
+
+    def _meet_replicas(self, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        """Wait until the replicas have done what a pass has them do together."""
+        assert self._connections.collectives is not None
+        spans = yield self._connections.collectives.join(self.number, kind, stage, micro_batch, step, cause)
         span: int = spans[self.number]
         return span
 

@@ -1,14 +1,14 @@
 """Real arithmetic inside the simulated machine: each IPU's tensors, and the passes that consume and make them.
 
-A tensor is on one IPU only. What a pass makes waits in its IPU's outbox until
-the copy that ends the time-step moves it; what a pass needs must lie on its own
-IPU when it starts. So an order that is wrong, or a stage on a wrong IPU, stops
-the run because a tensor is missing.
+A tensor is on one IPU only. What a pass makes waits in its IPU's outbox until the copy that ends the time-step moves
+it; what a pass needs must lie on its own IPU when it starts. So an order that is wrong, or a stage on a wrong IPU,
+stops the run because a tensor is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 import numpy as np
@@ -18,11 +18,14 @@ from ipusim.errors import IpusimError, MissingTensorError, ModelError, Untraceab
 from ipusim.machine.ipu_memory import IpuMemory
 from ipusim.machine.pieces import Payload, Pieces, split
 from ipusim.machine.stage_memory import StageMemory
+from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
 from ipusim.model.stages.not_finite import is_finite, origin
+from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Edge
@@ -30,10 +33,10 @@ from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
 
-
 #: What the last forward hands to its own backward: that it has run.
 _NOTHING: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
+_BY_ITSELF: Final = nullcontext()
 
 
 class NumpyExecutor:
@@ -46,6 +49,8 @@ class NumpyExecutor:
             where all are finite.
         executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
         untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
+        acting: the block in which passes run that may ask for their replica; None for layers and the only replica.
+        together: runs each (pass, stage) that calls collectives, for all replicas; it calls :meth:`run_alone`.
     """
 
     def __init__(
@@ -86,8 +91,8 @@ class NumpyExecutor:
             Pass.WEIGHT_GRADIENT: self._backward_weights,
         }
         self._workload = workload
-        self._optimizer = workload.optimizer
-        self._joint = self._optimizer if isinstance(self._optimizer, JointOptimizer) else None
+        self._optimizer = optimizer = workload.optimizer
+        self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
         self._edges: Sequence[Edge] = ()
         self._next_step: dict[int, int] = {}
@@ -100,8 +105,10 @@ class NumpyExecutor:
         self._outfeed = outfeed
         self._total: tuple[Array, ...] | None = None
         self.results: list[tuple[Array, ...]] = []
-        self.not_finite = ""
-        self._watching = True
+        self.not_finite, self._watching = "", True
+        asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
+        self.acting = Acting(Replica(replica, _refuse)) if asks else None
+        self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         self.untrained: dict[str, Array] = {}
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
@@ -148,10 +155,18 @@ class NumpyExecutor:
         self._memories[ipu].arrived[0, micro_batch] = Payload(x, labels)
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass on ``ipu``.
+        """Run one pass on ``ipu``, in all replicas at once where it calls collectives.
 
         Raises MissingTensorError if a tensor that it needs is not there, ModelError if its layers fail.
         """
+        together = self.together.get((kind, stage))
+        if together is None:
+            self.run_alone(ipu, kind, stage, micro_batch)
+        else:
+            together(self._replica, ipu, kind, stage, micro_batch)
+
+    def run_alone(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
+        """Run one pass in this replica; raises what :meth:`run` does."""
         memory = self._memories[ipu]
         if stage not in memory.stages:
             raise MissingTensorError(
@@ -159,14 +174,18 @@ class NumpyExecutor:
                 f"stage {stage}, which live on IPU {self._shape.mapping[stage]}"
             )
         try:
-            self._passes[kind](ipu, memory, stage, micro_batch)
+            with self.acting or _BY_ITSELF:
+                self._passes[kind](ipu, memory, stage, micro_batch)
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a user's own function may do anything on its thousandth call
-            op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
-            place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
-            text = f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}"
-            raise ModelError(text) from error
+            raise self.failed(kind, stage, micro_batch, error) from error
+
+    def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
+        """Return what an error of a pass becomes, which says where it was."""
+        op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
+        place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
+        return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}")
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
@@ -295,7 +314,7 @@ class NumpyExecutor:
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            with holding(seen):
+            with Acting(Replica(self._replica)), holding(seen):  # it runs again, by itself
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
@@ -374,3 +393,8 @@ class NumpyExecutor:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""
         op = Op(kind, *place)
         return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")
+
+
+def _refuse(call: CollectiveCall, _: Array) -> Array:
+    """Refuse a collective in a pass that has none; raises ModelError."""
+    raise ModelError(f"it calls {call}, but it called none when it was tried: call the same collectives in every call")

@@ -13,6 +13,7 @@ from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import agendas
 from ipusim.machine.clock import Clock
+from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.feeds import infeed_port, outfeed_port
@@ -114,10 +115,12 @@ class Machine:
         self._reduction = self._gradient_sum()
         self._hosts = self._sum_over_hosts()
         self._gatherings = self._all_gathers()
+        self._collectives = self._collectives_of_stages()
         self._remote = self._remote_ports()
         self._ports: list[Ports] = []
         self._tables: list[Tables] = []
         self._deliveries: list[Delivery] = []
+        together.begin()
         self.ipus = [ipu for replica in range(len(together.executors)) for ipu in self._ipus_of(replica)]
 
     def run(self, progress: Progress | None = None) -> None:
@@ -181,6 +184,7 @@ class Machine:
                     tables=tables,
                     remote=self._remote.get(first + place),
                     gathering=self._gatherings.get(place),
+                    collectives=self._collectives.get(place),
                     let_go=together.let_go,
                 ),
                 time_steps=plan.emitted,
@@ -298,6 +302,19 @@ class Machine:
             ipus = range(place, self._system.count, self._system.shards)
             found[place] = Gathering(self._clock, self.recorder, ipus=ipus, passes=own, update=update, gather=gather)
         return found
+
+    def _collectives_of_stages(self) -> dict[int, Collectives]:
+        """Return where the replicas meet for what the passes of each place have them do together."""
+        found = {}
+        for place in self._plan.ipus:
+            own = {key: all_of for key, all_of in self._costs.collectives.items() if self._place_of(key[1]) == place}
+            if own:
+                ipus = range(place, self._system.count, self._system.shards)
+                found[place] = Collectives(self._clock, self.recorder, ipus=ipus, passes=own)
+        return found
+
+    def _place_of(self, stage: int) -> int:
+        return self._plan.shape.mapping[stage]
 
     def _remote_ports(self) -> dict[int, RemotePort]:
         """Connect each logical IPU that keeps anything in Streaming Memory to that of its machine."""

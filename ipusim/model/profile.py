@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.work import NO_TABLES, TableBytes, Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
@@ -45,6 +46,8 @@ class StageProfile:
         recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
         kept_again_bytes: what the forward pass keeps then; None: the input.
         cluster_bytes: what is alive of that at a time; None: the stash.
+        forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
+            backward pass runs in halves, in the first.
         temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
         tables: what it looks up on the host.
         layers: names of its layers in order, where it has any.
@@ -72,6 +75,8 @@ class StageProfile:
     kept_again_bytes: int | None = None
     cluster_bytes: int | None = None
     temporary_bytes: int = 0
+    forward_collectives: tuple[CollectiveCall, ...] = ()
+    backward_collectives: tuple[CollectiveCall, ...] = ()
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None

@@ -73,6 +73,8 @@ class Code(IntEnum):
     UPDATE_ROWS = 23
     #: Hosts sum up the gradients of their IPUs.
     HOST_SUM = 24
+    #: Replicas meet for what the next pass, the ``number`` of a Pass, has them do together.
+    COLLECTIVE = 25
 
     @property
     def word(self) -> str:
@@ -106,11 +108,21 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.BEGIN_IO:
             given, taken = (str(each) if each != NONE else "." for each in (number, micro_batch))
             rest = f"{given} {taken}" + (f" /{stage}" if stage != 1 else "")
+        case Code.COLLECTIVE:
+            rest = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:
             rest = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
         case Code.GATHER | Code.LET_GO:
             rest = "update" if stage == NONE else f"{stage}"
     return f"{Code(code).word} {rest}".rstrip()
+
+
+def _of_pass(text: str, has_micro_batch: bool) -> tuple[int, int, int]:
+    """Read the pass that an instruction is for, or ``update``, as (stage, micro-batch, number)."""
+    if text == "update":
+        return NONE, NONE, NONE
+    op = Op.parse(text if has_micro_batch else f"{text}.0")
+    return op.stage, op.micro_batch if has_micro_batch else NONE, int(op.kind)
 
 
 def parse(text: str) -> tuple[int, int, int, int]:
@@ -140,9 +152,8 @@ def parse(text: str) -> tuple[int, int, int, int]:
             moved, _, period = rest.partition(" /")
             given, taken = (NONE if each == "." else int(each) for each in moved.split())
             found = (code, int(period or 1), taken, given)
-        elif code in (Code.LOAD, Code.STORE):
-            of = None if rest == "update" else Op.parse(f"{rest}.0")
-            found = (code, NONE, NONE, NONE) if of is None else (code, of.stage, NONE, int(of.kind))
+        elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE):
+            found = (code, *_of_pass(rest, code is Code.COLLECTIVE))
         elif code in (Code.GATHER, Code.LET_GO):
             found = (code, NONE if rest == "update" else int(rest), NONE, NONE)
         else:

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Final, Literal
 
 from ipusim.errors import ProgramError
+from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
@@ -209,6 +210,7 @@ class PipelineProgram:
         sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
             together only before a weight update (Graphcore's option of that name), or always all together.
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
+        sums_gradients: whether replicas sum up their gradients before each weight update.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
     """
@@ -223,6 +225,7 @@ class PipelineProgram:
     micro_batch_size: int = 1
     sync_replicas_independently: bool = False
     overlap_copies: bool = True
+    sums_gradients: bool = True
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
 
@@ -231,6 +234,18 @@ class PipelineProgram:
         shape = self.shape
         by_itself = shape.training and self.stages[stage].recompute is not None
         return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
+
+    def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
+        """Return what a pass of ``stage`` has replicas do together, in its order."""
+        profile = self.stages[stage]
+        again = profile.forward_collectives if self.recomputes_inside(stage) else ()
+        match kind:
+            case Pass.BACKWARD | Pass.INPUT_GRADIENT:
+                return (*again, *profile.backward_collectives)
+            case Pass.WEIGHT_GRADIENT:
+                return ()
+            case _:
+                return profile.forward_collectives
 
     def kept_bytes(self, stage: int) -> int:
         """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass; 0 in inference."""

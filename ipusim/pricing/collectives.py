@@ -1,12 +1,13 @@
-"""What replicas do together: their gradients are summed up, and what each stores a part of is put together."""
+"""What replicas do together: gradients are summed up, parts of variables put together, and what a pass calls."""
 
 from __future__ import annotations
 
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
+from ipusim.model.collective_call import CollectiveCall
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Gather, GradientSum, HostSum
+from ipusim.pricing.costs import Gather, GradientSum, HostSum, PassCollective
 
 
 def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
@@ -72,3 +73,28 @@ def update_gathers(program: PipelineProgram, system: System, asked: Around) -> d
     groups = [range(place, system.count, system.shards) for place in held]
     plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
     return {place: Gather(plans[0].algorithm, cost, size) for place, size in held.items()}
+
+
+def pass_collectives(
+    kinds: tuple[int, ...], program: PipelineProgram, system: System, asked: Around
+) -> dict[tuple[int, int], tuple[PassCollective, ...]]:
+    """Return what replicas do together in each (pass, stage) of these kinds, one after the other.
+
+    A pass of a stage does it in all replicas at once, and in all groups of them; each is priced as if the other
+    stages left the links to it (assumed). The fastest algorithm for all groups is taken.
+    """
+    known: dict[tuple[int, CollectiveCall], PassCollective] = {}
+
+    def priced(place: int, call: CollectiveCall) -> PassCollective:
+        if (place, call) not in known:
+            size = call.elements(system.replicas)
+            groups = [[replica * system.shards + place for replica in each] for each in call.groups(system.replicas)]
+            plans, cost = fastest(call.operation, system, groups, [size] * len(groups), call.itemsize)
+            known[place, call] = PassCollective(call, plans[0].algorithm, cost, size * call.itemsize)
+        return known[place, call]
+
+    return {
+        (kind, stage): tuple(priced(program.shape.mapping[stage], call) for call in program.collectives(kind, stage))
+        for kind, stage in sorted(asked.collective)
+        if kind in kinds
+    }

@@ -10,6 +10,7 @@ from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
+from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.work import TableBytes
 from ipusim.pipeline.order import Edge
 
@@ -170,6 +171,23 @@ class Gather:
 
 
 @dataclass(frozen=True)
+class PassCollective:
+    """What the replicas do together in the middle of a pass, all groups of them at once.
+
+    Attributes:
+        call: what a replica calls.
+        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
+        cost: of it.
+        bytes: of the whole buffer of a group.
+    """
+
+    call: CollectiveCall
+    algorithm: str
+    cost: CollectiveCost
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Costs:
     """What everything of a Plan costs on a System, in cycles of the tile clock where it does not say bytes.
 
@@ -185,6 +203,7 @@ class Costs:
         host_sum: how the hosts do; None where there is one.
         weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
+        collectives: what replicas do together in each (pass, stage), one after the other.
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
         sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
@@ -201,5 +220,6 @@ class Costs:
     host_sum: HostSum | None = None
     weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
     update_gathers: Mapping[int, Gather] = field(default_factory=dict)
+    collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.collectives import gradient_sum, host_sum, update_gathers, weight_gathers
+from ipusim.pricing.collectives import gradient_sum, host_sum, pass_collectives, update_gathers, weight_gathers
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -45,6 +45,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         host_sum=again(host_sum, program, system, asked),
         weight_gathers=again(weight_gathers, program, system, asked),
         update_gathers=again(update_gathers, program, system, asked),
+        collectives=again(pass_collectives, kinds, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
     )

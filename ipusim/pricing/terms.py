@@ -80,7 +80,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_host_sum(costs, program, system),
         *_call(costs, system),
         *_streams(costs, program, system),
-        *_collectives(costs, system),
+        *_collectives(costs, plan, program, system),
     )
 
 
@@ -299,7 +299,7 @@ def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator
                 yield _once(of, law, system.transfer_cycles(size, rate), _transfer(size, rate, system))
 
 
-def _collectives(costs: Costs, system: System) -> Iterator[Term]:
+def _collectives(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
     found: dict[str, CollectiveCost] = {}
     if costs.gradient_sum is not None:
         found[f"all-reduce ({costs.gradient_sum.algorithm})"] = costs.gradient_sum.cost
@@ -307,6 +307,11 @@ def _collectives(costs: Costs, system: System) -> Iterator[Term]:
         found[f"all-gather of stage {stage} ({gather.algorithm})"] = gather.cost
     for ipu, gather in costs.update_gathers.items():
         found[f"all-gather for update on IPU {ipu} ({gather.algorithm})"] = gather.cost
+    for (kind, stage), calls in costs.collectives.items():
+        for place, called in enumerate(calls if kind in plan.kind else (), 1):
+            which = f" {place}" if len(calls) > 1 else ""
+            what = f"{called.call.operation.replace('_', '-')} ({called.algorithm})"
+            found[f"{what}{which} in {_name(Pass(kind))} of {program.stages[stage].name}"] = called.cost
     for of, cost in found.items():
         yield from _meeting(of, cost.fixed, system)
         rounds: Counter[str] = Counter()

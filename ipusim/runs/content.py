@@ -38,6 +38,7 @@ class Content:
         micro_batch_size: samples in a micro-batch.
         kept_bytes: of the outfeed's elements, those that the host keeps of each.
         samples: of the data, 0 where they do not end.
+        sums_gradients: whether replicas sum up their gradients before a weight update; else the stages do.
         workload: the arithmetic of a replica, by its number; None where only time is simulated.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: loss of the best predictor that ignores its input, on the training data; None without
@@ -50,6 +51,7 @@ class Content:
     micro_batch_size: int = 1
     kept_bytes: int = 0
     samples: int = 0
+    sums_gradients: bool = True
     workload: Callable[[int], Workload] | None = None
     held_out: HeldOut | None = None
     constant_loss: float | None = None

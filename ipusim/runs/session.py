@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ipusim.errors import UnsupportedProgramError
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
 from ipusim.machine.hosts import Host
@@ -183,7 +184,8 @@ class Session:
 
         ``hooks`` look on, and ``sink`` gets the results while the run goes on.
 
-        Raises MissingTensorError and DeadlockError as the machine does, and what hooks and functions raise.
+        Raises MissingTensorError and DeadlockError as the machine does, UnsupportedProgramError for replicas that have
+        learnt by themselves, and what hooks and functions raise.
         """
         for executor in self._executors:
             executor.results.clear()
@@ -207,7 +209,23 @@ class Session:
             self.executions += count
             for hook in hooks:
                 hook.after(self)
+        if self._together is not None and len(self._executors) > 1 and not job.program.sums_gradients:
+            self._together.gather_all()
+            self._check_alike()
+            self._together.let_go_of_all()
         return timeline
+
+    def _check_alike(self) -> None:
+        """Refuse replicas whose stages have let them learn other weights; raises UnsupportedProgramError."""
+        first = self._executors[0].weights()
+        for replica, executor in enumerate(self._executors[1:], 1):
+            for name, array in executor.weights().items():
+                if not np.array_equal(array, first[name], equal_nan=True):
+                    raise UnsupportedProgramError(
+                        f"replicas that learn by themselves are not simulated, and variable {name!r} of replica "
+                        f"{replica} is another than that of replica 0: sum up its gradient over the replicas in every "
+                        "stage that has it, or let the optimizer do it"
+                    )
 
     def _before(self, execution: int) -> None:
         for hook in self._hooks:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
 _HOST_COPY: Final = Row(
     doc="", name="", category="host", colour="black", look=_HOST_IO, use=_HOST_TRANSFER, numbered=True
 )
+_TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
 _REMOTE: Final = Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 
 
@@ -109,11 +111,9 @@ class SpanKind(IntEnum):
     )
     ALL_REDUCE = (
         12,
-        Row(
+        _TOGETHER(
             doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
             name="all-reduce of gradients",
-            category="collective",
-            colour="rail_load",
             look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
             use=Use("all_reduce", idle=Idle.COLLECTIVE),
             part=Part.UPDATE,
@@ -121,11 +121,9 @@ class SpanKind(IntEnum):
     )
     HOST_SUM = (
         28,
-        Row(
+        _TOGETHER(
             doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
             name="sum over hosts",
-            category="collective",
-            colour="rail_load",
             look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
             use=Use("host_sum", idle=Idle.COLLECTIVE),
             part=Part.UPDATE,
@@ -133,13 +131,20 @@ class SpanKind(IntEnum):
     )
     ALL_GATHER = (
         18,
-        Row(
+        _TOGETHER(
             doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
             name="all-gather of shards",
-            category="collective",
-            colour="rail_load",
             look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
             use=Use("all_gather", "all-gather", 7, idle=Idle.COLLECTIVE),
+        ),
+    )
+    COLLECTIVE = (
+        29,
+        _TOGETHER(
+            doc="A stage has an IPU and its likes in all replicas do something together: sync and every round.",
+            name="collective of a stage",
+            look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
+            use=Use("collective", "collective", 7, idle=Idle.COLLECTIVE),
         ),
     )
     WEIGHT_UPDATE = (

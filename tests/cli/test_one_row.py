@@ -19,7 +19,7 @@ SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 FACE = "#a8ff04"
 
 KIND = f"""    DRAIN = (
-        29,
+        30,
         Row(
             doc="An IPU pours out.",
             name="drain to host",

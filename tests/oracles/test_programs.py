@@ -284,6 +284,19 @@ def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(t
     assert losses == [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
 
 
+def test_replicas_normalise_over_the_samples_of_all(capsys, monkeypatch):
+    """Both stages meet forward; the moments of the first come back, the mean loss of the second does not."""
+    out, (program,) = ran("replicas", capsys, monkeypatch)
+    assert out.startswith("Replicas [0 1 2 3]\nEach knows the mean loss of all: True\n")
+    first, last = map(float, re.findall(r"\d\.\d+", out))
+    assert (first > 2, last < 0.5) == (True, True)
+    timeline = program.timeline
+    met = timeline.rows(SpanKind.COLLECTIVE)
+    count = 20 * 8 * 4
+    assert np.bincount(timeline.stage[met]).tolist() == [2 * count, count]
+    assert set(timeline.bytes[met].tolist()) == {2 * 64 * 4, 4}
+
+
 def imports(text):
     return {line for line in text.splitlines() if re.match(r"(from|import) .*\b(ipusim|tensorflow)\b", line)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.program_file import ProgramFile
 from ipusim.ipu.recording import Recorder, recording
@@ -13,8 +14,8 @@ from ipusim.scenario.write import scenario_text
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
-#: Programs that run nothing on IPUs.
-WITHOUT = {"dataset_benchmark", "soft_plus"}
+#: Programs that run nothing on IPUs, and those whose stages call collectives, which scenarios do not.
+WITHOUT = {"dataset_benchmark", "replicas", "soft_plus"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
@@ -76,6 +77,16 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
             assert stages == LAYERS[path.stem]
         else:
             assert said.request.options.model is None
+
+
+def test_what_replicas_do_together_is_refused(capsys):
+    (program,) = recorded(SCENARIOS / "python" / "replicas.py")
+    text = (
+        r"^no scenario takes the time that the program 'pipeline' takes: replicas call all_reduce of float32\[2, 64\] "
+        r"in pipeline_stage_0, which a scenario does not say$"
+    )
+    with pytest.raises(UnsupportedProgramError, match=text):
+        as_scenario(program.kept())
 
 
 def test_the_layers_are_those_of_the_tutorials_scenario(capsys):

@@ -101,6 +101,7 @@ def asked_of(rng, shape):
         updates={ipu: Stream(rng.choice((0, 8)), rng.choice((0, 8))) for ipu in ipus},
         gathered=frozenset(stage for stage in stages if rng.random() < 0.3),
         gathered_updates=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
+        collective=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
         summed=rng.random() < 0.5,
         overlap_copies=rng.random() < 0.7,
     )
@@ -141,16 +142,18 @@ def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
 
 
 def around_passes(plan, asked, rows):
-    """Before each pass what is loaded and gathered for it, behind it what is stored and let go."""
-    for at, (_, code, stage, _, _) in enumerate(rows):
+    """Before each pass what is loaded and gathered for it, and where replicas meet, and behind it what is stored."""
+    for at, (_, code, stage, micro_batch, _) in enumerate(rows):
         if code >= PASSES:
             continue
-        before = {text_of(*row[1:]) for row in rows[max(at - 4, 0) : at]}
+        before = {text_of(*row[1:]) for row in rows[max(at - 5, 0) : at]}
         behind = {text_of(*row[1:]) for row in rows[at + 1 : at + 5]}
         load, store = asked.streams.get((code, stage), (0, 0))
         letter = "FBRIW"[code]
         assert not load or f"load {letter}{stage}" in before
         assert not store or f"store {letter}{stage}" in behind
+        meets = rows[at - 1][1:] == [Code.COLLECTIVE, stage, micro_batch, code]
+        assert meets == ((code, stage) in asked.collective)
         assert stage not in asked.gathered or (f"gather {stage}" in before and f"let-go {stage}" in behind)
 
 

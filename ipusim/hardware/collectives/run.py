@@ -14,7 +14,7 @@ from ipusim.hardware.collectives.collective import Collective
 Array = NDArray[Any]
 
 
-def run(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
+def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np.add) -> list[Array]:
     """Return what each participant holds after ``collective``, as new arrays; ``buffers`` stay as they are.
 
     Arguments:
@@ -22,6 +22,7 @@ def run(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
         buffers: one array per participant, in their order, all of one dtype. For
             an all-gather it is the participant's own chunk, else a whole buffer
             of ``collective.elements``, in any shape.
+        combine: what makes one of what a participant holds and what comes; by default their sum.
 
     Returns one array per participant: of the shape of its buffer for an
     all-reduce, else of one dimension; for a reduce-scatter its own chunk, for an
@@ -39,7 +40,7 @@ def run(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
         for each, payload in zip(transfers, payloads, strict=True):
             position = held[each.target][each.start + each.shift : each.stop + each.shift]
             if each.reduce:
-                position += payload
+                combine(position, payload, out=position, casting="same_kind")
             else:
                 position[:] = payload
     return _results(collective, list(held.values()), buffers)

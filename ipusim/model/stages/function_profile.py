@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.functions.replica import noting
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
@@ -21,6 +23,21 @@ if TYPE_CHECKING:
 
 #: Bytes of an element where a stage has no floating-point array at all.
 _DEFAULT_ITEMSIZE = 4
+
+
+class Passes(NamedTuple):
+    """What was counted of a stage's passes.
+
+    Attributes:
+        counted: their work.
+        saved: what the forward pass keeps in training.
+        forward, backward: the collectives of each.
+    """
+
+    counted: Counted
+    saved: Saved
+    forward: tuple[CollectiveCall, ...]
+    backward: tuple[CollectiveCall, ...]
 
 
 class Summed(NamedTuple):
@@ -60,18 +77,18 @@ def profile(
     """
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
-    arrays = [*variables.values(), *inputs]
-    itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
-    counted, saved = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
+    itemsize = _itemsize([*variables.values(), *inputs])
+    passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
     added = () if summed is None else (_adding_up(summed, itemsize),)
     found = StageProfile(
         name=stage.name,
-        forward=(*counted.forward, *added),
+        forward=(*passes.counted.forward, *added),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
         input_bytes=_bytes(inputs),
-        working_bytes=counted.touched_bytes,
+        working_bytes=passes.counted.touched_bytes,
+        forward_collectives=passes.forward,
     )
     if optimizer is None:
         return found
@@ -80,38 +97,38 @@ def profile(
     slots = _slots(optimizer, mine.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
-        _with_backward(found, counted.backward, adding, _bytes(variables.values())),
+        _with_backward(found, passes, adding, _bytes(variables.values())),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
         accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
         accumulator_itemsize=min(widths.values(), default=itemsize),
-        stash_bytes=sum(array.nbytes for array in kept_arrays(saved, variables)),
-        weight_gradient_bytes=max([counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
+        stash_bytes=sum(array.nbytes for array in kept_arrays(passes.saved, variables)),
+        weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
 
 
 def _with_backward(
-    profile: StageProfile, counted: tuple[Work, ...], adding: tuple[Work, ...], gradient_bytes: int
+    profile: StageProfile, passes: Passes, adding: tuple[Work, ...], gradient_bytes: int
 ) -> StageProfile:
     """Return the profile with a backward pass that ends with ``adding`` up the variables' gradients of so many bytes.
 
     Autograd goes back through a function once: that alone is the second half of the pass.
     """
+    counted = passes.counted.backward
     return replace(
         profile,
         backward=(*counted, *adding),
+        backward_collectives=passes.backward,
         backward_input=counted,
         backward_weights=adding,
         rest_bytes=gradient_bytes,
     )
 
 
-def _counted(
-    stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool
-) -> tuple[Counted, Saved]:
-    """Return the work of both passes, and what the forward pass keeps in training.
+def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
+    """Return what both passes do, and what the forward pass keeps in training.
 
     There is no backward pass where nothing before the stage learns, nor does it.
     """
@@ -121,9 +138,18 @@ def _counted(
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
-        found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
-        saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1] if training else None
-    return (found if wanted else replace(found, backward=())), saved
+        with noting() as every:
+            found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
+        if not training:
+            return Passes(replace(found, backward=()), None, tuple(every), ())
+        with noting() as forward:
+            saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1]
+    backward = tuple(every[len(forward) :])
+    return Passes(found if wanted else replace(found, backward=()), saved, tuple(forward), backward if wanted else ())
+
+
+def _itemsize(arrays: Iterable[Array]) -> int:
+    return max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
 def _adding_up(summed: Summed, itemsize: int) -> Work:

@@ -117,6 +117,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
         micro_batch_size=content.micro_batch_size,
         sync_replicas_independently=options.system.sync_replicas_independently,
         overlap_copies=pipeline.overlap_copies,
+        sums_gradients=content.sums_gradients,
         name=name,
     )
 

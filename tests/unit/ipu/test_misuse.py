@@ -20,7 +20,9 @@ import pytest
 
 from ipusim.errors import IpusimError
 from ipusim.ipu import data, dataset_benchmark, get_variable, layers, loops, summary_ops, utils
+from ipusim.ipu.all_to_all_op import all_gather, all_to_all
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -35,6 +37,7 @@ from ipusim.ipu.optimizers import (
 )
 from ipusim.ipu.options_table import ATTRIBUTES
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
+from ipusim.ipu.reduce_scatter_op import reduce_scatter
 from ipusim.ipu.tensorflow.compiled_function import function
 from ipusim.ipu.tensorflow.gradient_tape import GradientTape
 from ipusim.model.data.datasets import Dataset
@@ -79,6 +82,9 @@ VALUES = {
     "function": lambda: None,
 }
 NUMBERS = ("True", "False", "-1", "0", "1", "1.5", "nan", "infinite")
+EMPTY = ("empty list", "empty tuple")
+#: What a collective takes: no truth values.
+TENSORS = (*NUMBERS[2:], *EMPTY)
 FUNCTIONS = ["class", "function"]
 TRUTH = ("True", "False")
 
@@ -448,6 +454,43 @@ OTHERS = [
             "variable 'v': expected an array of numbers",
         ),
         dtype=(("None",), "(?!)", "variable 'v': expected a(?: floating-point)? dtype"),
+    ),
+    *of(
+        "cross_replica_sum",
+        in_a_stage(cross_replica_sum),
+        {},
+        x=([*TENSORS, "array"],),
+        replica_group_size=(("None", "1"),),
+    ),
+    *of(
+        "assume_equal_across_replicas",
+        in_a_stage(lambda x, **given: x * assume_equal_across_replicas(**({"tensors": 1.0} | given))),
+        {},
+        inplace=(TRUTH,),
+    ),
+    *of(
+        "all_gather",
+        in_a_stage(all_gather),
+        {"replication_factor": lambda: 1},
+        x=([*TENSORS, "array"],),
+        replication_factor=(("1",),),
+    ),
+    *of(
+        "all_to_all",
+        in_a_stage(all_to_all),
+        {"split_dimension": lambda: 0, "concat_dimension": lambda: 0, "replication_factor": lambda: 1},
+        x=(["array", *EMPTY], "split_dimension: expected a dimension of a tensor of rank 0, got 0$"),
+        split_dimension=(("0",),),
+        concat_dimension=(("0",),),
+        replication_factor=(("1",),),
+    ),
+    *of(
+        "reduce_scatter",
+        in_a_stage(reduce_scatter),
+        {"replication_factor": lambda: 1},
+        x=(["array", *EMPTY], r"x: expected a tensor of rank 1, got \(\)$"),
+        replication_factor=(("1",),),
+        op=((),),
     ),
     *of(
         "layer",

@@ -1,0 +1,171 @@
+"""A pass of all replicas in lock step, where its function calls collectives.
+
+Each replica's pass is a greenlet, of which exactly one runs at a time. It hands over at each collective, and goes on
+when the others are there, with what the collective has made of the arrays of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from ipusim.errors import ModelError
+from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.collective import Collective
+from ipusim.hardware.collectives.run import run
+from ipusim.hardware.system import System
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.functions.replica import Acting, Replica
+from ipusim.model.functions.running_trace import RunningTrace
+from ipusim.model.layers.layer import Array
+from ipusim.pricing.costs import Costs, PassCollective
+
+
+class InLockStep:
+    """Runs the passes that call collectives, each in all replicas at once: when the first of them begins it."""
+
+    def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
+        """Take over those passes of the executors, which are in the order of the replicas."""
+        self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
+        self._plans: dict[tuple[CollectiveCall, str, int], list[Collective]] = {}
+        #: The passes that have run, with the replicas that have not begun them yet.
+        self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
+        self._failed: BaseException | None = None
+        for number, executor in enumerate(executors):
+            executor.acting = Acting(Replica(number, _hand_over))
+            executor.together = dict.fromkeys(self._passes, self.run)
+
+    def begin(self) -> None:
+        """Begin a run: let go of what an earlier one has left that failed."""
+        self._ahead.clear()
+        self._failed = None
+
+    def run(self, replica: int, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
+        """Run a pass of ``replica``, unless it ran when another replica began it.
+
+        Raises what the executors do, and ModelError for replicas that do not call what was seen when the function
+        was tried.
+        """
+        if self._failed is not None:  # the others' processes go on until time does, and would tell of what is missing
+            raise self._failed
+        key = ipu, kind, stage, micro_batch
+        if key not in self._ahead:
+            try:
+                self._run_all(*key)
+            except BaseException as error:
+                self._failed = error
+                raise
+            self._ahead[key] = set(range(len(self._executors)))
+        self._ahead[key].remove(replica)
+        if not self._ahead[key]:
+            del self._ahead[key]
+
+    def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
+        turns = [_Turn(partial(each.run_alone, ipu, kind, stage, micro_batch)) for each in self._executors]
+        with _ending(turns):
+            answers: list[Array | None] = [None] * len(turns)
+            for expected in (*self._passes[kind, stage], None):
+                asked = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
+                calls = [None if each is None else each[0] for each in asked]
+                if problem := _problem(calls, None if expected is None else expected.call):
+                    raise self._executors[0].failed(kind, stage, micro_batch, ModelError(problem))
+                if expected is not None:
+                    answers = list(self._carried_out(expected, ipu, [each[1] for each in asked if each is not None]))
+
+    def _carried_out(self, each: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
+        """Yield what each replica has behind a collective of all."""
+        call, replicas = each.call, len(arrays)
+        combine: np.ufunc = getattr(np, call.combination)
+        for members, plan in zip(call.groups(replicas), self._plans_of(each, ipu), strict=True):
+            for made in run(plan, [arrays[replica] for replica in members], combine):
+                yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
+
+    def _plans_of(self, each: PassCollective, ipu: int) -> list[Collective]:
+        """Return the collective of each group of replicas; found once, as a ring is found by comparing routes."""
+        call, system, key = each.call, self._system, (each.call, each.algorithm, ipu)
+        if key not in self._plans:
+            algorithm = ALGORITHMS[call.operation][each.algorithm]
+            self._plans[key] = [
+                algorithm(
+                    system,
+                    [replica * system.shards + ipu for replica in members],
+                    call.elements(system.replicas),
+                    call.itemsize,
+                )
+                for members in call.groups(system.replicas)
+            ]
+        return self._plans[key]
+
+
+class _Turn:
+    """The pass of one replica, which runs when it is its turn."""
+
+    def __init__(self, run_pass: partial[None]) -> None:
+        self._greenlet = greenlet(run_pass, parent=getcurrent())
+        self._greenlet.gr_context = copy_context()
+        self._trace = RunningTrace()
+
+    def next(self, answer: Array | None) -> tuple[CollectiveCall, Array] | None:
+        """Go on with the result of a collective; return the next one, None behind the end of the pass."""
+        if self._greenlet.dead:
+            return None
+        with self._trace:
+            asked: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
+        return None if self._greenlet.dead else asked
+
+    def end(self) -> None:
+        """Give a pass up that has not ended."""
+        if self._greenlet and not self._greenlet.dead:
+            with self._trace, suppress(Exception):  # the pass tells of it as of any other error
+                self._greenlet.throw()
+
+
+def _hand_over(call: CollectiveCall, x: Array) -> Array:
+    """Hand over to the other replicas, and return what the collective has made."""
+    parent = getcurrent().parent
+    assert parent is not None
+    found: Array = parent.switch((call, x))
+    return found
+
+
+@contextmanager
+def _ending(turns: Sequence[_Turn]) -> Iterator[None]:
+    """Give up what has not ended behind the block."""
+    try:
+        yield
+    finally:
+        for turn in turns:
+            turn.end()
+
+
+def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:
+    """Return what is wrong with what the replicas call, which is not all as expected; empty where nothing is."""
+    other = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
+    if other is not None:
+        return (
+            f"replica {other} calls {_words(calls[other])} where replica 0 calls {_words(calls[0])}: all replicas call "
+            "the same collectives in the same order"
+        )
+    if calls[0] != expected:
+        return (
+            f"it calls {_words(calls[0])} where it called {_words(expected)} when it was tried: call the same "
+            "collectives in every call"
+        )
+    return ""
+
+
+def _words(call: CollectiveCall | None) -> str:
+    return "no further collective" if call is None else str(call)
+
+
+def _filled_up(array: Array, plan: Collective) -> Array:
+    """Return a reduce-scatter's chunk as long as the longest, with zeros behind; anything else as it is."""
+    if plan.operation != "reduce_scatter" or array.size == plan.chunk:
+        return array
+    return np.concatenate([array, np.zeros(plan.chunk - array.size, array.dtype)])

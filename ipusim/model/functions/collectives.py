@@ -1,0 +1,110 @@
+"""Collectives inside a function that autograd traces: to it each is one operation, whose gradient is its transpose.
+
+The sum over all replicas of what each of them learns from is what gradients are of. So the transpose of an
+all-reduce is an all-reduce of the gradients, that of an all-gather a reduce-scatter and the other way round, and that
+of an all-to-all an all-to-all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.extend import defvjp, primitive
+from autograd.tracer import isbox
+
+from ipusim.errors import ModelError
+from ipusim.hardware.collectives.collective import Operation
+from ipusim.model.collective_call import CollectiveCall, Combination
+from ipusim.model.functions.replica import index, meet, replica
+
+
+@primitive  # type: ignore[untyped-decorator]
+def collective(call: CollectiveCall, x: Any) -> Any:
+    """Return what this replica has behind ``call``, in one row but for an all-reduce and an all-to-all."""
+    return meet(call, x)
+
+
+def all_reduce(x: Any, group: int | None = None) -> Any:
+    """Return the sum of ``x`` over the replicas of each group.
+
+    As of all collectives, ``group`` is that many replicas in a row; None for all of the device. Raises ModelError for
+    what depends on nothing in a function that is written down once for all replicas.
+    """
+    return _collective("all_reduce", x, group)
+
+
+def all_gather(x: Any, group: int) -> Any:
+    """Return the arrays of all replicas of a group, shape (group, *x.shape)."""
+    return anp.reshape(_collective("all_gather", x, group), (group, *x.shape))
+
+
+def all_to_all(x: Any, group: int) -> Any:
+    """Return in row k what replica k of the group has in the row of this one; ``x``: shape (group, ...)."""
+    rows = anp.reshape(x, (group, -1))
+    return anp.reshape(_collective("all_to_all", rows, group), x.shape)
+
+
+def reduce_scatter(x: Any, group: int, combination: Combination = "add") -> Any:
+    """Return this replica's chunk of the sum of ``x``, shape (n,), or of another combination of its elements.
+
+    Chunks have ceil(n / group) elements; behind the end of ``x`` are zeros.
+    """
+    return _collective("reduce_scatter", x, group, combination)
+
+
+def own_chunk(x: Any, group: int) -> Any:
+    """Return this replica's chunk of its own ``x``, shape (n,), as :func:`reduce_scatter` cuts it."""
+    size = -(-x.shape[0] // group)
+    padded = anp.concatenate([x, np.zeros(size * group - x.shape[0], x.dtype)])
+    first = index() % group * size
+    return padded[first : first + size]
+
+
+def _collective(operation: Operation, x: Any, group: int | None, combination: Combination = "add") -> Any:
+    call = CollectiveCall(operation, tuple(x.shape), np.dtype(x.dtype).name, group, combination)
+    if not (replica().known or isbox(x)):
+        raise ModelError(f"{call} depends on no input and no variable, in a function that is written down once for all")
+    return collective(call, x)
+
+
+def _transpose(_: Any, call: CollectiveCall, x: Any) -> Callable[[Any], Any]:
+    """Return what takes the gradient of a collective's result back to its array."""
+    match call.operation:
+        case "all_gather":
+            size, shape = math.prod(call.shape) * (call.group or 1), call.shape
+            back = replace(call, operation="reduce_scatter", shape=(size,))
+            return lambda grad: anp.reshape(collective(back, grad), shape)
+        case "reduce_scatter":
+            return lambda grad: _scattered_back(call, x, grad)
+        case _:
+            return lambda grad: collective(call, grad)
+
+
+def _scattered_back(call: CollectiveCall, x: Any, grad: Any) -> Any:
+    """Return the gradient of a reduce-scatter's row.
+
+    For what is no sum, every replica needs the rows of the others. Of equal elements that are the least or the
+    largest each gets the same share, as in autograd. Raises ModelError for the logical ones.
+    """
+    assert call.group is not None
+    if call.combination in ("logical_and", "logical_or"):
+        raise ModelError(f"no gradient comes back through {call}: use what it gives for results alone")
+    length = call.shape[0]
+    arriving = anp.reshape(all_gather(grad, call.group), (-1,))[:length]
+    if call.combination == "add":
+        return arriving
+    every = all_gather(x, call.group)
+    if call.combination == "multiply":
+        own = index() % call.group
+        return arriving * anp.prod(anp.concatenate([every[:own], every[own + 1 :]]), axis=0)
+    extreme = anp.max if call.combination == "maximum" else anp.min
+    taken = extreme(every, axis=0)
+    return arriving * (x == taken) / np.sum(every == taken, axis=0, dtype=x.dtype)
+
+
+defvjp(collective, _transpose, argnums=(1,))
