@@ -39,11 +39,11 @@ def as_scenario(job: Job, description: str = "") -> Said:
     """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
 
     Raises UnsupportedProgramError where neither takes the time that the program takes, and for stages that call
-    collectives.
+    collectives or look up rows on the host.
     """
     functions = job.request.functions
     assert isinstance(functions, TracedFunctions)
-    _refuse_collectives(job)
+    _refuse_what_scenarios_do_not_say(job)
     want = _time_alone(job)
     try:
         found = _request(job, as_layers.in_layers(job, functions), description, functions)
@@ -62,12 +62,14 @@ def as_scenario(job: Job, description: str = "") -> Said:
     return Said(found, (*as_costs.NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
 
 
-def _refuse_collectives(job: Job) -> None:
-    """Refuse stages whose replicas do something together, which a scenario has no key for."""
-    for (_, stage), calls in job.costs.collectives.items():
+def _refuse_what_scenarios_do_not_say(job: Job) -> None:
+    """Refuse stages whose replicas do something together, or that look up rows on the host: there are no keys for it."""
+    stages = job.program.stages
+    what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
+    what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
+    if what:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes: replicas call {calls[0].call} in "
-            f"{job.program.stages[stage].name}, which a scenario does not say"
+            f"no scenario takes the time that the program {job.name!r} takes: {what[0]}, which a scenario does not say"
         )
 
 

@@ -1,14 +1,28 @@
-"""Functions of Graphcore's ``embedding_ops`` for tables on the IPU."""
+"""Graphcore's ``embedding_ops``: look-ups in tables on the IPU, and in those on the host."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ipusim.ipu import checks
+from ipusim.ipu.host_embeddings import (
+    HostEmbedding,
+    HostEmbeddingOptimizerSpec,
+    HostEmbeddingSGDGAOptimizerSpec,
+    create_host_embedding,
+)
 from ipusim.ipu.operations.serialized_lookup import SerializedLookup
 from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.model.functions.operation_call import operate
+
+__all__ = [
+    "HostEmbedding",
+    "HostEmbeddingOptimizerSpec",
+    "HostEmbeddingSGDGAOptimizerSpec",
+    "create_host_embedding",
+    "embedding_lookup",
+]
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:

@@ -315,3 +315,14 @@ def test_the_lines_that_change_are_those_of_the_page():
         assert f"`{path.name}`" in page
     assert used == set(rows.values())
     assert not any("ipusim" in line for line in rows)
+
+
+def test_a_table_on_the_host_learns_what_was_looked_up(capsys, monkeypatch):
+    """Forty items stand in the baskets, and no other row of the table changes."""
+    out, (program,) = ran("host_embedding", capsys, monkeypatch)
+    means = [float(found) for found in re.findall(r"mean loss: ([\d.]+)", out)]
+    assert len(means) == 10
+    assert means[0] > 0.1
+    assert means[-1] < 0.01
+    assert out.endswith("40 of 50000 rows have changed\n")
+    assert len(program.timeline.rows(SpanKind.HOST_ROWS)) == 3 * 8 * 16

@@ -14,8 +14,9 @@ from ipusim.scenario.write import scenario_text
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
-#: Programs that run nothing on IPUs, and those whose stages call collectives, which scenarios do not.
-WITHOUT = {"dataset_benchmark", "replicas", "soft_plus"}
+#: Programs that run nothing on IPUs, and those whose stages call collectives or look up rows on the host, which the
+#: functions of scenarios do not.
+WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "soft_plus"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
@@ -29,6 +30,8 @@ ARGUMENTS = {
 }
 #: Programs whose stages are layers and nothing else: the names of these, stage by stage.
 LAYERS = {
+    "outfeed_example": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
+    "outfeed_iteration": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_cross_entropy"),),
     "step2_sharding": (
         ("flatten", "dense256", "dense128", "dense64"),
@@ -86,6 +89,12 @@ def test_what_replicas_do_together_is_refused(capsys):
         r"in pipeline_stage_0, which a scenario does not say$"
     )
     with pytest.raises(UnsupportedProgramError, match=text):
+        as_scenario(program.kept())
+
+
+def test_what_is_looked_up_on_the_host_is_refused(capsys):
+    (program,) = recorded(SCENARIOS / "python" / "host_embedding.py")
+    with pytest.raises(UnsupportedProgramError, match="pipeline_stage_0 looks up rows in tables on the host, which a"):
         as_scenario(program.kept())
 
 

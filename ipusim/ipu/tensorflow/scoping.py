@@ -146,7 +146,7 @@ def get_variable(
             f"dtype: expected a floating-point dtype for variable {full!r}, which is trained, got {kind}; or give it "
             "trainable=False"
         )
-    initial = shared.initial if shape is None and shared is not None else _initial(full, shape, kind, initializer)
+    initial = shared.initial if shape is None and shared is not None else initial_value(full, shape, kind, initializer)
     if not variables.inside():
         return _made(NamedVariable(full, initial, trainable is not False)) if shared is None else shared
     found = asked_for(full, initial, trainable is not False, shares=reuse is not False)
@@ -159,7 +159,8 @@ def _made(variable: NamedVariable) -> NamedVariable:
     return variable
 
 
-def _initial(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
+def initial_value(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
+    """Return what a variable begins with, as :func:`get_variable` says; raises as that does."""
     if initializer is not None and not callable(initializer) and not isinstance(initializer, str):
         value = checks.numbers("initializer", initializer)
         if shape is not None:

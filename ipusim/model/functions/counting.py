@@ -69,7 +69,7 @@ _VIEWS: Final = _names(
 )
 _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
-    "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
+    "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
 _REFUSED: Final = _names(

@@ -16,7 +16,7 @@ from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import TableBytes, VectorWork, Work
 
 if TYPE_CHECKING:
     from ipusim.model.functions.counting import Counted
@@ -32,12 +32,14 @@ class Passes(NamedTuple):
         counted: their work.
         saved: what the forward pass keeps in training.
         forward, backward: the collectives of each.
+        tables: what moves from tables on the host, and in training back.
     """
 
     counted: Counted
     saved: Saved
     forward: tuple[CollectiveCall, ...]
     backward: tuple[CollectiveCall, ...]
+    tables: TableBytes
 
 
 class Summed(NamedTuple):
@@ -71,9 +73,8 @@ def profile(
         accumulator: the dtype of a variable's gradient accumulator.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
-    A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic,
-    as without fusion (:mod:`ipusim.model.functions.counting`). Raises ModelError for a function whose work cannot be
-    counted, or that cannot be differentiated.
+    A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic, as
+    without fusion. Raises ModelError for a function whose work cannot be counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
     mine = {name: array for name, array in variables.items() if name in owned}
@@ -89,6 +90,7 @@ def profile(
         input_bytes=_bytes(inputs),
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
+        tables=passes.tables,
     )
     if optimizer is None:
         return found
@@ -133,19 +135,21 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
     There is no backward pass where nothing before the stage learns, nor does it.
     """
     from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.host_rows import trying  # noqa: PLC0415 - as above
 
     weights = tuple(stage.variables.values())
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
-        with noting() as every:
+        with noting() as every, trying() as moved:
             found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
+        tables = sum(moved, TableBytes())
         if not training:
-            return Passes(replace(found, backward=()), None, tuple(every), ())
-        with noting() as forward:
+            return Passes(replace(found, backward=()), None, tuple(every), (), replace(tables, gradients=0))
+        with noting() as forward, trying():
             saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1]
-    backward = tuple(every[len(forward) :])
-    return Passes(found if wanted else replace(found, backward=()), saved, tuple(forward), backward if wanted else ())
+    backward = tuple(every[len(forward) :]) if wanted else ()
+    return Passes(found if wanted else replace(found, backward=()), saved, tuple(forward), backward, tables)
 
 
 def _itemsize(arrays: Iterable[Array]) -> int:

@@ -1,0 +1,98 @@
+"""Rows of tables that lie on the host, in a function that autograd traces: they come in, and their gradients go back.
+
+A table is no variable of the stage. An empty one stands for it in the trace, so that gradients find their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from autograd.extend import defvjp, primitive
+
+from ipusim.model.functions.variables import draw_key, get_variable
+from ipusim.model.layers.layer import Array, Key
+from ipusim.model.work import ID_BYTES, TableBytes
+
+
+class HostTable(Protocol):
+    """A table on the host.
+
+    Attributes:
+        name: of the table.
+        learns: whether gradients of its rows go back to it.
+    """
+
+    name: str
+    learns: bool
+
+    def rows(self, ids: Array, key: Key | None) -> Array:
+        """Return the rows of ``ids``; a ``key`` tells in training which look-up of which micro-batch it is.
+
+        The same key again, as where the pass runs again, gives the same rows.
+        """
+        ...
+
+    def learn(self, ids: Array, gradients: Array, key: Key) -> None:
+        """Take the gradients of the rows of one look-up."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _LookUp:
+    table: HostTable
+    ids: Array
+    key: Key | None
+
+
+_NOTED: Final[ContextVar[list[TableBytes] | None]] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def trying() -> Iterator[list[TableBytes]]:
+    """Only try functions in the block, from whose look-ups nothing is learned; gives what each of these moves."""
+    found: list[TableBytes] = []
+    token = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(token)
+
+
+def look_up(table: HostTable, ids: Array, name: str) -> Any:
+    """Return the rows of whole numbers ``ids`` (...), shape (..., width); ``name`` is the look-up's in its pass."""
+    noted = _NOTED.get()
+    asked = _LookUp(table, ids, draw_key(name) if noted is None else None)
+    if table.learns:
+        found = rows_of(asked, get_variable(f"{table.name}/host", np.zeros(0, np.float32)))
+    else:
+        found = table.rows(ids, asked.key)
+    if noted is not None:
+        size = int(np.prod(found.shape)) * found.dtype.itemsize
+        noted.append(TableBytes(ids.size * ID_BYTES, size, size if table.learns else 0))
+    return found
+
+
+@primitive  # type: ignore[untyped-decorator]
+def rows_of(asked: _LookUp, _: Any) -> Any:
+    """Return the rows."""
+    return asked.table.rows(asked.ids, asked.key)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def learn_rows(asked: _LookUp, gradients: Any) -> Any:
+    """Give gradients back, where they are those of a micro-batch; returns the empty variable's."""
+    if asked.key is not None:
+        asked.table.learn(asked.ids, gradients, asked.key)
+    return np.zeros(0, np.float32)
+
+
+def _pull_back(_: Any, asked: _LookUp, __: Any) -> Callable[[Any], Any]:
+    return lambda gradients: learn_rows(asked, gradients)
+
+
+defvjp(rows_of, _pull_back, argnums=(1,))
