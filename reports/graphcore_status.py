@@ -177,9 +177,7 @@ EXCEPTIONS: Final = {
             ("recurrent_constraint", "not simulated, got 'l2'"),
             ("bias_constraint", "not simulated, got 'l2'"),
             ("recurrent_dropout", "simulated as 0 alone, got 0.5"),
-            ("return_state", "simulated as False alone, got True"),
             ("go_backwards", "simulated as False alone, got True"),
-            ("stateful", "simulated as False alone, got True"),
             ("unroll", "simulated as False alone, got True"),
         )
     },

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.layers import run
+from ipusim.ipu.names import program_trains
+from ipusim.ipu.operations.continued import ContinuedRecurrence
+from ipusim.ipu.rnn_ops import LSTMStateTuple
 from ipusim.ipu.tensorflow import keras_layers
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras.layer import Layer
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
-from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.tensorflow.keras.symbolic import Node
+from ipusim.ipu.tensorflow.keras.weight import is_trying, may_change
+from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.model.functions.operation_call import operate
+from ipusim.model.functions.variables import check_inside
+from ipusim.model.layers import gru, lstm
 from ipusim.model.layers.dropout import Dropout as CoreDropout
 
 
@@ -150,12 +157,15 @@ class _Popnn(keras_layers.CoreLayer):
     """What Graphcore's recurrent layers have in common."""
 
     def _popnn(self, arguments: Mapping[str, Any]) -> None:
-        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported, and for states."""
+        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
         given = dict(arguments)
         given |= given.pop("kwargs")
         for name in ("self", "__class__", "seed", "dropout_seed", "implementation", "partials_dtype"):
             given.pop(name, None)
         self._time_major = checks.truth("time_major", given.pop("time_major"))
+        self._return_state = checks.truth("return_state", given.pop("return_state"))
+        self.stateful = checks.truth("stateful", given.pop("stateful"))
+        self._carried: dict[str, NamedVariable] = {}
         rate = given.pop("dropout")
         self._dropout = CoreDropout(rate) if rate else None
         named = {name: given.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
@@ -172,21 +182,75 @@ class _Popnn(keras_layers.CoreLayer):
         super().build((shape[1], shape[0], shape[2]) if self._time_major else shape)
 
     def call(self, inputs: Any, training: bool | None = None, initial_state: Any = None, **_: Any) -> Any:
-        """Return the outputs; raises UnsupportedProgramError for an initial state."""
-        if initial_state is not None:
-            raise UnsupportedProgramError(
-                f"{type(self).__name__}: initial_state is simulated as None alone: see ipu.rnn_ops"
-            )
-        return self._turned(super().call(self._turned(tensor(inputs)), training=training))
+        """Return the outputs, and where they were asked for the states behind the last time step.
+
+        Raises ProgramError for an initial state of another form.
+        """
+        x = self._turned(tensor(inputs))
+        if not self._has_states(initial_state):
+            return self._turned(super().call(x, training=training))
+        return self._continued(x, self._of_model(x), initial_state, training)
+
+    def _has_states(self, initial_state: Any) -> bool:
+        return self._return_state or self.stateful or initial_state is not None
+
+    def _continued(self, x: Any, variables: Mapping[str, NamedVariable], given: Any, training: bool | None) -> Any:
+        """Run from states: those given, those of the micro-batch before where the layer is stateful, else zeros."""
+        layer = self._layer
+        assert isinstance(layer, lstm.LSTM | gru.GRU)
+        x = self._dropped(x, may_change() and (program_trains() if training is None else bool(training)))
+        parameters = {name: each.read_value() for name, each in variables.items()}
+        carried = self._carried_states(x) if self.stateful and not is_trying() else ()
+        states = self._states(given, x) if given is not None else tuple(each.read_value() for each in carried)
+        if not states:
+            states = tuple(np.zeros((x.shape[0], layer.units), x.dtype) for _ in range(layer.states))
+        y, *after = operate(ContinuedRecurrence(layer, tuple(parameters)), x, *parameters.values(), *states)
+        for kept, state in zip(carried, after, strict=False) if may_change() else ():
+            kept.assign(state)
+        y = self._turned(y)
+        return (y, self._as_state(after)) if self._return_state else y
+
+    def _states(self, given: Any, x: Any) -> tuple[Any, ...]:
+        """Return given states in the core's order; raises ProgramError for others."""
+        shape = (x.shape[0], self._layer.units)  # type: ignore[attr-defined]
+        found = self._from_state(given)
+        for each in found:
+            if tuple(np.shape(each)) != shape:
+                checks.wrong_value("initial_state", f"tensors of shape {shape}", np.shape(each))
+        return tuple(tensor(each) for each in found)
+
+    def _carried_states(self, x: Any) -> tuple[NamedVariable, ...]:
+        """Return the variables that hold the states behind the last micro-batch."""
+        zeros = np.zeros((x.shape[0], self._layer.units), x.dtype)  # type: ignore[attr-defined]
+        names = [f"{self.path}/state_{place}" for place in range(self._layer.states)]  # type: ignore[attr-defined]
+        return tuple(self._carried.setdefault(name, asked_for(name, zeros, False)) for name in names)
+
+    def reset_states(self) -> None:
+        """Begin with zeros again."""
+        for each in self._carried.values():
+            each.set(np.zeros(each.shape, each.dtype))
+
+    def _from_state(self, given: Any) -> tuple[Any, ...]:
+        return (given,)
+
+    def _as_state(self, states: Sequence[Any]) -> Any:
+        return states[0]
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
-        if self._time_major and not (self.in_model or self.built):
-            return self._turned(super()._run(self._turned(tensor(inputs)), *args, training=training, **kwargs))
-        return super()._run(inputs, *args, training=training, **kwargs)
+        if self.in_model or self.built or is_trying():
+            return super()._run(inputs, *args, training=training, **kwargs)
+        x, given = self._turned(tensor(inputs)), (*args, kwargs.pop("initial_state", None))[0]
+        if not self._has_states(given):
+            return self._turned(super()._run(x, training=training, **kwargs))
+        check_inside(self.name)
+        self._layer.output_shape(tuple(x.shape[1:]))
+        self._settle()
+        return self._continued(x, self._of_program(x, self.path), given, training)
 
-    def _gives(self, node: Node) -> KerasTensor:
+    def _gives(self, node: Node) -> Any:
         if not self._time_major:
-            return super()._gives(node)
+            beside = len(node.args) > 1 or bool(node.kwargs.get("initial_state") is not None)
+            return Layer._gives(self, node) if self._has_states(None) or beside else super()._gives(node)
         raise UnsupportedProgramError(
             f"{type(self).__name__}: time_major is simulated as False alone in a model, whose batch is the first axis"
         )
@@ -195,9 +259,12 @@ class _Popnn(keras_layers.CoreLayer):
         return anp.swapaxes(x, 0, 1) if self._time_major and anp.ndim(x) == 3 else x
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
-        if self._dropout is not None and training:
-            x = run(self._dropout, x, {}, self.path, self._place if self.in_model else None)
-        return super()._applied(x, variables, training)
+        return super()._applied(self._dropped(x, training), variables, training)
+
+    def _dropped(self, x: Any, training: bool) -> Any:
+        if self._dropout is None or not training:
+            return x
+        return run(self._dropout, x, {}, self.path, self._place if self.in_model else None)
 
 
 class PopnnLSTM(_Popnn):
@@ -236,13 +303,21 @@ class PopnnLSTM(_Popnn):
         time_major: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported, and for states."""
+        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
         self._popnn(locals())
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """Return the shapes of both states."""
         units: int = self._layer.units  # type: ignore[attr-defined]
         return [batch_size, units], [batch_size, units]
+
+    def _from_state(self, given: Any) -> tuple[Any, ...]:
+        if not isinstance(given, LSTMStateTuple):
+            raise ProgramError(f"Invalid initial_state type: `{type(given)}`, expecting `LSTMStateTuple`.")
+        return given.h, given.c
+
+    def _as_state(self, states: Sequence[Any]) -> Any:
+        return LSTMStateTuple(states[1], states[0])
 
 
 class PopnnGRU(_Popnn):
@@ -281,7 +356,7 @@ class PopnnGRU(_Popnn):
         time_major: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported, and for states."""
+        """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
         self._popnn(locals())
 
     def state_shape(self, batch_size: int) -> list[int]:

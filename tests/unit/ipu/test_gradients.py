@@ -28,6 +28,7 @@ from ipusim.ipu import (
 )
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.names import ProgramNames
 from ipusim.model.functions.gradient import pullback
 from ipusim.model.functions.untrained import Untrained, holding
@@ -93,6 +94,16 @@ def recurrent(kind, *args, **options):
 def lstm_from(x, h, c):
     outputs, state = rnn_ops.PopnnLSTM(2, **DOUBLE)(x, rnn_ops.LSTMStateTuple(c, h))
     return [outputs, *state]
+
+
+def keras_lstm_from(x, h, c):
+    layer = ipu_layers.PopnnLSTM(2, return_state=True, dropout=0.4)
+    y, state = layer(x, initial_state=rnn_ops.LSTMStateTuple(c, h))
+    return [y, *state]
+
+
+def keras_gru_from(x, state):
+    return list(ipu_layers.PopnnGRU(2, return_sequences=True, return_state=True)(x, initial_state=state))
 
 
 #: A use of each name from which gradients go back: a function of arrays, and the arrays.
@@ -239,6 +250,8 @@ CASES = {
     "normalization_ops.layer_norm": (normalization_ops.layer_norm, X),
     "rand_ops.dropout": (lambda x: rand_ops.dropout(x, 0.4), X),
     "rand_ops.dropout of rows": (lambda x: rand_ops.dropout(x, 0.4, noise_shape=[3, 1]), X),
+    "rnn_ops.PopnnLSTM of Keras from states": (keras_lstm_from, STEPS.swapaxes(0, 1), *STATE),
+    "rnn_ops.PopnnGRU of Keras from a state": (keras_gru_from, STEPS.swapaxes(0, 1), STATE[0]),
     "rnn_ops.PopnnLSTM": (recurrent("PopnnLSTM"), STEPS),
     "rnn_ops.PopnnLSTM from states": (lstm_from, STEPS, *STATE),
     "rnn_ops.PopnnGRU": (recurrent("PopnnGRU", activation="sigmoid"), STEPS),

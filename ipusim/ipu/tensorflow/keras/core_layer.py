@@ -129,8 +129,12 @@ class CoreLayer(Layer):
 
         Raises ProgramError for an input of another shape than the one that these were made for.
         """
-        x, own = tensor(inputs), self._names()
-        kept = {each.own_name: each for each in self._all_weights()}
+        x = tensor(inputs)
+        return self._given(x, self._of_model(x), training)
+
+    def _of_model(self, x: Any) -> dict[str, NamedVariable]:
+        """Return the weights by the core's names; raises ProgramError where they were made for another input."""
+        own, kept = self._names(), {each.own_name: each for each in self._all_weights()}
         shapes = self._forms(tuple(x.shape[1:]))
         if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
@@ -138,7 +142,7 @@ class CoreLayer(Layer):
                 f"{[each.shape for each in kept.values()]} were made for, received input with shape "
                 f"{(None, *x.shape[1:])}"
             )
-        return self._given(x, {name: kept[own[name]] for name in shapes}, training)
+        return {name: kept[own[name]] for name in shapes}
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
         """Return the layer's output for ``inputs`` (batch, ...).

@@ -288,7 +288,8 @@ def mapped_arrays(function: Callable[[Any], Any], structure: Any) -> Any:
     if isinstance(structure, Mapping):
         return {name: mapped_arrays(function, each) for name, each in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(mapped_arrays(function, each) for each in structure)
+        found = [mapped_arrays(function, each) for each in structure]
+        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
     return function(structure)
 
 

@@ -132,7 +132,8 @@ def mapped(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
     if isinstance(structure, Mapping):
         return {name: mapped(function, each) for name, each in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(mapped(function, each) for each in structure)
+        found = [mapped(function, each) for each in structure]
+        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
     return structure
 
 

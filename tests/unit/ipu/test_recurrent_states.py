@@ -1,0 +1,92 @@
+"""States of Graphcore's Keras LSTM and GRU: given, returned, and carried from one micro-batch to the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.keras import layers
+from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.ipu.rnn_ops import LSTMStateTuple
+
+RNG = np.random.default_rng(3)
+BATCH, STEPS, ELEMENTS, UNITS = 2, 8, 3, 4
+X = RNG.normal(size=(BATCH, STEPS, ELEMENTS)).astype(np.float32)
+KINDS = [layers.PopnnLSTM, layers.PopnnGRU]
+
+
+def flat(state):
+    return list(state) if isinstance(state, tuple) else [state]
+
+
+@pytest.mark.parametrize("sequences", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_in_two_parts_is_the_whole(kind, sequences):
+    """The second part begins with the states behind the first."""
+    layer = kind(UNITS, return_sequences=sequences, return_state=True)
+    inputs = tf.keras.Input(shape=(STEPS, ELEMENTS))
+    model = tf.keras.Model(inputs, layer(inputs)[0])
+    whole, last = layer(X)
+    first, between = layer(X[:, :2])
+    second, end = layer(X[:, 2:], initial_state=between)
+    joined = np.concatenate([first, second], axis=1) if sequences else second
+    np.testing.assert_allclose(joined, whole, rtol=1e-5)
+    for mine, other in zip(flat(end), flat(last), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
+    np.testing.assert_allclose(model.predict(X, batch_size=BATCH), whole, rtol=1e-5)
+    assert [tuple(np.shape(each)) for each in flat(last)] == [(BATCH, UNITS)] * (2 if kind is layers.PopnnLSTM else 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_go_from_layer_to_layer_in_a_model(kind):
+    inputs = tf.keras.Input(shape=(STEPS, ELEMENTS))
+    encoded, state = kind(UNITS, return_state=True)(inputs)
+    decoded = kind(UNITS, return_sequences=True)(inputs, initial_state=state)
+    model = tf.keras.Model(inputs, [encoded, decoded])
+    first, second = model.layers[-2:]
+    y, after = first(X)
+    np.testing.assert_allclose(model(X)[0], y, rtol=1e-6)
+    np.testing.assert_allclose(model(X)[1], second(X, initial_state=after), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stateful_layer_goes_on_where_the_micro_batch_before_ended(kind):
+    """Four micro-batches of two steps each are one sequence of eight; a reset begins anew."""
+    layer = kind(UNITS, stateful=True, return_sequences=True, name="rnn")
+    inputs = tf.keras.Input(shape=(2, ELEMENTS))
+    tf.keras.Model(inputs, layer(inputs))
+    parts = [np.ascontiguousarray(part) for part in np.split(X, 4, axis=1)]
+    config, outfeed = IPUConfig(), IPUOutfeedQueue()
+    config.auto_select_ipus = 2
+    pipeline(
+        [layer, lambda y: y * 1.0],
+        gradient_accumulation_count=4,
+        infeed_queue=IPUInfeedQueue(parts * 2),
+        outfeed_queue=outfeed,
+        config=config,
+    )
+    found = np.concatenate(list(outfeed.dequeue()), axis=1)
+    plain = kind(UNITS, return_sequences=True)
+    tf.keras.Sequential([plain]).build((None, STEPS, ELEMENTS))
+    plain.set_weights(layer.get_weights())
+    np.testing.assert_allclose(found, plain(X), rtol=1e-5)
+    layer.reset_states()
+    assert all(not each.numpy().any() for each in layer._carried.values())
+
+
+def test_states_of_other_forms_are_refused():
+    layer = layers.PopnnGRU(UNITS)
+    tf.keras.Sequential([layer]).build((None, STEPS, ELEMENTS))
+    with pytest.raises(ProgramError, match=r"^initial_state: expected tensors of shape \(2, 4\), got \(2, 3\)"):
+        layer(X, initial_state=np.zeros((2, 3), np.float32))
+    lstm = layers.PopnnLSTM(UNITS)
+    tf.keras.Sequential([lstm]).build((None, STEPS, ELEMENTS))
+    with pytest.raises(ProgramError, match="expecting `LSTMStateTuple`"):
+        lstm(X, initial_state=[np.zeros((2, 4))] * 2)
+    zeros = np.zeros((BATCH, UNITS), np.float32)
+    np.testing.assert_allclose(lstm(X, initial_state=LSTMStateTuple(zeros, zeros)), lstm(X))
