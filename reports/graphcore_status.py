@@ -188,17 +188,6 @@ EXCEPTIONS: Final = {
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
     **dict.fromkeys(
         (
-            "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size",
-            "ipu.utils.set_norm_options(experimental_distributed_batch_norm_replica_group_size)",
-        ),
-        Said(
-            Status.REFUSED,
-            "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each "
-            "replica are its own here, got 2",
-        ),
-    ),
-    **dict.fromkeys(
-        (
             "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count",
             "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)",
         ),

@@ -205,6 +205,12 @@ class IPUConfig(Category):
         super().__init__("", _fields())
         self.__dict__["_remarks"] = {}
 
+    @property
+    def statistics_group(self) -> int:
+        """The replicas that batch normalisations take their statistics of, together."""
+        found: int = self.norms.experimental.distributed_batch_norm_replica_group_size
+        return found
+
     def remark(self, given: str, why: str) -> None:
         """Note that what a program has ``given`` has no effect, and why, where no attribute says it."""
         self._remarks[given] = f"{given} will have no effect: {why}."
@@ -284,13 +290,9 @@ class IPUConfig(Category):
                 "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
                 "DeviceConnectionType.PRE_COMPILE"
             )
-        tiles, group = self.io_tiles, self.norms.experimental.distributed_batch_norm_replica_group_size
-        if group > 1 and tiles.num_io_tiles:
+        tiles = self.io_tiles
+        if self.statistics_group > 1 and tiles.num_io_tiles:
             raise ProgramError(f"{_GROUP} is not supported with I/O tiles.")
-        if group > 1:
-            raise UnsupportedProgramError(
-                f"{_GROUP}: expected 1, as the statistics of each replica are its own here, got {group}"
-            )
         _check_processes(self.experimental.multi_replica_distribution)
         IoTiles(tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion)))
 

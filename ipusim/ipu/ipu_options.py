@@ -191,7 +191,7 @@ def set_norm_options(
     use_stable_statistics: bool = False,
     experimental_distributed_batch_norm_replica_group_size: int = 1,
 ) -> IPUConfig:
-    """Set options of normalisations; statistics of several replicas together are refused where it is configured."""
+    """Set options of normalisations, such as of how many replicas statistics of batches are taken together."""
     size = experimental_distributed_batch_norm_replica_group_size
     given = {
         "use_stable_statistics": use_stable_statistics,

@@ -50,9 +50,10 @@ def lay_out(
     """
     with device(), sending_to(arguments.outfeed):
         with using() as asked_for:
-            traced = trace(arguments, inputs)
+            asked = configured() if config is None else config
+            traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
             feed = Feed(arguments, traced.inputs)
-            job = job_of(arguments, traced, feed, configured() if config is None else config)
+            job = job_of(arguments, traced, feed, asked)
         traced.inputs.replicas = job.system.replicas
         found = Pipeline(arguments, traced, feed, job, symbols, asked_for)
         programs = compiling()

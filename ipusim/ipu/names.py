@@ -49,6 +49,7 @@ class Counts:
 
 _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
 _TRAINS: Final[ContextVar[bool]] = ContextVar("trains", default=True)
+_GROUP: Final[ContextVar[int]] = ContextVar("group", default=1)
 _COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
 
 
@@ -80,6 +81,11 @@ def unique(name: str) -> str:
     return name if uses[name] == 1 else f"{name}_{uses[name] - 1}"
 
 
+def statistics_group() -> int:
+    """Return how many replicas batch normalisations of the running stage take their statistics of, together."""
+    return _GROUP.get()
+
+
 def program_trains() -> bool:
     """Tell whether the program of the running stage trains; outside of stages True."""
     return _TRAINS.get()
@@ -88,9 +94,9 @@ def program_trains() -> bool:
 class ProgramNames:
     """Names in the stages of one program, made in the scope in which the program was."""
 
-    def __init__(self, trains: bool = True) -> None:
-        """Begin to count at the first stage; layers ask whether the program ``trains``."""
-        self._trains = trains
+    def __init__(self, trains: bool = True, group: int = 1) -> None:
+        """Begin to count at the first stage; layers ask whether the program ``trains``, and for its ``group``."""
+        self._trains, self._group = trains, group
         self._scope = scope()
         self._starts = [Counts()]
 
@@ -98,12 +104,13 @@ class ProgramNames:
     def stage(self, number: int) -> Iterator[None]:
         """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
         held = self._starts[number].copy()
-        token, trains = _COUNTS.set(held), _TRAINS.set(self._trains)
+        token, trains, group = _COUNTS.set(held), _TRAINS.set(self._trains), _GROUP.set(self._group)
         try:
             with inside(self._scope):
                 yield
         finally:
             _COUNTS.reset(token)
             _TRAINS.reset(trains)
+            _GROUP.reset(group)
         if len(self._starts) == number + 1:
             self._starts.append(held)

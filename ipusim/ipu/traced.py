@@ -100,13 +100,15 @@ def as_tensor(value: Any) -> Array:
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
-def trace(arguments: Arguments, inputs: Inputs | None = None) -> Traced:
+def trace(arguments: Arguments, inputs: Inputs | None = None, group: int = 1) -> Traced:
     """Run every stage once, in order; ``inputs`` hold the program's own, by default those of ``arguments``.
+
+    ``group`` are the replicas that batch normalisations take their statistics of, together.
 
     Raises ProgramError in Graphcore's words where results, queue and optimizer do not fit together, and for
     a variable that stages on different IPUs use; ModelError for a stage that fails.
     """
-    tracer = _Tracer(arguments, inputs or Inputs(tuple(map(as_tensor, arguments.inputs))))
+    tracer = _Tracer(arguments, inputs or Inputs(tuple(map(as_tensor, arguments.inputs))), group)
     for position in range(len(arguments.stages)):
         tracer.trace(position)
     return tracer.traced()
@@ -115,13 +117,13 @@ def trace(arguments: Arguments, inputs: Inputs | None = None) -> Traced:
 class _Tracer:
     """Runs stages in order, each on what the one before has given."""
 
-    def __init__(self, arguments: Arguments, inputs: Inputs) -> None:
+    def __init__(self, arguments: Arguments, inputs: Inputs, group: int) -> None:
         self._arguments, self._inputs = arguments, inputs
         infeed = arguments.infeed
         self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
         self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
         self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
-        self._names = ProgramNames(arguments.training)
+        self._names = ProgramNames(arguments.training, group)
         self._found: list[TracedStage] = []
         self._users: dict[str, int] = {}
         self._finish: _Finish | None = None

@@ -116,7 +116,8 @@ OTHER_ATTRIBUTES: Final = (
         "scheduling.maximum_scheduler_search_space_size", "operations run in the order in which they are written"
     ),
     GraphcoreOption(
-        "norms.experimental.distributed_batch_norm_replica_group_size", "each replica's statistics are its own"
+        "norms.experimental.distributed_batch_norm_replica_group_size",
+        "layers take the statistics of each replica; in Python they are taken over so many",
     ),
 )
 

@@ -72,12 +72,6 @@ def configured(**attributes):
             "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles.",
         ),
         (
-            {"norms__experimental__distributed_batch_norm_replica_group_size": 2},
-            NotImplementedError,
-            "norms.experimental.distributed_batch_norm_replica_group_size: expected 1, as the statistics of each "
-            "replica are its own here, got 2",
-        ),
-        (
             {
                 "experimental__multi_replica_distribution__process_index": 2,
                 "experimental__multi_replica_distribution__process_count": 2,

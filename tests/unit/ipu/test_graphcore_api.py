@@ -108,14 +108,8 @@ CALLS = {
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
     "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
     "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),
-    "ipu.config.IPUConfig.norms.experimental.distributed_batch_norm_replica_group_size": _configured(
-        "norms.experimental.distributed_batch_norm_replica_group_size", 2
-    ),
     "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count": _configured(
         "experimental.multi_replica_distribution.process_count", 2
-    ),
-    "ipu.utils.set_norm_options(experimental_distributed_batch_norm_replica_group_size)": _optioned(
-        utils.set_norm_options, experimental_distributed_batch_norm_replica_group_size=2
     ),
     "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)": _optioned(
         utils.set_experimental_multi_replica_distribution_options, process_count=2, process_index=0

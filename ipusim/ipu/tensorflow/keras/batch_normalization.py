@@ -8,8 +8,11 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import getval
 
 from ipusim.ipu import checks
+from ipusim.ipu.cross_replica_ops import cross_replica_sum
+from ipusim.ipu.names import statistics_group
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.counting import unseen
@@ -22,8 +25,9 @@ class BatchNormalization(CoreLayer):
 
     In training it is by the statistics of each micro-batch, which its forward pass adds to the moving ones; else by
     these. By default it is training where the program trains. What is added to the moving statistics, a few operations
-    for each channel, takes no simulated time. As in TensorFlow's fused operation, the variance of images is that of
-    their whole population, n / (n - 1) of the sample's (tf2xla/kernels/batch_norm_op.cc).
+    for each channel, takes no simulated time. Where IPUConfig says so, statistics are those of the micro-batches of
+    several replicas, which meet for them. As in TensorFlow's fused operation, the variance of images that moves is
+    that of their whole population, n / (n - 1) of the sample's (tf2xla/kernels/batch_norm_op.cc).
     """
 
     core, kind = normalisation.BatchNorm, "batch_normalization"
@@ -57,19 +61,36 @@ class BatchNormalization(CoreLayer):
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         mean, variance = variables["mean"], variables["variance"]
+        if training and statistics_group() > 1:
+            return self._over_replicas(x, variables, statistics_group())
         if training:
             mean.assign(_moved(mean.read_value(), x, self._momentum, np.mean))
             variance.assign(_moved(variance.read_value(), x, self._momentum, _variance))
             return super()._applied(x, variables, training)
-        scale = 1 / anp.sqrt(variance.read_value() + variance.dtype.type(self._epsilon))
-        y = (x - mean.read_value()) * (scale * variables["gamma"].read_value() if "gamma" in variables else scale)
+        return self._normalised(x, mean.read_value(), variance.read_value(), variables)
+
+    def _over_replicas(self, x: Any, variables: Mapping[str, NamedVariable], group: int) -> Any:
+        """Return ``x`` normalised by the statistics of the micro-batches of each group of so many replicas."""
+        axes, size = tuple(range(x.ndim - 1)), x.dtype.type(group)
+        mean = cross_replica_sum(anp.mean(x, axis=axes), group) / size
+        variance = cross_replica_sum(anp.mean((x - mean) ** 2, axis=axes), group) / size
+        for kept, found in ((variables["mean"], mean), (variables["variance"], variance)):
+            kept.assign(_mixed(kept.read_value(), getval(found), self._momentum))
+        return self._normalised(x, mean, variance, variables)
+
+    def _normalised(self, x: Any, mean: Any, variance: Any, variables: Mapping[str, NamedVariable]) -> Any:
+        scale = 1 / anp.sqrt(variance + variance.dtype.type(self._epsilon))
+        y = (x - mean) * (scale * variables["gamma"].read_value() if "gamma" in variables else scale)
         return y + variables["beta"].read_value() if "beta" in variables else y
 
 
 @unseen
 def _moved(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
     """Return a moving statistic after the micro-batch ``x``."""
-    found = statistic(x, axis=tuple(range(x.ndim - 1)))
+    return _mixed(before, statistic(x, axis=tuple(range(x.ndim - 1))), momentum)
+
+
+def _mixed(before: Array, found: Array, momentum: float) -> Array:
     moved: Array = (before * momentum + found * (1 - momentum)).astype(before.dtype)
     return moved
 
