@@ -186,17 +186,24 @@ EXCEPTIONS: Final = {
     ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
-    **dict.fromkeys(
-        (
-            "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count",
-            "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)",
-        ),
-        Said(
+    **{
+        f"ipu.{path}(variables_on_host)": Said(
             Status.REFUSED,
-            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas "
-            "of the device that auto_select_ipus asks for, got 2",
-        ),
+            "variables_on_host: expected False, as the weight update of a simulated program runs on its IPUs; to save "
+            "their memory give offload_weight_update_variables, or put tables into a HostEmbedding",
+        )
+        for path in (
+            "ipu_multi_worker_strategy.IPUMultiWorkerStrategy",
+            "horovod.ipu_horovod_strategy.IPUHorovodStrategy",
+        )
+    },
+    "ipu.horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy(add_ipu_cross_replica_reductions)": Said(
+        Status.NO_EFFECT, "programs that train reduce their gradients by themselves"
     ),
+    **{
+        f"ipu.horovod.{name}(name)": Said(Status.WORKS, "hosts that come to it must agree on it")
+        for name in ("allgather", "broadcast")
+    },
 }
 #: Functions and classes whose arguments stand in the order of another release too, found out from what is given.
 IN_ANY_RELEASE: Final = frozenset({"ipu.pipelining_ops.pipeline"})

@@ -33,8 +33,10 @@ class Throughput:
 def throughput(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
     info, found = timeline.info, executions(timeline)
-    calls = timeline.end[timeline.rows(*BETWEEN_KINDS)]
-    cycles = max(found[-1].end, int(calls.max(initial=0))) - found[0].start if found else 0
+    calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
+    if found:
+        begin = min(found[0].start, int(timeline.start[calls].min(initial=found[0].start)))
+        cycles = max(found[-1].end, int(timeline.end[calls].max(initial=0))) - begin
     every = info.count * info.replicas * info.hosts
     micro_batches = every * len(found)
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0

@@ -81,6 +81,30 @@ def build_system(
     )
 
 
+def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) -> System:
+    """Return a device that has the devices of all ``hosts``, each like ``system`` of the machine ``name``, in a row.
+
+    It is of the smallest machine of the same IPUs that is large enough. Raises DeviceError where there is none.
+    """
+    own, needed = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
+    alike = [each for each in MACHINES.values() if each.ipu == own.ipu and each.connection == own.connection]
+    large = [each for each in alike if each.count >= needed]
+    if not large:
+        most = max(alike, key=lambda each: each.count)
+        raise DeviceError(
+            f"expected at most {most.count // system.count} hosts of {system.count} IPUs that sum up over links, as "
+            f"{most.name} has {most.count}, got {hosts}"
+        )
+    return build_system(
+        large[0].name,
+        mapping=mapping,
+        ipus=needed,
+        selection_order=system.selection_order,
+        clock_hz=system.clock_hz,
+        rates=system.rates,
+    )
+
+
 def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Mapping[str, Fraction] | None) -> None:
     """Refuse costs of copies and the host where these are free; raises DeviceError."""
     if machine.free and (overhead_ns is not None or host_rates):

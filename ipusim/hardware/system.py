@@ -43,6 +43,8 @@ class System:
         streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
         io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
         hosts: hosts that train together, each with a device like this one.
+        joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
+            their links; None where the hosts do.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
 
     Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them.
@@ -62,6 +64,7 @@ class System:
     io_tiles: int = 0
     framework: str | None = None
     hosts: int = 1
+    joined: System | None = None
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's."""
@@ -200,9 +203,25 @@ class System:
         """
         if self.hosts == 1 or self.free:
             return 0
-        part = -(-byte_count // self.hosts)
-        once = self._duration(self.host.network_ns) + self.transfer_cycles(part, self.host.network_bytes_per_s)
-        return 2 * (self.hosts - 1) * once
+        return 2 * (self.hosts - 1) * self._message_cycles(-(-byte_count // self.hosts))
+
+    def network_gather_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which every host gets what each of the others has, at most ``byte_count`` bytes.
+
+        A ring, in each of whose n - 1 rounds a host passes on what it has got last.
+        """
+        return (self.hosts - 1) * self._message_cycles(byte_count)
+
+    def network_broadcast_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which ``byte_count`` bytes of one host come to all.
+
+        A binomial tree: in each round all that have them send them to one more each.
+        """
+        return (self.hosts - 1).bit_length() * self._message_cycles(byte_count)
+
+    def _message_cycles(self, byte_count: int) -> int:
+        """Return the cycles of one message from host to host."""
+        return self._duration(self.host.network_ns) + self.transfer_cycles(byte_count, self.host.network_bytes_per_s)
 
     def without_io_tiles(self) -> System:
         """Return the same device with all tiles of its IPUs computing."""

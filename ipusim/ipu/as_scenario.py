@@ -44,6 +44,11 @@ def as_scenario(job: Job, description: str = "") -> Said:
     functions = job.request.functions
     assert isinstance(functions, TracedFunctions)
     _refuse_what_scenarios_do_not_say(job)
+    if job.between:
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes: its hosts do something together "
+            "between its session runs"
+        )
     want = _time_alone(job)
     try:
         found = _request(job, as_layers.in_layers(job, functions), description, functions)

@@ -30,6 +30,7 @@ from ipusim.ipu.attributes import (
 from ipusim.ipu.configured import configure, configured
 from ipusim.ipu.stage_options import plan_options, poplar_options
 from ipusim.ipu.verification import KeyId, VerificationOptions
+from ipusim.machine.hosts import this_host
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes
 
@@ -298,14 +299,21 @@ class IPUConfig(Category):
 
 
 def _check_processes(asked: Any) -> None:
-    """Refuse a run of several processes; raises ProgramError, in Graphcore's words for an index out of range."""
+    """Refuse other processes than the simulated hosts; raises ProgramError, in Graphcore's words for an index."""
     if asked.process_count and asked.process_index >= asked.process_count:
         raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")
     if asked.process_count > 1:
-        raise UnsupportedProgramError(
-            f"{_PROCESSES}.process_count: expected 0 or 1, as one process runs all replicas of the device that "
-            f"auto_select_ipus asks for, got {asked.process_count}"
-        )
+        host = this_host()
+        if host is None or host.count != asked.process_count:
+            most, there = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
+            raise UnsupportedProgramError(
+                f"{_PROCESSES}.process_count: expected 0 or {most}, as {there} simulated, got "
+                f"{asked.process_count}: start so many hosts with horovod.run"
+            )
+        if asked.process_index != host.rank:
+            raise ProgramError(
+                f"{_PROCESSES}.process_index: expected {host.rank}, the rank of this host, got {asked.process_index}"
+            )
 
 
 def _single(value: int | Sequence[int], name: str) -> int | None:

@@ -10,7 +10,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,8 +45,10 @@ class Running:
 class Fetch(ABC):
     """What a session can be asked for."""
 
-    #: Whether it comes after all others of a run, as results that the others make.
-    late: ClassVar[bool] = False
+    @property
+    def late(self) -> bool:
+        """Whether it comes after all others of a run, as results that the others make."""
+        return False
 
     @abstractmethod
     def evaluate(self, running: Running) -> Any:
@@ -122,6 +124,10 @@ class _Computed(Tensor):
         self._function, self._arguments = function, tuple(arguments)
         with np.errstate(all="ignore"):
             super().__init__(_array(_computed(function, [example(each) for each in self._arguments])))
+
+    @property
+    def late(self) -> bool:
+        return any(isinstance(each, Fetch) and each.late for each in self._arguments)
 
     def evaluate(self, running: Running) -> Array:
         return _array(self._function(*map(running.value, self._arguments))).astype(self.dtype)

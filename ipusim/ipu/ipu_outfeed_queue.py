@@ -19,7 +19,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.arrivals import Arrivals
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.eager import eager
-from ipusim.ipu.host import Fetch, Operation, Running
+from ipusim.ipu.host import Fetch, Operation, Running, Tensor
 from ipusim.ipu.loop_body import enqueue
 from ipusim.ipu.releases import outfeed_in_any_release
 from ipusim.ipu.variable import waits_for_session
@@ -44,15 +44,37 @@ class IPUOutfeedMode(Enum):
 class Dequeue(Fetch):
     """What dequeues an outfeed in each run of a session, after the programs in it."""
 
-    late = True
-
-    def __init__(self, taken: Callable[[], Any]) -> None:
+    def __init__(self, taken: Callable[[], list[Array]]) -> None:
         """Take what dequeues."""
         self._taken = taken
 
-    def evaluate(self, running: Running) -> Any:
+    @property
+    def late(self) -> bool:
+        """It comes after the programs."""
+        return True
+
+    def evaluate(self, running: Running) -> list[Array]:
         """Dequeue."""
         return self._taken()
+
+
+class Dequeued(Tensor):
+    """One of the arrays that are dequeued together in a run of a session."""
+
+    def __init__(self, together: Dequeue, place: int, example: Array) -> None:
+        """Take what dequeues all of them, the place among them, and an array of its dtype and axes."""
+        super().__init__(example)
+        self._together, self._place = together, place
+
+    @property
+    def late(self) -> bool:
+        """It comes after the programs."""
+        return True
+
+    def evaluate(self, running: Running) -> Array:
+        """Return its array."""
+        found: Array = running.value(self._together)[self._place]
+        return found
 
 
 class IPUOutfeedQueue:
@@ -101,7 +123,7 @@ class IPUOutfeedQueue:
         self.buffer_depth = buffer_depth
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
-        self._packing: Callable[[list[Array]], Any] = list
+        self._packing: Callable[[list[Any]], Any] = list
         self._arrivals = Arrivals(last_only=mode is IPUOutfeedMode.LAST)
         self._in_session = False
 
@@ -118,7 +140,7 @@ class IPUOutfeedQueue:
     def connect(
         self,
         forms: Sequence[tuple[tuple[int, ...], Any]],
-        packing: Callable[[list[Array]], Any] = list,
+        packing: Callable[[list[Any]], Any] = list,
         *,
         in_session: bool = False,
     ) -> None:
@@ -155,6 +177,8 @@ class IPUOutfeedQueue:
         a dictionary where the last stage returns one, unless the pipeline sends its loss alone, or is an inference
         whose last stage returns one array by itself and that is not accumulated: then it is that array.
 
+        Where a session runs the program they are tensors of the host, which each run of it dequeues anew.
+
         Another thread than that of a run dequeues what has come so far; with ``wait_for_completion`` it waits until
         the run has ended. Raises ProgramError before a pipeline uses the queue; in the mode LAST ProgramStateError when
         it has sent nothing; and in another thread ProgramStateError where the run has failed and nothing is left.
@@ -162,9 +186,19 @@ class IPUOutfeedQueue:
         completed = checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
-        return Dequeue(partial(self._taken, completed)) if self._in_session else self._taken(completed)
+        if not self._in_session:
+            return self._packed(self._taken(completed))
+        # How many elements there will be is not known before; a tensor of the host is tried on one.
+        axis = () if self.outfeed_mode is IPUOutfeedMode.LAST else (1,)
+        together = Dequeue(partial(self._taken, completed))
+        return self._packing(
+            [
+                Dequeued(together, place, np.zeros((*axis, *shape), dtype))
+                for place, (shape, dtype) in enumerate(self._forms)
+            ]
+        )
 
-    def _taken(self, completed: bool = False) -> Any:
+    def _taken(self, completed: bool = False) -> list[Array]:
         assert self._forms is not None
         if self.outfeed_mode is IPUOutfeedMode.LAST:
             element = self._arrivals.last(completed)
@@ -173,13 +207,12 @@ class IPUOutfeedQueue:
                     "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
                     "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
                 )
-            return self._packed(element)
+            return list(element)
         elements = self._arrivals.take(completed)
-        arrays = [
+        return [
             np.stack([element[position] for element in elements]) if elements else np.empty((0, *shape), dtype)
             for position, (shape, dtype) in enumerate(self._forms)
         ]
-        return self._packed(arrays)
 
     def _packed(self, arrays: Sequence[Array]) -> Any:
         """Return the results of an element, or of several; outside of sessions as TensorFlow 2 has them."""

@@ -9,6 +9,7 @@ from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.configured import configured
+from ipusim.ipu.distribution import distribution
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.host import Tensor, compiling, example
 from ipusim.ipu.ipu_outfeed_queue import sending_to
@@ -53,9 +54,10 @@ def lay_out(
             asked = configured() if config is None else config
             traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
             feed = Feed(arguments, traced.inputs)
-            job = job_of(arguments, traced, feed, asked)
+            hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
+            job = job_of(arguments, traced, feed, asked, hosts)
         traced.inputs.replicas = job.system.replicas
-        found = Pipeline(arguments, traced, feed, job, symbols, asked_for)
+        found = Pipeline(arguments, traced, feed, job, symbols, asked_for, hosts)
         programs = compiling()
         if programs is None:
             found.run()

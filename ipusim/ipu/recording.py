@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ipusim.analysis.learning import Learning, received
 from ipusim.errors import ProgramStateError
 from ipusim.machine.extent import most_spans
 from ipusim.model.layers.layer import Array
+from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
 from ipusim.runs.execute import sum_up
 from ipusim.runs.job import Job
@@ -41,9 +42,12 @@ class Recorded:
     _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
     _weights: dict[str, Array] = field(default_factory=dict)
     _not_finite: str = ""
+    _between: dict[int, tuple[HostExchange, ...]] = field(default_factory=dict)
 
     def keep(self, session: Session, timeline: Timeline) -> None:
         """Keep the session run that has just ended."""
+        if session.before:
+            self._between[self.steps * self.job.program.repeat_count] = session.before
         self.steps += 1
         self._timeline = timeline if self.steps == 1 else None
         if not session.computes:
@@ -60,7 +64,7 @@ class Recorded:
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
-        job = replace(self.job, steps=self.steps, notes=tuple(notes))
+        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._between))
         if not name:
             return job
         return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
@@ -130,6 +134,7 @@ class Recorder:
         return fit if self._steps is None else min(self._steps, fit)
 
 
+R = TypeVar("R", bound=Recorder | None)
 #: Who looks on in this context; None where nobody does.
 _RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=None)
 
@@ -140,8 +145,8 @@ def recorder() -> Recorder | None:
 
 
 @contextmanager
-def recording(by: Recorder) -> Iterator[Recorder]:
-    """Let ``by`` look on at what runs inside the block, and at what was laid out there and runs in another thread."""
+def recording(by: R) -> Iterator[R]:
+    """Let ``by``, None for nobody, look on at what runs inside the block, or is laid out there and runs in a thread."""
     token = _RECORDER.set(by)
     try:
         yield by

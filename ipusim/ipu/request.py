@@ -8,6 +8,7 @@ from typing import Any
 from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.memory import check_memory
@@ -26,8 +27,10 @@ from ipusim.runs.request.request import Request, validate
 from ipusim.schedules.registry import find
 
 
-def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None) -> Job:
-    """Lay the pipeline out.
+def job_of(
+    asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
+) -> Job:
+    """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
 
     Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for a device that there is not,
     RemoteMemoryError for offloads without Streaming Memory, OutOfMemoryError for a pipeline that does not fit its
@@ -36,7 +39,7 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
     chosen = IPUConfig() if config is None else config
     chosen.check()
     try:
-        job = assemble(_request(asked, traced, feed, chosen, configured=config is not None))
+        job = assemble(_request(asked, traced, feed, chosen, distribution, configured=config is not None))
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
@@ -47,7 +50,15 @@ def job_of(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | Non
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes()))
 
 
-def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *, configured: bool) -> Request:
+def _request(
+    asked: Arguments,
+    traced: Traced,
+    feed: Feed,
+    config: IPUConfig,
+    distribution: Distribution | None,
+    *,
+    configured: bool,
+) -> Request:
     schedule = find(asked.schedule.value)
     if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
         shape = PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
@@ -56,6 +67,8 @@ def _request(asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig, *,
     functions = TracedFunctions(asked, traced, feed)
     options: dict[str, Any] = config.options()
     options["system"] |= device
+    if distribution is not None:
+        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(asked, functions.parts)
     if uses_synthetic_data():
         options["use_synthetic_data"] = True

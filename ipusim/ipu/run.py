@@ -10,9 +10,11 @@ import numpy as np
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramStateError
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.host_program import HostProgram
 from ipusim.ipu.ipu_outfeed_queue import sending_to
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
@@ -47,12 +49,13 @@ class Pipeline(Fetch):
         job: Job,
         symbols: Sequence[Any] | None = None,
         variables: Mapping[str, NamedVariable] | None = None,
+        distribution: Distribution | None = None,
     ) -> None:
         """Place the variables on their IPUs and connect the queues.
 
         ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it; ``variables`` those that
-        the program may share with others. Raises ProgramError when the outfeed has a pipeline already, or the infeed
-        other replicas.
+        the program may share with others; ``distribution`` says on which of several hosts it trains. Raises
+        ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
         """
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
@@ -64,7 +67,8 @@ class Pipeline(Fetch):
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
             self._outfeed.connect(forms, traced.packing(outfeed.kept), in_session=symbols is not None)
-        self._session, self._symbols = Session(job), symbols or ()
+        self._hosts = HostProgram(distribution)
+        self._session, self._symbols = self._hosts.session(job), symbols or ()
         self._timeline: Timeline | None = None
         self._recorder = recorder()
         if self._recorder is not None:
@@ -118,7 +122,7 @@ class Pipeline(Fetch):
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
         if not self._initial or any(self._versions.values()):
-            self._session, self._initial = Session(self._session.job), True
+            self._session, self._initial = self._hosts.session(self._session.job), True
         for variable in self._named.values():
             variable.initialize()
         self._versions = {name: each.version for name, each in self._named.items()}
@@ -136,7 +140,9 @@ class Pipeline(Fetch):
             session, self._initial = self.session, False
             self._feed.go_on(session.elements)
             try:
-                self._timeline = session.run(sink=None if self._outfeed is None else self._outfeed.receive)
+                with self._hosts.running(session):
+                    sink = None if self._outfeed is None else self._outfeed.receive
+                    self._timeline = session.run(sink=sink, before=self._hosts.owed())
             finally:
                 self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
             # A session may run it in another thread than the one that laid it out.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.errors import ProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
@@ -49,7 +50,7 @@ def replicas_of(
     def over_hosts(ready: int) -> int:
         if host is None:
             return ready
-        for executor in executors if total is None else ():
+        for executor in executors if total is None and averaged else ():
             executor.begin_update()
         return sum_over_hosts(executors, plan.ipus, host, ready, averaged=averaged)
 
@@ -99,6 +100,14 @@ def sum_over_hosts(
     ipus = tuple(ipus)
     mine = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
     brought = host.exchange("the sum over hosts", (ready, mine))
+    forms = [[(array.shape, array.dtype) for array in arrays] for _, arrays in brought]
+    for rank, form in enumerate(forms):
+        if form != forms[0]:
+            sizes = [sum(array.size for array in brought[each][1]) for each in (0, rank)]
+            raise ProgramError(
+                f"the sum over hosts: expected gradients of the same variables on all hosts, got others on host {rank} "
+                f"({sizes[1]:,} numbers) than on host 0 ({sizes[0]:,})"
+            )
     totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in brought), strict=True)]
     for executor in executors:
         held = [array for ipu in ipus for array in executor.accumulators(ipu)]

@@ -1,4 +1,4 @@
-"""What several hosts do together before a weight update: their IPUs' gradients are summed up over the hosts' network.
+"""What several hosts do together before a weight update: gradients are summed up over their network, or over links.
 
 A run is one host's. Where the others are simulated too, each tells the others when it has come so far, and with what.
 """
@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 class HostSumming(Meeting):
-    """Where all IPUs of a host meet behind the sum over its replicas, and hand over to the host and back."""
+    """Where all IPUs of a host meet behind the sum over its replicas, and hand over to the host or sum up."""
 
     what = "the sum over hosts"
 
@@ -51,6 +51,9 @@ class HostSumming(Meeting):
         """Write, wait for the slowest host, sum up, read, and release all IPUs; a SimPy process."""
         self._record_waits(self._step)
         start = self._clock.now
+        if self._cost.over_links is not None:
+            yield from self._over_links(start, self._cost.over_links.cost.total_cycles, cause)
+            return
         yield self._clock.spend(self._cost.write)
         cause = self._record(self._what, self._step, start, self._clock.now, cause)
         ready = self._clock.now
@@ -61,5 +64,16 @@ class HostSumming(Meeting):
         self._record(self._wait, self._step, ready, now, cause)
         yield self._clock.spend(self._cost.read)
         span = self._record(self._what, self._step, now, self._clock.now, cause)
+        self._step += self._steps
+        self._release(span)
+
+    def _over_links(self, start: int, cycles: int, cause: int) -> Process:
+        """Wait for the slowest host, sum up over the links, and release all IPUs; a SimPy process."""
+        last = self._sum_up(start)
+        if last > start:
+            yield self._clock.spend(last - start)
+            cause = self._record(self._wait, self._step, start, last, cause)
+        yield self._clock.spend(cycles)
+        span = self._record(self._what, self._step, last, self._clock.now, cause)
         self._step += self._steps
         self._release(span)

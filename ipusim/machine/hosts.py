@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.pricing.exchanges import HostExchange
 
 T = TypeVar("T")
 
@@ -24,11 +27,19 @@ class Host:
         rank: its number.
         count: of hosts.
         wait: gives what it waits for and what it brings, and returns what each brings, by rank.
+        owed: what hosts have done together since its last program run, whose time is not in a Timeline yet.
     """
 
     rank: int
     count: int
     wait: Callable[[str, Any], Sequence[Any]]
+    owed: list[HostExchange] = field(default_factory=list)
+
+    def settle(self) -> tuple[HostExchange, ...]:
+        """Return what is owed, and owe nothing more."""
+        found = tuple(self.owed)
+        self.owed.clear()
+        return found
 
     def exchange(self, what: str, brought: Any) -> Sequence[Any]:
         """Wait until every host has come to ``what``, and return what each has ``brought``, by rank.
@@ -67,18 +78,20 @@ def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
     for host in hosts:
         host.gr_context = contextvars.copy_context()
     given: list[Any] = [(rank,) for rank in range(count)]
-    try:
-        while True:
-            waiting = [host.switch(*given[rank]) for rank, host in enumerate(hosts)]
-            ended = [rank for rank, host in enumerate(hosts) if host.dead]
-            if len(ended) == count:
-                return [results[rank] for rank in range(count)]
-            _check(waiting, ended)
-            given = [([brought for _, brought in waiting],)] * count
-    finally:
-        for host in hosts:
-            if not host.dead and host:
-                host.throw()
+    # One BLAS thread from here on: each host asks for one by itself, but they end in another order than they begin.
+    with threadpool_limits(limits=1, user_api="blas"):
+        try:
+            while True:
+                waiting = [host.switch(*given[rank]) for rank, host in enumerate(hosts)]
+                ended = [rank for rank, host in enumerate(hosts) if host.dead]
+                if len(ended) == count:
+                    return [results[rank] for rank in range(count)]
+                _check(waiting, ended)
+                given = [([brought for _, brought in waiting],)] * count
+        finally:
+            for host in hosts:
+                if not host.dead and host:
+                    host.throw()
 
 
 def _check(waiting: Sequence[tuple[str, Any] | None], ended: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ import simpy
 
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import Agenda
+from ipusim.machine.between_runs import BetweenRuns
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
@@ -50,6 +51,7 @@ class Connections:
         gathering: where replicas put its variables together.
         collectives: where they meet for what passes have them do together.
         let_go: lets go of what of them is no part of its own; see Replicas.
+        between: what hosts do together before executions.
     """
 
     interconnect: Interconnect | None
@@ -65,6 +67,7 @@ class Connections:
     gathering: Gathering | None
     collectives: Collectives | None
     let_go: Callable[[int, int, int | None], object]
+    between: BetweenRuns
 
     @property
     def rendezvous(self) -> tuple[Rendezvous, ...]:
@@ -138,9 +141,9 @@ class Ipu:
         )
         steps = self._steps
         do, do_now = self._do(), self._do_now()
-        meet, receive, end = map(int, (Code.MEET, Code.RECEIVE, Code.END))
-        send, blocking_send = map(int, (Code.SEND, Code.BLOCKING_SEND))
-        cause, now = NONE, clock.now
+        codes = Code.MEET, Code.RECEIVE, Code.END, Code.SEND, Code.BLOCKING_SEND
+        meet, receive, end, send, blocking_send = map(int, codes)
+        cause, now = (yield from self._exchange(0, 0, NONE)), clock.now
         for execution in range(executions):
             self._execution = execution
             step = execution * steps
@@ -182,14 +185,26 @@ class Ipu:
                     at = last if stage == NONE and code in _ENDING else step
                     cause = yield from do[code](stage, micro_batch, other, at, cause)
                     now = clock.now
-            if self._call_cycles and (execution + 1) % self._executions_in_run == 0:
-                cause = yield from self._call(last, cause)
+            if (execution + 1) % self._executions_in_run == 0:
+                cause = yield from self._call(last, execution + 1, cause)
                 now = clock.now
 
-    def _call(self, step: int, cause: int) -> Spans:
-        """Wait for the host, which has ended a session run and begins the next."""
+    def _call(self, step: int, execution: int, cause: int) -> Spans:
+        """Wait for the host, which has ended a session run and begins the next, that with ``execution``."""
+        if self._call_cycles:
+            cause = yield from self._wait_for_host(step, self._call_cycles, cause)
+        return (yield from self._exchange(step, execution, cause))
+
+    def _exchange(self, step: int, execution: int, cause: int) -> Spans:
+        """Wait for what hosts do together before an execution."""
+        between = self._connections.between
+        if not (cycles := between.cycles(execution)):
+            return cause
+        return (yield from self._wait_for_host(step, cycles, between.cause(execution, cause)))
+
+    def _wait_for_host(self, step: int, cycles: int, cause: int) -> Spans:
         start = self._clock.now
-        yield self._clock.spend(self._call_cycles)
+        yield self._clock.spend(cycles)
         return self._record(self._call_span, step, start, self._clock.now, cause)
 
     def waits_for(self) -> Wait:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import agendas
+from ipusim.machine.between_runs import BetweenRuns
 from ipusim.machine.clock import Clock
 from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
@@ -31,6 +32,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
+from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo, layers_text
 
@@ -68,18 +70,19 @@ def simulate(
     executor: Executor | Replicas | None = None,
     executions: int | None = None,
     progress: Progress | None = None,
+    between: Mapping[int, Sequence[HostExchange]] | None = None,
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
     ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
     only). ``executions`` is the number of executions of the pipeline, by default the
-    program's repeat count.
+    program's repeat count. ``between`` is what hosts do together before an execution, by its number.
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions)
+    machine = Machine(plan, program, system, costs, together, executions, between)
     machine.run(progress)
     return machine.recorder.timeline(_info(plan, program, system, costs.links, executions))
 
@@ -100,6 +103,7 @@ class Machine:
         costs: Costs,
         together: Replicas,
         executions: int,
+        between: Mapping[int, Sequence[HostExchange]] | None = None,
     ) -> None:
         """Build the processes; nothing happens yet."""
         self._plan, self._program, self._system, self._costs = plan, program, system, costs
@@ -112,6 +116,7 @@ class Machine:
         self._meetings = self._interconnects()
         self._links = None if plan.sync.meets else self._point_to_point_links()
         self._ends = self._execution_ends()
+        self._between = BetweenRuns(self._clock, self.recorder, system, between or {})
         self._reduction = self._gradient_sum()
         self._hosts = self._sum_over_hosts()
         self._gatherings = self._all_gathers()
@@ -186,6 +191,7 @@ class Machine:
                     gathering=self._gatherings.get(place),
                     collectives=self._collectives.get(place),
                     let_go=together.let_go,
+                    between=self._between,
                 ),
                 time_steps=plan.emitted,
                 update_cycles=costs.updates[place] if plan.shape.training else None,

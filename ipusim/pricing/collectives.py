@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
@@ -32,7 +34,8 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
 def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum | None:
     """Return how hosts sum up what the replicas of each have; None where there is one host, or nothing to sum up.
 
-    Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica.
+    Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica. Over
+    links each IPU sums up with its likes of the other hosts, all at once.
     """
     if not asked.summed_by_hosts:
         return None
@@ -40,12 +43,26 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         held[ipu] += profile.accumulator_bytes
     most, every = max(held.values()), sum(held.values())
+    if system.joined is not None:
+        return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))
     return HostSum(
         write=system.outfeed_cycles(most),
         network=system.network_sum_cycles(every),
         read=system.infeed_cycles(most),
         bytes=every,
     )
+
+
+def _sum_over_links(held: Mapping[int, int], program: PipelineProgram, system: System, joined: System) -> GradientSum:
+    """Return the all-reduces of the IPUs of all hosts, which ``joined`` has one host's behind the other's."""
+    itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
+    groups, elements = [], []
+    for ipu, size in held.items():
+        for place in range(ipu, system.count, system.shards) if size else ():
+            groups.append(range(place, system.hosts * system.count, system.count))
+            elements.append(-(-size // itemsize))
+    plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
+    return GradientSum(plans[0].algorithm, cost, sum(held.values()))
 
 
 def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, Gather]:

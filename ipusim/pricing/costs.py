@@ -147,12 +147,14 @@ class HostSum:
         write, read: the longest of the IPUs' copies of their gradients to the host, and back.
         network: what the hosts need among each other.
         bytes: gradient accumulators of one replica.
+        over_links: in place of these, how the IPUs of all hosts do it among each other.
     """
 
     write: int
     network: int
     read: int
     bytes: int
+    over_links: GradientSum | None = None
 
 
 @dataclass(frozen=True)

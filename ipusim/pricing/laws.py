@@ -153,6 +153,20 @@ NETWORK_SUM: Final = Law(
     ("clock_hz", "network_bytes_per_s", "network_ns"),
     "a ring all-reduce, as Horovod's; additions take no time (assumed)",
 )
+NETWORK_GATHER: Final = Law(
+    "network gather",
+    "(hosts - 1) x (network_ns x clock_hz + bytes x clock_hz / network_bytes_per_s)",
+    (),
+    NETWORK_SUM.figures,
+    "a ring all-gather, as Horovod's, of the largest share",
+)
+NETWORK_BROADCAST: Final = Law(
+    "network broadcast",
+    "log2(hosts), rounded up, x (network_ns x clock_hz + bytes x clock_hz / network_bytes_per_s)",
+    (),
+    NETWORK_SUM.figures,
+    "a binomial tree, as Gloo's below Horovod (assumed)",
+)
 SUM_IN: Final = Law("gradients in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",

@@ -258,7 +258,7 @@ def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
 
 def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
     """Yield what hosts sum up."""
-    if (found := costs.host_sum) is None:
+    if (found := costs.host_sum) is None or found.over_links is not None:
         return
     held: Counter[int] = Counter()
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
@@ -302,7 +302,9 @@ def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator
 def _collectives(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
     found: dict[str, CollectiveCost] = {}
     if costs.gradient_sum is not None:
-        found[f"all-reduce ({costs.gradient_sum.algorithm})"] = costs.gradient_sum.cost
+        yield from _rounds(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost, system)
+    if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None and system.joined is not None:
+        yield from _rounds(f"all-reduce of {system.hosts} hosts ({over.algorithm})", over.cost, system.joined)
     for stage, gather in costs.weight_gathers.items():
         found[f"all-gather of stage {stage} ({gather.algorithm})"] = gather.cost
     for ipu, gather in costs.update_gathers.items():
@@ -313,14 +315,19 @@ def _collectives(costs: Costs, plan: Plan, program: PipelineProgram, system: Sys
             what = f"{called.call.operation.replace('_', '-')} ({called.algorithm})"
             found[f"{what}{which} in {_name(Pass(kind))} of {program.stages[stage].name}"] = called.cost
     for of, cost in found.items():
-        yield from _meeting(of, cost.fixed, system)
-        rounds: Counter[str] = Counter()
-        for each in cost.rounds:
-            busiest = max(each.links, key=lambda load: load.cycles)
-            rounds[f"({each.latency_cycles} + {_link(busiest.direction, busiest.bytes, system)})"] += 1
-        if cost.rounds_cycles:
-            yield Term(of, laws.ROUNDS, cost.rounds_cycles, tuple(rounds.items()))
-        yield from _post_copy(of, cost.fixed, system)
+        yield from _rounds(of, cost, system)
+
+
+def _rounds(of: str, cost: CollectiveCost, system: System) -> Iterator[Term]:
+    """Yield what a collective takes."""
+    yield from _meeting(of, cost.fixed, system)
+    rounds: Counter[str] = Counter()
+    for each in cost.rounds:
+        busiest = max(each.links, key=lambda load: load.cycles)
+        rounds[f"({each.latency_cycles} + {_link(busiest.direction, busiest.bytes, system)})"] += 1
+    if cost.rounds_cycles:
+        yield Term(of, laws.ROUNDS, cost.rounds_cycles, tuple(rounds.items()))
+    yield from _post_copy(of, cost.fixed, system)
 
 
 def _once(of: str, law: Law, cycles: int, text: str) -> Term:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ipusim.analysis.fit import Fit
 from ipusim.hardware.system import System
@@ -11,6 +11,7 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
+from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import Schedule
@@ -34,6 +35,7 @@ class Job:
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: loss of the best predictor that ignores its input, on the training data;
             None without arithmetic, or when the loss does not say.
+        between: what hosts do together before an execution, by its number: between session runs of a program.
     """
 
     request: Request
@@ -48,6 +50,7 @@ class Job:
     workload: Callable[[int], Workload] | None = None
     held_out: HeldOut | None = None
     constant_loss: float | None = None
+    between: Mapping[int, tuple[HostExchange, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
+from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
 from ipusim.timeline.timeline import Timeline
 
@@ -64,6 +65,8 @@ class Session:
         their gradients, as replicas do, unless each has its ``own_feed``: then gradients are summed up.
         """
         self.job = job
+        #: What hosts had done together before the last run.
+        self.before: tuple[HostExchange, ...] = ()
         self._executors: list[NumpyExecutor] = []
         self._together: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
@@ -179,10 +182,12 @@ class Session:
         progress: Progress | None = None,
         hooks: Sequence[Hook] = (),
         sink: Sink | None = None,
+        before: Sequence[HostExchange] = (),
     ) -> Timeline:
         """Run that many executions, by default those of one step; return the Timeline.
 
-        ``hooks`` look on, and ``sink`` gets the results while the run goes on.
+        ``hooks`` look on, and ``sink`` gets the results while the run goes on. ``before`` is what hosts have done
+        together since the last run, and stands at the beginning of it.
 
         Raises MissingTensorError and DeadlockError as the machine does, UnsupportedProgramError for replicas that have
         learnt by themselves, and what hooks and functions raise.
@@ -191,6 +196,7 @@ class Session:
             executor.results.clear()
             executor.executions = self.executions
         self._hooks, self._sink, self._handed_over = hooks, sink, 0
+        self.before = tuple(before)
         job = self.job
         count = job.program.repeat_count if executions is None else executions
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
@@ -205,6 +211,7 @@ class Session:
                 executor=self._together,
                 executions=count,
                 progress=progress,
+                between={0: self.before} if before else job.between,
             )
             self.executions += count
             for hook in hooks:

@@ -215,7 +215,7 @@ def scenarios(draw):
         rates = ("infeed", "host_fill", "outfeed", "host_drain", "network")
         scenario["system"]["host"] = draw(
             st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
-        )
+        ) | {"sum_over": draw(st.sampled_from(["network", "links"]))}
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):

@@ -42,6 +42,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 "host_drain": "3 GB/s",
                 "network": "12 GB/s",
                 "count": 2,
+                "sum_over": "links",
                 "framework": "pytorch",
             },
             "enable_remote_buffers": True,

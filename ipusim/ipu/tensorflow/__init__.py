@@ -30,6 +30,7 @@ _NAMES: Final = (
     | {"logging": f"{_HERE}.logging"}
     | {name: f"numpy:{name}" for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
     | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat"}
+    | {"distribute": f"{_HERE}.distribute", "IndexedSlices": "ipusim.ipu.indexed_slices:IndexedSlices"}
     | _of("scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
     | _of(
         "session",

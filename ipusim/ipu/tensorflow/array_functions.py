@@ -169,7 +169,7 @@ def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, nam
 
 def _reduced(function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) -> Any:
     axes = tuple(axis) if isinstance(axis, list) else axis
-    return function(tensor(x), axis=axes, keepdims=keepdims)
+    return compute(lambda value: function(value, axis=axes, keepdims=keepdims), tensor(x))
 
 
 def argmax(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:

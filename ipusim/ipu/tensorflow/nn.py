@@ -254,5 +254,8 @@ _OFFERED = (
     "softmax_cross_entropy_with_logits_v2 sparse_softmax_cross_entropy_with_logits swish tanh xw_plus_b"
 )
 __getattr__, __dir__ = offering(
-    "tf.nn", {name: f"{__name__}:{name}" for name in _OFFERED.split()} | {"sigmoid": f"{__name__}:logistic"}
+    "tf.nn",
+    {name: f"{__name__}:{name}" for name in _OFFERED.split()}
+    | {"sigmoid": f"{__name__}:logistic"}
+    | {"compute_average_loss": "ipusim.ipu.tensorflow.average_loss:compute_average_loss"},
 )

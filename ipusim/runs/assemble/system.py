@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
-from ipusim.hardware.build import build_system
+from ipusim.hardware.build import build_system, join_hosts
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rates import RATES, Rate, Rates
 from ipusim.hardware.system import System
@@ -66,7 +66,10 @@ def resolve_system(
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
         )
-        return replace(system, framework=spec.host.framework, hosts=spec.host.count)
+        joined = None
+        if spec.host.sum_over == "links" and spec.host.count > 1:
+            joined = join_hosts(system, spec.name, spec.host.count, stages)
+        return replace(system, framework=spec.host.framework, hosts=spec.host.count, joined=joined)
 
     if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
         return None
@@ -194,9 +197,8 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    given = {
-        name: rate for name, rate in options.system.host if name not in ("framework", "count") and rate is not None
-    }
+    no_rates = ("framework", "count", "sum_over")
+    given = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
     return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
 
 

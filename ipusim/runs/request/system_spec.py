@@ -42,6 +42,11 @@ class HostSpec(Node, title="host"):
         description="hosts that train together, each with a device like this one and a share of the data; before each "
         "weight update gradients go to the hosts, which sum them up over their network",
     )
+    sum_over: Annotated[str, Choice(("network", "links"))] = Field(
+        default="network",
+        description="what sums up gradients over the hosts: the hosts, over their network, or the IPUs, over the links "
+        "and gateways of the smallest machine that holds all of them",
+    )
     framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(
         default=None,
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "

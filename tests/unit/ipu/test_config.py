@@ -83,8 +83,8 @@ def configured(**attributes):
         (
             {"experimental__multi_replica_distribution__process_count": 2},
             NotImplementedError,
-            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas "
-            "of the device that auto_select_ipus asks for, got 2",
+            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, "
+            "got 2: start so many hosts with horovod.run",
         ),
         (
             {"auto_select_ipus": 3},

@@ -6,10 +6,13 @@ import pytest
 
 from ipusim.ipu import custom_ops, scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.ipu_estimator import IPUEstimator
+from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.ipu.keras import layers
+from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
@@ -108,11 +111,11 @@ CALLS = {
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
     "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
     "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),
-    "ipu.config.IPUConfig.experimental.multi_replica_distribution.process_count": _configured(
-        "experimental.multi_replica_distribution.process_count", 2
+    "ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategy(variables_on_host)": lambda run: IPUMultiWorkerStrategy(
+        TFConfigClusterResolver(), variables_on_host=True
     ),
-    "ipu.utils.set_experimental_multi_replica_distribution_options(process_count)": _optioned(
-        utils.set_experimental_multi_replica_distribution_options, process_count=2, process_index=0
+    "ipu.horovod.ipu_horovod_strategy.IPUHorovodStrategy(variables_on_host)": lambda run: IPUHorovodStrategy(
+        variables_on_host=True
     ),
 }
 

@@ -334,8 +334,8 @@ def test_several_processes_are_refused_where_they_are_configured(refused):
     config = utils.set_experimental_multi_replica_distribution_options(utils.create_ipu_config(), 2, 1)
     assert config.experimental.multi_replica_distribution.process_index == 1
     text = (
-        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process runs all replicas of "
-        "the device that auto_select_ipus asks for, got 2"
+        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, got 2: "
+        "start so many hosts with horovod.run"
     )
     refused(NotImplementedError, text, lambda: utils.configure_ipu_system(config))
 

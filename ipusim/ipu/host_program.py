@@ -1,0 +1,45 @@
+"""A program on one of several hosts: what it takes from the others before its first run, and owes when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ipusim.ipu.distribution import Distribution, in_scope_of, strategy
+from ipusim.machine.host_collectives import broadcast_all
+from ipusim.machine.hosts import this_host
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.job import Job
+from ipusim.runs.session import Session
+
+
+class HostProgram:
+    """The part of a program that knows the other hosts; on one host it does nothing."""
+
+    def __init__(self, distribution: Distribution | None) -> None:
+        """Take the hosts that train together, if the program is of them, and the strategy that it is built in."""
+        self._distribution, self._strategy = distribution, strategy()
+        self._begins = False
+
+    def session(self, job: Job) -> Session:
+        """Return a session of the job on this host, whose variables are the first host's when it first trains."""
+        self._begins = self._distribution is not None and job.plan.shape.training
+        if self._distribution is None:
+            return Session(job)
+        return Session(job, self._distribution.host, own_feed=True)
+
+    @contextmanager
+    def running(self, session: Session) -> Iterator[None]:
+        """Run the program's functions in the block as in the scope of its strategy, from the first host's variables."""
+        if self._begins and self._distribution is not None and session.computes:
+            name = f"the first variables of the program {session.job.name!r}"
+            session.set_variables(broadcast_all(self._distribution.host, name, session.variables()))
+        self._begins = False
+        with in_scope_of(None), in_scope_of(self._strategy):
+            yield
+
+    @staticmethod
+    def owed() -> tuple[HostExchange, ...]:
+        """Return what hosts have done together since the last program run of this one."""
+        host = this_host()
+        return () if host is None else host.settle()

@@ -1,0 +1,32 @@
+"""The strategy of a cluster of TensorFlow's, whose workers are simulated hosts."""
+
+from __future__ import annotations
+
+from ipusim.ipu import checks
+from ipusim.ipu.host_strategy import HostStrategy, refuse_on_host
+from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
+
+
+class IPUMultiWorkerStrategy(HostStrategy):
+    """Trains on the hosts of a cluster, which ``horovod.run`` or ``ipusim run --hosts`` has started.
+
+    Arguments:
+        cluster_resolver: says the cluster; its workers are the simulated hosts.
+        ipu_device: the device, of which each host has one.
+        variables_on_host: False; weight updates run on IPUs.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: TFConfigClusterResolver,
+        ipu_device: str = "/device:IPU:0",
+        variables_on_host: bool = False,
+    ) -> None:
+        """Check the arguments; raises UnsupportedProgramError for variables on the host."""
+        if not isinstance(cluster_resolver, TFConfigClusterResolver):
+            checks.wrong_type(
+                "cluster_resolver", "a tf.distribute.cluster_resolver.TFConfigClusterResolver", cluster_resolver
+            )
+        super().__init__(ipu_device)
+        refuse_on_host(variables_on_host)
+        self.cluster_resolver = cluster_resolver

@@ -1,0 +1,43 @@
+"""What hosts do together between session runs of a program, while its IPUs wait: means of losses, first variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipusim.hardware.system import System
+from ipusim.machine.clock import Clock
+from ipusim.machine.host import NETWORK_TRACK
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import NONE
+
+
+class BetweenRuns:
+    """The hosts' network between session runs: all collectives of one place in a run, one after the other."""
+
+    def __init__(
+        self, clock: Clock, recorder: Recorder, system: System, exchanges: Mapping[int, Sequence[HostExchange]]
+    ) -> None:
+        """Take what stands before each execution, by its number."""
+        self._clock, self._recorder = clock, recorder
+        self._spans = {
+            execution: [(each.cycles(system), each.bytes) for each in found] for execution, found in exchanges.items()
+        }
+        self._cycles = {execution: sum(each for each, _ in found) for execution, found in self._spans.items()}
+        self._last: dict[int, int] = {}
+
+    def cycles(self, execution: int) -> int:
+        """Return for how long IPUs wait before an execution."""
+        return self._cycles.get(execution, 0)
+
+    def cause(self, execution: int, cause: int) -> int:
+        """Return the span that the wait before an execution ends with; the first IPU that asks records the network."""
+        if execution not in self._last:
+            now = self._clock.now
+            for cycles, size in self._spans[execution]:
+                what = self._recorder.describe(Description(SpanKind.HOST, link=NETWORK_TRACK, bytes=size))
+                cause = self._recorder.record(what, NONE, now, now + cycles, cause)
+                now += cycles
+            self._last[execution] = cause
+        return self._last[execution]

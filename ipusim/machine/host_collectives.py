@@ -1,0 +1,115 @@
+"""Arrays that hosts reduce, gather and broadcast among each other, by Horovod's rules.
+
+Each takes its time over the hosts' network, which a host owes until its next program run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import ProgramError
+from ipusim.machine.hosts import Host
+from ipusim.pricing import laws
+from ipusim.pricing.exchanges import HostExchange
+
+Array = npt.NDArray[Any]
+
+#: What reduces two arrays, by the name of the operation; the mean is the sum, divided.
+_REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
+    "average": np.add,
+    "sum": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "product": np.multiply,
+}
+
+
+def all_reduce(host: Host | None, name: str, array: Array, operation: str = "average") -> Array:
+    """Return the arrays of all hosts reduced by one of average, sum, min, max and product, of the same dtype.
+
+    They are taken in the order of the ranks, so that every host has the same bits. Without a ``host`` there is one.
+
+    Raises ProgramError for an average of whole numbers, arrays of several shapes or dtypes, and hosts that ask for
+    several operations.
+    """
+    if operation == "average" and array.dtype.kind != "f":
+        raise ProgramError(f"{name}: expected floating-point numbers to average, got {array.dtype}; take their sum")
+    arrays = _exchanged(host, name, array, f"by {operation}", laws.NETWORK_SUM)
+    _check_alike(name, arrays, whole=True)
+    found = reduce(_REDUCES[operation], arrays)
+    if operation == "average":
+        found = found / array.dtype.type(len(arrays))
+    return np.array(found, array.dtype)
+
+
+def all_gather(host: Host | None, name: str, array: Array) -> Array:
+    """Return the arrays of all hosts one after the other along their first axis, by rank.
+
+    Raises ProgramError for numbers without axes, and for arrays whose other axes or dtypes are not the same.
+    """
+    if not array.ndim:
+        raise ProgramError(f"{name}: expected an array with a first axis to gather along, got a single number")
+    arrays = _exchanged(host, name, array, "", laws.NETWORK_GATHER)
+    _check_alike(name, arrays, whole=False)
+    return np.concatenate(arrays)
+
+
+def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
+    """Return the array of the host with rank ``root``.
+
+    Raises ProgramError for a rank that there is not, several of them, and arrays of several shapes or dtypes.
+    """
+    count = 1 if host is None else host.count
+    if not 0 <= root < count:
+        raise ProgramError(f"root_rank: expected a rank from 0 to {count - 1}, got {root}")
+    arrays = _exchanged(host, name, array, f"from rank {root}", laws.NETWORK_BROADCAST)
+    _check_alike(name, arrays, whole=True)
+    return arrays[root].copy()
+
+
+def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array], root: int = 0) -> dict[str, Array]:
+    """Return the named arrays of one host, which the others have in the same shapes, sent as one message."""
+    flat = [np.ascontiguousarray(each).view(np.uint8).reshape(-1) for each in arrays.values() if each.size]
+    sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root)
+    found, first = {}, 0
+    for key, array in arrays.items():
+        found[key] = sent[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+        first += array.nbytes
+    return found
+
+
+def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.Law) -> Sequence[Array]:
+    """Return the arrays of all hosts, by rank; raises ProgramError where not all do it the same way."""
+    if host is None:
+        return [array]
+    brought = host.exchange(name, (how, array.copy()))
+    for rank, (other, _) in enumerate(brought):
+        if other != brought[0][0]:
+            raise ProgramError(
+                f"{name}: expected the same on all hosts, got {brought[0][0]} on host 0, {other} on {rank}"
+            )
+    arrays = [each for _, each in brought]
+    host.owed.append(HostExchange(law, max(each.nbytes for each in arrays)))
+    return arrays
+
+
+def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
+    """Refuse arrays of several dtypes or shapes; without ``whole`` their first axes may differ."""
+    first = arrays[0]
+    for rank, each in enumerate(arrays):
+        if each.dtype != first.dtype:
+            raise ProgramError(
+                f"{name}: expected the same type on all hosts, got {first.dtype} on host 0, {each.dtype} on host {rank}"
+            )
+        same = each.shape == first.shape if whole else each.shape[1:] == first.shape[1:] and each.ndim == first.ndim
+        if not same:
+            but = "" if whole else " but for the first axis"
+            raise ProgramError(
+                f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {each.shape} on host "
+                f"{rank}"
+            )

@@ -1,0 +1,269 @@
+"""Several simulated hosts in Horovod's and TensorFlow's names: what they do together, and who they are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import config, ipu_multi_worker_strategy, utils
+from ipusim.ipu import horovod as hvd
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
+from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+
+REDUCED = {
+    hvd.Sum: lambda stacked: stacked.sum(0, stacked.dtype),
+    hvd.Min: lambda stacked: stacked.min(0),
+    hvd.Max: lambda stacked: stacked.max(0),
+    hvd.Product: lambda stacked: stacked.prod(0, stacked.dtype),
+}
+DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.int32])
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), hosts=st.integers(1, 4), dtype=DTYPES)
+def test_they_give_numpys_results(data, hosts, dtype):
+    shape = data.draw(arrays.array_shapes(min_dims=0, max_dims=3, max_side=4))
+    whole = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-4, 5, (hosts, *shape)).astype(dtype)
+    rows = data.draw(st.lists(st.integers(0, 3), min_size=hosts, max_size=hosts))
+    tables = [np.full((count, 2), rank, dtype) for rank, count in enumerate(rows)]
+    root = data.draw(st.integers(0, hosts - 1))
+
+    def program():
+        mine = whole[hvd.rank()]
+        found = {each: hvd.allreduce(mine, each) for each in REDUCED}
+        average = hvd.allreduce(mine) if np.issubdtype(dtype, np.floating) else None
+        return found, average, hvd.allgather(tables[hvd.rank()]), hvd.broadcast(mine, root, name="mine")
+
+    for found, average, gathered, sent in hvd.run(program, np=hosts):
+        for each, reduce in REDUCED.items():
+            assert found[each].dtype == dtype
+            np.testing.assert_array_equal(found[each], reduce(whole))
+        if average is not None:
+            np.testing.assert_allclose(average, whole.mean(0), rtol=1e-3, atol=1e-3)
+            assert average.dtype == dtype
+        np.testing.assert_array_equal(gathered, np.concatenate(tables))
+        np.testing.assert_array_equal(sent, whole[root])
+
+
+def test_who_a_host_is():
+    def program(first, *, then):
+        hvd.init()
+        where = hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
+        return where, hvd.is_initialized(), hvd.shutdown(), first, then
+
+    assert hvd.run(program, (1,), {"then": 2}, np=2) == [((r, 2, 0, 1, r, 2), True, None, 1, 2) for r in range(2)]
+    assert (hvd.rank(), hvd.size()) == (0, 1)
+    np.testing.assert_array_equal(hvd.allreduce([1.0, 2.0]), [1, 2])
+
+
+def test_rows_of_a_tensor_are_gathered():
+    def program():
+        rank = hvd.rank()
+        return hvd.allreduce(tf.IndexedSlices(np.full((rank + 1, 2), 6.0), np.arange(rank + 1))), hvd.allreduce(
+            tf.IndexedSlices([[1.0]], [rank]), hvd.Sum
+        )
+
+    for average, total in hvd.run(program, np=2):
+        np.testing.assert_array_equal(average.values, np.full((3, 2), 3.0))
+        np.testing.assert_array_equal(average.indices, [0, 0, 1])
+        np.testing.assert_array_equal(total.values, [[1], [1]])
+        np.testing.assert_array_equal(total.indices, [0, 1])
+
+
+def test_tensors_of_a_session():
+    def program():
+        fed = tf.placeholder(np.float32, [1, 2])
+        asked = {
+            "mean": hvd.allreduce(fed),
+            "rows": hvd.allgather(fed * 2, name="rows"),
+            "first": hvd.broadcast(fed, 0),
+            "sum": IPUHorovodStrategy().reduce("sum", fed, axis=0),
+            "axis": IPUHorovodStrategy().reduce(tf.distribute.ReduceOp.MEAN, fed, axis=0),
+        }
+        assert asked["rows"].shape == (3, 2)
+        with tf.Session() as session:
+            return [session.run(asked, {fed: np.full((1, 2), value + hvd.rank())}) for value in (0, 10)]
+
+    for found in hvd.run(program, np=3):
+        for value, each in zip((0, 10), found, strict=True):
+            np.testing.assert_array_equal(each["mean"], np.full((1, 2), value + 1))
+            np.testing.assert_array_equal(each["rows"], [[2 * (value + rank)] * 2 for rank in range(3)])
+            np.testing.assert_array_equal(each["first"], np.full((1, 2), value))
+            np.testing.assert_array_equal(each["sum"], [3 * value + 3] * 2)
+            np.testing.assert_array_equal(each["axis"], [value + 1] * 2)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "text"),
+    [
+        (
+            lambda rank: hvd.allreduce(np.ones(rank + 1)),
+            ProgramError,
+            r"^horovod.allreduce number 1: expected the same shape on all hosts, got \(1,\) on host 0, \(2,\) on",
+        ),
+        (
+            lambda rank: hvd.allgather(np.ones((2, rank + 1)), name="g"),
+            ProgramError,
+            r"^horovod.allgather of 'g': expected the same shape on all hosts but for the first axis, got \(2, 1\) on",
+        ),
+        (
+            lambda rank: hvd.broadcast(np.ones(2, [np.float32, np.int32][rank]), 1),
+            ProgramError,
+            r"^horovod.broadcast number 1: expected the same type on all hosts, got float32 on host 0, int32 on",
+        ),
+        (
+            lambda rank: hvd.broadcast(np.ones(2), rank),
+            ProgramError,
+            r"^horovod.broadcast number 1: expected the same on all hosts, got from rank 0 on host 0, from",
+        ),
+        (
+            lambda rank: hvd.allreduce(np.ones(2), [hvd.Sum, hvd.Max][rank]),
+            ProgramError,
+            "expected the same on all hosts, got by sum on host 0, by max on 1$",
+        ),
+        (
+            lambda rank: hvd.broadcast(np.ones(2), 0, name="ab"[rank]),
+            ProgramStateError,
+            "^host 0 waits for all hosts in horovod.broadcast of 'a', but host 1 in horovod.broadcast of 'b'$",
+        ),
+        (
+            lambda rank: rank or hvd.allreduce(1.0),
+            ProgramStateError,
+            "^host 0 waits for all hosts in horovod.allreduce number 1, but host 1 has ended$",
+        ),
+        (
+            lambda _: hvd.allreduce(np.arange(3)),
+            ProgramError,
+            "^horovod.allreduce number 1: expected floating-point numbers to average, got int64; take their sum$",
+        ),
+        (
+            lambda _: hvd.allgather(1.0),
+            ProgramError,
+            "expected an array with a first axis to gather along, got a single",
+        ),
+        (lambda _: hvd.broadcast(1.0, 2), ProgramError, "^root_rank: expected a rank from 0 to 1, got 2$"),
+        (lambda _: hvd.allreduce(1.0, hvd.Adasum), UnsupportedProgramError, "^op: expected one of Average, Sum, Min"),
+        (
+            lambda _: hvd.run(lambda: None, np=2),
+            ProgramStateError,
+            "^horovod.run: expected to be called outside of the hosts that it starts, got a call on one$",
+        ),
+    ],
+)
+def test_what_hosts_do_not_do_together(program, kind, text):
+    with pytest.raises(kind, match=text):
+        hvd.run(lambda: program(hvd.rank()), np=2)
+
+
+def test_strategies_on_one_host_change_nothing():
+    for strategy in (
+        IPUHorovodStrategy(),
+        IPUMultiReplicaStrategy(),
+        ipu_multi_worker_strategy.IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()),
+    ):
+        assert strategy.num_replicas_in_sync == 1
+        assert not tf.distribute.has_strategy()
+        with strategy.scope() as found:
+            assert found is strategy is tf.distribute.get_strategy()
+            np.testing.assert_allclose(tf.nn.compute_average_loss(np.float32([1, 3])), 2)
+        assert strategy.experimental_run_v2(lambda x, y: x + y, (1,), {"y": 2}) == 3
+        assert strategy.reduce("MEAN", 3.0) == 3
+        np.testing.assert_array_equal(strategy.reduce("mean", np.float32([[1, 2], [3, 4]]), axis=1), [1.5, 3.5])
+        assert strategy.update_config_proto(strategy) is strategy
+    with (
+        pytest.raises(
+            ProgramStateError, match=r"^Mixing different tf\.distribute\.Strategy objects: expected the scope"
+        ),
+        IPUHorovodStrategy().scope(),
+        IPUHorovodStrategy().scope(),
+    ):
+        pass
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    for strategy, arguments in (
+        (IPUHorovodStrategy, ()),
+        (ipu_multi_worker_strategy.IPUMultiWorkerStrategy, (resolver,)),
+    ):
+        with pytest.raises(UnsupportedProgramError, match=r"^variables_on_host: expected False, as the weight update"):
+            strategy(*arguments, variables_on_host=True)
+    with pytest.raises(ProgramTypeError, match=r"^cluster_resolver: expected a tf\.distribute\.cluster_resolver"):
+        ipu_multi_worker_strategy.IPUMultiWorkerStrategy(None)
+    with pytest.raises(ProgramError, match=r"^reduce_op: expected SUM or MEAN, got 'bogus'$"):
+        IPUHorovodStrategy().reduce("bogus", 1.0)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_loss_over_the_batch_of_all_hosts(hosts):
+    losses = np.float32([[1, 2], [3, 6]])
+
+    def program():
+        with IPUHorovodStrategy().scope():
+            return (
+                tf.nn.compute_average_loss(losses[0]),
+                tf.nn.compute_average_loss(losses),
+                tf.nn.compute_average_loss(losses[0], sample_weight=np.float32([0, 2])),
+                tf.nn.compute_average_loss(losses[0], global_batch_size=30),
+            )
+
+    for found in hvd.run(program, np=hosts):
+        np.testing.assert_allclose(found, [1.5 / hosts, 6 / hosts, 2 / hosts, 0.1], rtol=1e-6)
+
+
+def test_the_cluster_of_the_environment(monkeypatch):
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+
+    def program():
+        found = resolver()
+        spec = found.cluster_spec()
+        server = tf.distribute.Server(spec, job_name=found.task_type, task_index=found.task_id, config=None)
+        server.start()
+        server.join()
+        return found.task_type, found.task_id, spec.as_dict(), server.target + found.master()
+
+    alone = {"worker": ["host0", "host1"]}
+    assert hvd.run(program, np=2) == [("worker", rank, alone, "") for rank in range(2)]
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    assert hvd.run(program, np=2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
+    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
+        resolver()
+    monkeypatch.setenv("TF_CONFIG", "[]")
+    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected \{"):
+        resolver()
+    with pytest.raises(ProgramError, match=r"^task_index: expected one of the 1 tasks of 'worker', got 1$"):
+        tf.distribute.Server({"worker": ["a:1"]}, "worker", 1)
+    with pytest.raises(ProgramError, match=r"^No such job in cluster: 'ps'$"):
+        tf.distribute.Server({"worker": ["a:1"]}, "ps", 0)
+
+
+def test_the_configuration_says_the_hosts():
+    def program():
+        found = IPUMultiReplicaStrategy().update_ipu_config(config.IPUConfig())
+        found.check()
+        asked = found.experimental.multi_replica_distribution
+        return asked.process_count, asked.process_index
+
+    assert hvd.run(program, np=3) == [(3, rank) for rank in range(3)]
+    with pytest.raises(ProgramTypeError, match=r"^`config` must be an IPUConfig object"):
+        IPUMultiReplicaStrategy().update_ipu_config(None)
+    options = utils.set_experimental_multi_replica_distribution_options
+
+    def other(count, index):
+        return lambda: options(utils.create_ipu_config(), count, index).check()
+
+    with pytest.raises(
+        UnsupportedProgramError, match=r"process_count: expected 0 or 1, as one process is simulated, got 2"
+    ):
+        other(2, 0)()
+    with pytest.raises(
+        UnsupportedProgramError, match=r"process_count: expected 0 or 2, as 2 hosts are simulated, got 3"
+    ):
+        hvd.run(other(3, 0), np=2)
+    with pytest.raises(ProgramError, match=r"process_index: expected 1, the rank of this host, got 0$"):
+        hvd.run(other(2, 0), np=2)
