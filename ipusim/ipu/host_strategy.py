@@ -11,7 +11,7 @@ import numpy as np
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.distribution import in_scope_of
-from ipusim.ipu.host import Fetch
+from ipusim.ipu.host import Fetch, example
 from ipusim.ipu.host_values import reduced
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.reduce_op import ReduceOp, reduce_op_of
@@ -59,6 +59,8 @@ class HostStrategy(IPUStrategyV1):
         along = None if axis is None else checks.integer("axis", axis)
         if along is None:
             return reduced("strategy.reduce", found, "sum" if operation is ReduceOp.SUM else "average")
+        if isinstance(tried := example(found), np.ndarray) and not -tried.ndim <= along < tried.ndim:
+            checks.wrong_value("axis", f"one of the {tried.ndim} axes of the value", along)
         total = reduced("strategy.reduce", found, "sum", lambda array: array.sum(along, array.dtype))
         if operation is ReduceOp.SUM:
             return total

@@ -297,6 +297,18 @@ def test_replicas_normalise_over_the_samples_of_all(capsys, monkeypatch):
     assert set(timeline.bytes[met].tolist()) == {2 * 64 * 4, 4}
 
 
+@pytest.mark.parametrize("strategy", ["horovod", "multi-worker", "multi-replica"])
+def test_hosts_train_as_one_host_does(strategy, capsys, monkeypatch):
+    """Each with its part of the batch: the losses over all are those of one host with all of it."""
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    alone, _ = ran("several_hosts", capsys, monkeypatch, "--hosts", "1")
+    out, _ = ran("several_hosts", capsys, monkeypatch, "--strategy", strategy, "--hosts", "3")
+    losses, whole = ([float(loss) for loss in re.findall(r"loss (.+)", text)] for text in (out, alone))
+    np.testing.assert_allclose(losses, whole, atol=0.0011)
+    assert len(losses) == 10
+    assert losses[-1] < 1.5 < 2 < losses[0]
+
+
 def imports(text):
     return {line for line in text.splitlines() if re.match(r"(from|import) .*\b(ipusim|tensorflow)\b", line)}
 

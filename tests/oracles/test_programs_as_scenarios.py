@@ -14,9 +14,9 @@ from ipusim.scenario.write import scenario_text
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
-#: Programs that run nothing on IPUs, and those whose stages call collectives or look up rows on the host, which the
-#: functions of scenarios do not.
-WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "soft_plus"}
+#: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives or look rows
+#: up on the host, or whose hosts do something together between session runs.
+WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "several_hosts", "soft_plus"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {

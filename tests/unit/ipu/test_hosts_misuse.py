@@ -1,0 +1,78 @@
+"""What several hosts do together, called with arguments that it does not take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.ipu import horovod as hvd
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
+from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
+from tests.unit.ipu.test_misuse import FUNCTIONS, NUMBERS, TRUTH, VALUES, complaint, of
+
+TENSORS = [*NUMBERS, "huge", "array", "empty list", "empty tuple"]
+TEXTS = ["text", "empty text"]
+NAMES = ["None", *TEXTS]
+CASES = [
+    *of("allreduce", hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
+    *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAMES,)),
+    *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAMES,)),
+    *of(
+        "run",
+        hvd.run,
+        {"func": lambda: lambda *args, **kwargs: None},
+        func=(FUNCTIONS,),
+        args=(["empty list", "empty tuple", "list", "ragged"],),
+        kwargs=(["None", "empty dictionary", "dictionary"],),
+        np=(["1"],),
+    ),
+    *of(
+        "IPUHorovodStrategy",
+        IPUHorovodStrategy,
+        {},
+        ipu_device=(TEXTS,),
+        variables_on_host=(["False"], "^variables_on_host: expected False, as"),
+    ),
+    *of(
+        "IPUMultiReplicaStrategy",
+        IPUMultiReplicaStrategy,
+        {},
+        ipu_device=(TEXTS,),
+        add_ipu_cross_replica_reductions=(TRUTH,),
+    ),
+    *of(
+        "IPUMultiWorkerStrategy",
+        IPUMultiWorkerStrategy,
+        {"cluster_resolver": tf.distribute.cluster_resolver.TFConfigClusterResolver},
+        cluster_resolver=([],),
+        ipu_device=(TEXTS,),
+        variables_on_host=(["False"], "^variables_on_host: expected False, as"),
+    ),
+    *of(
+        "Server",
+        tf.distribute.Server,
+        {"server_or_cluster_def": dict},
+        job_name=(NAMES,),
+        task_index=(["None", "0", "1"],),
+    ),
+    *of(
+        "reduce",
+        lambda **given: IPUHorovodStrategy().reduce(**given),
+        {"reduce_op": lambda: "SUM", "value": lambda: np.ones(2)},
+        reduce_op=([],),
+        axis=(["None", "-1", "0"],),
+    ),
+    *of(
+        "compute_average_loss",
+        tf.nn.compute_average_loss,
+        {"per_example_loss": lambda: np.ones(2, np.float32)},
+        global_batch_size=(["None", "1"],),
+    ),
+]
+
+
+@pytest.mark.parametrize("argument", CASES, ids=lambda argument: f"{argument.label}({argument.name})")
+def test_what_an_argument_does_not_take_is_refused_by_name(argument):
+    assert {value: told for value in VALUES if (told := complaint(argument, value))} == {}
