@@ -37,6 +37,14 @@ class Running:
             self._values[id(fetch)] = fetch, fetch.evaluate(self)
         return self._values[id(fetch)][1]
 
+    def values(self, fetches: Any) -> Any:
+        """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
+        if isinstance(fetches, Mapping):
+            return {name: self.values(each) for name, each in fetches.items()}
+        if isinstance(fetches, list | tuple):
+            return type(fetches)([self.values(each) for each in fetches])
+        return self.value(fetches)
+
     def evaluated(self) -> tuple[Fetch, ...]:
         """Return all that has been evaluated in this run, in order."""
         return tuple(fetch for fetch, _ in self._values.values())

@@ -22,7 +22,7 @@ class Results(Fetch):
     def evaluate(self, running: Running) -> Any:
         """Run, and dequeue."""
         running.value(self._operation)
-        return running.value(self._dequeued())
+        return running.values(self._dequeued())
 
 
 class Of(Fetch):

@@ -119,7 +119,7 @@ class Session:
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and fetch.late is late:
                     running.value(fetch)
-        return _values(fetches, running)
+        return running.values(fetches)
 
     @staticmethod
     def _fed(key: Any, value: Any) -> Any:
@@ -138,14 +138,6 @@ def _flat(fetches: Any) -> Iterator[Any]:
     if not isinstance(fetches, Fetch | np.ndarray | np.generic):
         raise ProgramTypeError(f"Fetch argument {fetches!r} has invalid type {type(fetches)}")
     yield fetches
-
-
-def _values(fetches: Any, running: Running) -> Any:
-    if isinstance(fetches, Mapping):
-        return {name: _values(each, running) for name, each in fetches.items()}
-    if isinstance(fetches, list | tuple):
-        return type(fetches)([_values(each, running) for each in fetches])
-    return running.value(fetches)
 
 
 def global_variables_initializer() -> Operation:

@@ -119,7 +119,7 @@ class Program:
     def run(self) -> list[Array]:
         """Run one execution; return what has come, each as [elements, ...] or [elements, replicas, ...]."""
         self.pipeline.run()
-        found = Running().value(self._outfeed.dequeue())
+        found = Running().values(self._outfeed.dequeue())
         return found if isinstance(found, list) else [found]
 
     def run_telling(self, told: Callable[[int, Sequence[Any]], object]) -> None:
