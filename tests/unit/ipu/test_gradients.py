@@ -152,6 +152,7 @@ CASES = {
     "tf.nn.dropout": (lambda x: tf.nn.dropout(x, rate=0.5), X),
     "tf.nn.embedding_lookup": (lambda table: tf.nn.embedding_lookup(table, IDS), RNG.normal(size=(5, 2))),
     "tf.nn.gelu": (tf.nn.gelu, X),
+    "tf.nn.compute_average_loss": (tf.nn.compute_average_loss, X),
     "tf.nn.l2_loss": (tf.nn.l2_loss, X),
     "tf.nn.log_softmax": (tf.nn.log_softmax, X),
     "tf.nn.max_pool": (lambda x: tf.nn.max_pool(x, 2, 2), IMAGES),

@@ -77,6 +77,7 @@ DIFFERENTIABLE = {
     "nn.dropout": (lambda x: tf.nn.dropout(x, rate=0.5), X),
     "nn.embedding_lookup": (lambda x: tf.nn.embedding_lookup(x, LABELS), X),
     "nn.gelu": (tf.nn.gelu, X),
+    "nn.compute_average_loss": (tf.nn.compute_average_loss, X),
     "nn.l2_loss": (tf.nn.l2_loss, X),
     "nn.log_softmax": (tf.nn.log_softmax, X),
     "nn.max_pool": (lambda x: tf.nn.max_pool(x, 2, 2, "VALID"), IMAGES),
