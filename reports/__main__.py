@@ -89,6 +89,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 or sys.argv[1:2] and sys.argv[1].startswith("-"):
+    if len(sys.argv) > 2 or (sys.argv[1:2] and sys.argv[1].startswith("-")):
         sys.exit("python -m reports [FOLDER]: writes every page and picture into FOLDER, by default reports")
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "reports")

@@ -8,7 +8,7 @@ from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
 
 
 class IPUMultiWorkerStrategy(HostStrategy):
-    """Trains on the hosts of a cluster, which ``horovod.run`` or ``ipusim run --hosts`` has started.
+    """Trains on the hosts of a cluster, which ``horovod.run`` has started.
 
     Arguments:
         cluster_resolver: says the cluster; its workers are the simulated hosts.

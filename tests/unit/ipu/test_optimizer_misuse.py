@@ -190,8 +190,8 @@ def setting(path, value):
 def attribute(path):
     legal = TAKEN.get(IPUConfig().get_attribute_metadata(path).type, ())
     if path.endswith("group_size"):
-        legal = ("1",)
-    text = f"^Trying to set {path} to |^{path}: expected 1"
+        legal = ("1", "huge")  # whether it divides the replicas is known when there is a device
+    text = f"^Trying to set {path} to "
     return Argument(f"IPUConfig.{path}", "", partial(setting, path), legal, text)
 
 
