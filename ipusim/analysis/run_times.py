@@ -81,6 +81,11 @@ class RunTimes:
         """Logical IPUs of the device that hold no stage."""
         return tuple(use.ipu for use in self.pipeline_use if not use.holds_stage)
 
+    @property
+    def hosts(self) -> int:
+        """The hosts that run the same, each on a device of its own."""
+        return self.throughput.effective_batch_size // (self.micro_batch_size * self.count * self.replicas)
+
     def seconds(self, cycles: int) -> float:
         """Return cycles of this run's clock as seconds."""
         return cycles / self.clock_hz

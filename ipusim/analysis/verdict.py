@@ -26,7 +26,7 @@ BOUNDS: Final[Mapping[Idle, str]] = {
     Idle.NO_PASS: "time-steps without a pass",
     Idle.COPY: "inter-IPU copies",
     Idle.SYNC: "sync",
-    Idle.COLLECTIVE: "collectives of replicas",
+    Idle.COLLECTIVE: "collectives",
     Idle.STREAMING: "Streaming Memory",
     Idle.HOST: "host",
     Idle.REPLICAS: "other replicas",

@@ -33,14 +33,15 @@ def summary_table(summary: RunTimes) -> Table:
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     call = summary.run_use[0].cycles["host_call"] // summary.executions
+    alike = (number for number in (summary.replicas, summary.hosts) if number > 1)
+    factors = (summary.micro_batch_size, summary.count, *alike)
     rows = [
         ("schedule", summary.order_and_sync),
         ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
         *([("replicas", _replicas(summary))] if summary.replicas > 1 else []),
         (
             "effective batch size",
-            f"{summary.micro_batch_size} x {summary.count}{f' x {summary.replicas}' * (summary.replicas > 1)} = "
-            f"{rates.effective_batch_size} samples",
+            f"{' x '.join(map(str, factors))} = {rates.effective_batch_size} samples",
         ),
         (f"makespan{last}", _time(summary, summary.makespan_cycles)),
         *((f"  {phase.name}", _time(summary, phase.cycles)) for phase in summary.phases),

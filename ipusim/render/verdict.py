@@ -17,7 +17,8 @@ _MOST_BOUNDS = 4
 def verdict_table(summary: Summary) -> Table:
     """Return what matters of a run, a line each."""
     found, rates = summary.verdict, summary.throughput
-    replicas = f" x {summary.replicas} replicas" if summary.replicas > 1 else ""
+    alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
+    replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
     size, count = summary.micro_batch_size, summary.count
     batch = f"{size:,} sample{'s' * (size != 1)} x {count:,} micro-batch{'es' * (count != 1)}{replicas}"
     rows = [

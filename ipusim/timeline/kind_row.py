@@ -46,7 +46,7 @@ class Idle(Enum):
     NO_PASS = Look("no pass in the time-step", "#ededed", "#8a8a8a", "--")
     COPY = Look("inter-IPU copy", "#00674b", "#ffffff")
     SYNC = Look("sync", "#c9c9c9", "#000000")
-    COLLECTIVE = Look("collectives of replicas", "#0b79bd", "#ffffff", "oo")
+    COLLECTIVE = Look("collectives", "#0b79bd", "#ffffff", "oo")
     UPDATE = Look("weight update elsewhere", "#b8669a", "#ffffff", "\\\\")
     STREAMING = Look("Streaming Memory", "#8c6d00", "#ffffff", "xx")
     HOST = Look("host", "#3d4459", "#ffffff")

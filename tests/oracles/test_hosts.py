@@ -10,6 +10,8 @@ import pytest
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.machine.hosts import run_together, this_host
+from ipusim.render.tables import summary_table
+from ipusim.render.verdict import verdict_table
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 
@@ -78,6 +80,15 @@ def test_the_sum_takes_the_copies_to_the_host_and_back_and_a_ring_between_hosts(
 def test_time_alone_needs_one_host(load):
     with_numbers, without = execute(load(TEXT)), execute(load(TEXT, "numerics=off"))
     np.testing.assert_array_equal(with_numbers.timeline.start, without.timeline.start)
+
+
+def test_tables_say_how_many_hosts_there_are(load):
+    summary = execute(load(TEXT)).summary
+    assert summary.hosts == 3
+    assert ("time per weight update", "3 samples x 4 micro-batches x 3 hosts") in [
+        (name, text.partition(" for ")[2]) for name, text in verdict_table(summary).rows
+    ]
+    assert ("effective batch size", "3 x 4 x 3 = 36 samples") in summary_table(summary).rows
 
 
 def test_inference_sums_nothing_up(load):
