@@ -201,8 +201,6 @@ class System:
 
         Each of its 2 (n - 1) rounds passes on an n-th; additions take no time (assumed).
         """
-        if self.hosts == 1 or self.free:
-            return 0
         return 2 * (self.hosts - 1) * self._message_cycles(-(-byte_count // self.hosts))
 
     def network_gather_cycles(self, byte_count: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.model.functions.variables import is_inside
+from ipusim.model.functions.variables import inside
 from ipusim.model.profile import StageProfile
 
 #: What Graphcore's collectives take: float16, float32 and int32, here in any width.
@@ -19,7 +19,7 @@ _MOST_REPLICAS: Final = 4096
 
 def check_inside(function: str) -> None:
     """Refuse to call ``function`` outside of a stage; raises ProgramError."""
-    if not is_inside():
+    if not inside():
         raise ProgramError(f"{function} was called outside of a pipeline stage: call it inside its function")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,3 +98,12 @@ class Replicas:
     let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
     gather_all: Callable[[], object] = lambda: None
     let_go_of_all: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def all_gathered(self) -> Iterator[None]:
+        """Have all variables put together inside the block."""
+        self.gather_all()
+        try:
+            yield
+        finally:
+            self.let_go_of_all()

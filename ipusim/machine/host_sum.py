@@ -5,7 +5,10 @@ A run is one host's. Where the others are simulated too, each tells the others w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import simpy
 
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.host import NETWORK_TRACK
@@ -14,6 +17,8 @@ from ipusim.pricing.costs import HostSum
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
+
+Spans = Generator[simpy.Event, Any, int]
 
 
 class HostSumming(Meeting):
@@ -48,12 +53,17 @@ class HostSumming(Meeting):
         self._clock.process(self._hand_over(cause))
 
     def _hand_over(self, cause: int) -> Process:
-        """Write, wait for the slowest host, sum up, read, and release all IPUs; a SimPy process."""
+        """Sum up over the network or over links, and release all IPUs; a SimPy process."""
         self._record_waits(self._step)
+        links = self._cost.over_links
+        found = self._over_network(cause) if links is None else self._over_links(links.cost.total_cycles, cause)
+        span = yield from found
+        self._step += self._steps
+        self._release(span)
+
+    def _over_network(self, cause: int) -> Spans:
+        """Write, wait for the slowest host, sum up, and read; returns the last span."""
         start = self._clock.now
-        if self._cost.over_links is not None:
-            yield from self._over_links(start, self._cost.over_links.cost.total_cycles, cause)
-            return
         yield self._clock.spend(self._cost.write)
         cause = self._record(self._what, self._step, start, self._clock.now, cause)
         ready = self._clock.now
@@ -63,17 +73,14 @@ class HostSumming(Meeting):
         cause = self._record(self._network, NONE, ready, now, cause)
         self._record(self._wait, self._step, ready, now, cause)
         yield self._clock.spend(self._cost.read)
-        span = self._record(self._what, self._step, now, self._clock.now, cause)
-        self._step += self._steps
-        self._release(span)
+        return self._record(self._what, self._step, now, self._clock.now, cause)
 
-    def _over_links(self, start: int, cycles: int, cause: int) -> Process:
-        """Wait for the slowest host, sum up over the links, and release all IPUs; a SimPy process."""
+    def _over_links(self, cycles: int, cause: int) -> Spans:
+        """Wait for the slowest host, and sum up over the links; returns the last span."""
+        start = self._clock.now
         last = self._sum_up(start)
         if last > start:
             yield self._clock.spend(last - start)
             cause = self._record(self._wait, self._step, start, last, cause)
         yield self._clock.spend(cycles)
-        span = self._record(self._what, self._step, last, self._clock.now, cause)
-        self._step += self._steps
-        self._release(span)
+        return self._record(self._what, self._step, last, self._clock.now, cause)

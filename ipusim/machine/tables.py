@@ -51,7 +51,7 @@ class Tables:
                 )
             )
             for stage, cost in costs.items()
-            for size in {cost.bytes.ids, cost.bytes.rows, cost.bytes.ids + cost.bytes.gradients}
+            for size in {cost.bytes.ids, cost.bytes.rows, cost.bytes.back}
         }
 
     @property
@@ -73,8 +73,7 @@ class Tables:
     def update(self, stage: int, micro_batch: int, step: int, cause: int) -> Spans:
         """Send the gradients of rows to the host, which applies them while the IPU goes on; returns the last span."""
         cost = self._costs[stage]
-        size = cost.bytes.ids + cost.bytes.gradients
-        cause = yield from self._move(stage, micro_batch, size, cost.gradients, step, cause)
+        cause = yield from self._move(stage, micro_batch, cost.bytes.back, cost.gradients, step, cause)
         self._host(cost.apply, cause)
         return cause
 
@@ -87,9 +86,10 @@ class Tables:
 
     def _host(self, cycles: int, cause: int) -> tuple[int, int]:
         """Have the host work so long, as soon as it can; returns when that is done, and its span."""
-        now = self._clock.now
-        start = max(now, self._busy_until)
+        start = self._clock.now
+        if self._busy_until > start:
+            start, cause = self._busy_until, self._last
         if cycles:
             self._busy_until = start + cycles
-            self._last = self._record(self._work, NONE, start, self._busy_until, self._last if start > now else cause)
-        return max(now, self._busy_until), cause if start == now and not cycles else self._last
+            self._last = cause = self._record(self._work, NONE, start, self._busy_until, cause)
+        return start + cycles, cause

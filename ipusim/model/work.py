@@ -201,6 +201,11 @@ class TableBytes:
     rows: int = 0
     gradients: int = 0
 
+    @property
+    def back(self) -> int:
+        """All that goes to the host behind a backward pass: the gradients, with the ids of their rows."""
+        return self.ids + self.gradients if self.gradients else 0
+
     def __add__(self, other: TableBytes) -> TableBytes:
         """Return what both move."""
         return TableBytes(self.ids + other.ids, self.rows + other.rows, self.gradients + other.gradients)

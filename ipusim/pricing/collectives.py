@@ -12,6 +12,14 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Gather, GradientSum, HostSum, PassCollective
 
 
+def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
+    """Return the bytes of the gradient accumulators on each IPU of a replica, in rising order of the IPUs."""
+    held = dict.fromkeys(sorted(program.shape.mapping), 0)
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+        held[ipu] += profile.accumulator_bytes
+    return held
+
+
 def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
@@ -19,11 +27,9 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
     """
     if not asked.summed:
         return None
-    held = dict.fromkeys(sorted(program.shape.mapping), 0)
+    held = accumulators_by_ipu(program)
     widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
     itemsize = min(widths, default=1)
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        held[ipu] += profile.accumulator_bytes
     # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
     held = {ipu: size for ipu, size in held.items() if size} or dict.fromkeys(list(held)[:1], itemsize)
     groups = [range(ipu, system.count, system.shards) for ipu in held]
@@ -39,9 +45,7 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     """
     if not asked.summed_by_hosts:
         return None
-    held = dict.fromkeys(program.shape.mapping, 0)
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        held[ipu] += profile.accumulator_bytes
+    held = accumulators_by_ipu(program)
     most, every = max(held.values()), sum(held.values())
     if system.joined is not None:
         return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))

@@ -98,13 +98,12 @@ def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
     for stage, profile in enumerate(program.stages):
         moved = profile.tables
         if moved.rows:
-            back = moved.ids + moved.gradients if moved.gradients else 0
             found[stage] = TableCosts(
                 ids=system.outfeed_cycles(moved.ids),
                 gather=system.host_drain_cycles(moved.ids) + system.host_fill_cycles(moved.rows),
                 rows=system.infeed_cycles(moved.rows),
-                gradients=system.outfeed_cycles(back),
-                apply=system.host_drain_cycles(back),
+                gradients=system.outfeed_cycles(moved.back),
+                apply=system.host_drain_cycles(moved.back),
                 bytes=moved,
             )
     return found

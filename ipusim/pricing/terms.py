@@ -23,6 +23,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
+from ipusim.pricing.collectives import accumulators_by_ipu
 from ipusim.pricing.copies import traffic
 from ipusim.pricing.costs import Costs, StepCopy
 from ipusim.pricing.laws import Law
@@ -241,7 +242,6 @@ def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
     rates = system.host
     for stage, cost in costs.tables.items():
         moved, of = cost.bytes, program.stages[stage].name
-        back = moved.ids + moved.gradients
         write, read = rates.outfeed_bytes_per_s, rates.infeed_bytes_per_s
         drain = _transfer(moved.ids, rates.host_drain_bytes_per_s, system)
         fill = _transfer(moved.rows, rates.host_fill_bytes_per_s, system)
@@ -249,8 +249,8 @@ def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
             ("look-up", laws.ROWS_OUT, cost.ids, _transfer(moved.ids, write, system)),
             ("look-up", laws.GATHER_ROWS, cost.gather, f"{drain} + {fill}"),
             ("look-up", laws.ROWS_IN, cost.rows, _transfer(moved.rows, read, system)),
-            ("row update", laws.ROWS_OUT, cost.gradients, _transfer(back, write, system)),
-            ("row update", laws.APPLY_ROWS, cost.apply, _transfer(back, rates.host_drain_bytes_per_s, system)),
+            ("row update", laws.ROWS_OUT, cost.gradients, _transfer(moved.back, write, system)),
+            ("row update", laws.APPLY_ROWS, cost.apply, _transfer(moved.back, rates.host_drain_bytes_per_s, system)),
         ):
             if cycles:
                 yield _once(f"{what} of {of}", law, cycles, text)
@@ -260,10 +260,8 @@ def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterato
     """Yield what hosts sum up."""
     if (found := costs.host_sum) is None or found.over_links is not None:
         return
-    held: Counter[int] = Counter()
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        held[ipu] += profile.accumulator_bytes
-    most, host, of = max(held.values()), system.host, f"sum over {system.hosts} hosts"
+    most = max(accumulators_by_ipu(program).values())
+    host, of = system.host, f"sum over {system.hosts} hosts"
     part = _transfer(-(-found.bytes // system.hosts), host.network_bytes_per_s, system)
     rounds = f"{2 * (system.hosts - 1)} * ({_time(host.network_ns, system)} + {part})"
     for law, cycles, text in (

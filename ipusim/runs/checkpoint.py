@@ -66,7 +66,7 @@ def set_arrays_of(session: Session, arrays: Arrays, wanted: Wanted = everything)
     session.set_state(
         SessionState(
             {name: arrays[name] for name in before.variables if wanted(name)},
-            tuple(_slots(session, arrays, wanted)) if before.slots else (),
+            tuple(_slots(session.stages, before.slots, arrays, wanted)) if before.slots else (),
             tuple(
                 {name: arrays.get(_of_replica(replica, name), arrays[name]) for name in values if wanted(name)}
                 for replica, values in enumerate(before.untrained)
@@ -111,10 +111,12 @@ def _slot_names(stage: Sequence[str], key: str) -> list[str]:
     return [f"{OPTIMIZER}{name}/{key}" for name in stage]
 
 
-def _slots(session: Session, arrays: Arrays, wanted: Wanted) -> Iterator[dict[str, Array]]:
-    """Return the optimizer's arrays of each stage: those that it has, and those of its variables that it may get."""
+def _slots(
+    stages: Sequence[Sequence[str]], held: Sequence[Arrays], arrays: Arrays, wanted: Wanted
+) -> Iterator[dict[str, Array]]:
+    """Return the optimizer's arrays of each stage: those ``held``, and those of its variables that it may get."""
     seen: set[str] = set()
-    for stage, slots in zip(session.stages, session.state().slots, strict=True):
+    for stage, slots in zip(stages, held, strict=True):
         own = [name for name in stage if name not in seen]
         seen.update(stage)
         found = {key: arrays[names[0]] for key in slots if (names := _slot_names(stage, key)) and wanted(names[0])}

@@ -113,16 +113,14 @@ class Session:
         """Return copies of all that runs go on from: what is to be kept of a training, and set again."""
         if self._together is None:
             return SessionState({}, (), ())
-        self._together.gather_all()
         first = self._executors[0]
-        found = SessionState(
-            {name: array.copy() for name, array in first.weights().items()},
-            tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
-            tuple(dict(each.untrained) for each in self._executors),
-            self.executions,
-        )
-        self._together.let_go_of_all()
-        return found
+        with self._together.all_gathered():
+            return SessionState(
+                {name: array.copy() for name, array in first.weights().items()},
+                tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
+                tuple(dict(each.untrained) for each in self._executors),
+                self.executions,
+            )
 
     def set_state(self, state: SessionState) -> None:
         """Go on from ``state``, as :meth:`state` gave it for a program of the same form; parts may be left out.
@@ -131,17 +129,16 @@ class Session:
         """
         if self._together is None:
             return
-        self._together.gather_all()
-        for place, executor in enumerate(self._executors):
-            set_arrays(executor.weights(), state.variables)
-            for held, slots in zip(executor.slots(), state.slots, strict=False):
-                # an optimizer of the user's own may have made some in its first update, which is still to come
-                held.update({name: slot.copy() for name, slot in slots.items() if name not in held})
-                set_arrays(held, slots)
-            values = state.untrained[place] if place < len(state.untrained) else {}
-            check_known(executor.untrained, values)
-            executor.untrained.update((name, frozen(array)) for name, array in values.items())
-        self._together.let_go_of_all()
+        with self._together.all_gathered():
+            for place, executor in enumerate(self._executors):
+                set_arrays(executor.weights(), state.variables)
+                for held, slots in zip(executor.slots(), state.slots, strict=False):
+                    # an optimizer of the user's own may have made some in its first update, which is still to come
+                    held.update({name: slot.copy() for name, slot in slots.items() if name not in held})
+                    set_arrays(held, slots)
+                values = state.untrained[place] if place < len(state.untrained) else {}
+                check_known(executor.untrained, values)
+                executor.untrained.update((name, frozen(array)) for name, array in values.items())
         self.executions = self.executions if state.executions is None else state.executions
 
     @property
@@ -170,11 +167,9 @@ class Session:
         """
         if self._together is None:
             return {}
-        self._together.gather_all()
-        held = self._executors[0].weights() | self._executors[0].untrained
-        found = {name: array.copy() for name, array in held.items() if names is None or name in names}
-        self._together.let_go_of_all()
-        return found
+        with self._together.all_gathered():
+            held = self._executors[0].weights() | self._executors[0].untrained
+            return {name: array.copy() for name, array in held.items() if names is None or name in names}
 
     def run(
         self,
@@ -217,9 +212,8 @@ class Session:
             for hook in hooks:
                 hook.after(self)
         if self._together is not None and len(self._executors) > 1 and not job.program.sums_gradients:
-            self._together.gather_all()
-            self._check_alike()
-            self._together.let_go_of_all()
+            with self._together.all_gathered():
+                self._check_alike()
         return timeline
 
     def _check_alike(self) -> None:

@@ -72,7 +72,7 @@ def look_up(table: HostTable, ids: Array, name: str) -> Any:
     else:
         found = table.rows(ids, asked.key)
     if noted is not None:
-        size = int(np.prod(found.shape)) * found.dtype.itemsize
+        size = found.size * found.dtype.itemsize
         noted.append(TableBytes(ids.size * ID_BYTES, size, size if table.learns else 0))
     return found
 

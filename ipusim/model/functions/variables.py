@@ -82,14 +82,9 @@ def inside() -> bool:
     return _LOOKUP.get() is not None
 
 
-def is_inside() -> bool:
-    """Return whether the caller is in a stage."""
-    return _LOOKUP.get() is not None
-
-
 def check_inside(name: str) -> None:
     """Refuse to ask for the variable called ``name`` outside of a stage; raises ModelError."""
-    if not is_inside():
+    if not inside():
         raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
 
 
