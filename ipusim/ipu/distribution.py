@@ -19,10 +19,12 @@ class Distribution:
     Attributes:
         host: the one that this is.
         over_links: whether gradients are summed up over the links between IPUs, and not over the hosts' network.
+        averaged: whether the sum is divided by the hosts.
     """
 
     host: Host
     over_links: bool = False
+    averaged: bool = False
 
     def options(self) -> dict[str, Any]:
         """Return what a request says of it."""
@@ -31,6 +33,7 @@ class Distribution:
 
 #: The strategy of the innermost scope; None outside of any.
 _STRATEGY: Final[ContextVar[Any]] = ContextVar("strategy", default=None)
+_AVERAGING: Final[ContextVar[bool]] = ContextVar("averaging", default=False)
 
 
 def strategy() -> Any:
@@ -54,12 +57,22 @@ def in_scope_of(found: Any) -> Iterator[None]:
         _STRATEGY.reset(token)
 
 
+@contextmanager
+def averaging() -> Iterator[None]:
+    """Let the hosts average the gradients of programs that are built in the block, where they would sum them up."""
+    token = _AVERAGING.set(True)
+    try:
+        yield
+    finally:
+        _AVERAGING.reset(token)
+
+
 def distribution(processes: int = 0) -> Distribution | None:
     """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
     host, found = this_host(), strategy()
     if host is None or host.count == 1 or (found is None and processes < 2):
         return None
-    return Distribution(host, over_links=found.over_links if found is not None else True)
+    return Distribution(host, found.over_links if found is not None else True, _AVERAGING.get())
 
 
 def replicas_in_sync() -> int:

@@ -26,7 +26,7 @@ class HostProgram:
         self._begins = self._distribution is not None and job.plan.shape.training
         if self._distribution is None:
             return Session(job)
-        return Session(job, self._distribution.host, own_feed=True)
+        return Session(job, self._distribution.host, own_feed=True, summed=not self._distribution.averaged)
 
     @contextmanager
     def running(self, session: Session) -> Iterator[None]:

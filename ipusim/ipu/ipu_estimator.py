@@ -100,7 +100,7 @@ class IPUEstimator(Estimator):
         config: a RunConfig of ipu_run_config.
         params: a dictionary that model and input functions get.
         warm_start_from: a checkpoint, its folder, or WarmStartSettings, whose variables a first training begins with.
-        train_batch_size, eval_batch_size, predict_batch_size: over all replicas; a replica's part is
+        train_batch_size, eval_batch_size, predict_batch_size: over all replicas of all workers; a replica's part is
             params["batch_size"].
 
     Raises ProgramError and ProgramTypeError in Graphcore's words.

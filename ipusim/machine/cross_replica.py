@@ -33,11 +33,13 @@ def replicas_of(
     host: Host | None = None,
     *,
     averaged: bool = True,
+    as_replicas: bool = True,
 ) -> Replicas:
     """Return the executors of all replicas, in order, with what they do together.
 
     They average their gradients, put variables together of which each stores a part, and run passes in lock step that
-    call collectives. Where this is one ``host`` of several, these sum gradients up, or average them too.
+    call collectives. Where this is one ``host`` of several, these sum gradients up, or average them too, when
+    optimizers have begun their update ``as_replicas`` do, or before.
     """
     total = costs.gradient_sum
 
@@ -50,7 +52,7 @@ def replicas_of(
     def over_hosts(ready: int) -> int:
         if host is None:
             return ready
-        for executor in executors if total is None and averaged else ():
+        for executor in executors if total is None and as_replicas else ():
             executor.begin_update()
         return sum_over_hosts(executors, plan.ipus, host, ready, averaged=averaged)
 

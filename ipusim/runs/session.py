@@ -58,11 +58,11 @@ class Hook(Protocol):
 class Session:
     """The executors of a Job's replicas, None without arithmetic; a second run goes on where the first ended."""
 
-    def __init__(self, job: Job, host: Host | None = None, *, own_feed: bool = False) -> None:
+    def __init__(self, job: Job, host: Host | None = None, *, own_feed: bool = False, summed: bool = False) -> None:
         """Place the initial variables on their IPUs.
 
-        Where the job is for several hosts, ``host`` is this one. They take the elements of one feed in turn and average
-        their gradients, as replicas do, unless each has its ``own_feed``: then gradients are summed up.
+        Where the job is for several hosts, ``host`` is this one. They take the elements of one feed in turn, as
+        replicas do, unless each has its ``own_feed``, and average their gradients, unless these are ``summed`` up.
         """
         self.job = job
         #: What hosts had done together before the last run.
@@ -91,7 +91,14 @@ class Session:
             for replica in range(replicas)
         ]
         self._together = replicas_of(
-            self._executors, job.plan, job.program, job.system, job.costs, host, averaged=not own_feed
+            self._executors,
+            job.plan,
+            job.program,
+            job.system,
+            job.costs,
+            host,
+            averaged=not summed,
+            as_replicas=not own_feed,
         )
 
     @property

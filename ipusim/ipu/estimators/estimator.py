@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ipusim.ipu.estimators.session import StartInfeed, StopAfterRuns, inside, ru
 from ipusim.ipu.estimators.streamed import Streamed
 from ipusim.ipu.estimators.training import check_steps, counting, steps_of, training_hooks
 from ipusim.ipu.estimators.warm_start import settings_of, warm_start
+from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.tensorflow.basic_session_run_hooks import StopAtStepHook
@@ -36,6 +37,8 @@ from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.tensorflow.session import Session, get_logger, reset_default_graph
 from ipusim.ipu.tensorflow.session_run_hook import checked_hooks, checked_listeners
 from ipusim.ipu.tensorflow.training_util import current_global_step, set_global_step
+
+T = TypeVar("T")
 
 #: Parameters that the estimator itself sets.
 _INPUT_FN: Final = "input_fn"
@@ -63,9 +66,10 @@ class Estimator(ABC):
         """Check the arguments."""
         if not isinstance(config, RunConfig):
             raise ProgramError("`config` must be provided with type `ipu_run_config.RunConfig`")
-        if config.num_worker_replicas + config.num_ps_replicas > 1:
+        if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
             raise UnsupportedProgramError(
-                f"TF_CONFIG: expected one worker, as estimators of several are not simulated, got {config.cluster_spec}"
+                "TF_CONFIG: expected one worker of a RunConfig without train_distribute, which says the strategy of "
+                f"several, got {config.cluster_spec}"
             )
         if params is not None and not isinstance(params, dict):
             raise ProgramError("`params` is expected to be of type `dict`")
@@ -74,14 +78,17 @@ class Estimator(ABC):
         given = batch_sizes or {}
         if any(size is not None for _, size in given.values()) and _BATCH_SIZE in (params or {}):
             raise ProgramError(f"{_BATCH_SIZE} cannot be passed in params when a batch size argument is passed")
-        replicas = config.ipu_run_config.num_replicas
-        self._batch_sizes = {mode: _local(name, size, replicas) for mode, (name, size) in given.items()}
+        replicas, self._config = config.ipu_run_config.num_replicas, config
+        self._batch_sizes = {
+            mode: self._workers(mode).batch(name, size, replicas) for mode, (name, size) in given.items()
+        }
         if model_dir is not None and config.model_dir is not None and str(model_dir) != config.model_dir:
             raise ProgramError(
                 "`model_dir` are set both in constructor and `RunConfig`, but with different values. In constructor: "
                 f"'{model_dir}', in `RunConfig`: '{config.model_dir}' "
             )
         chosen = (config if model_dir is None else config.replace(model_dir=model_dir)).model_dir
+        self._temporary = chosen is None
         if chosen is None:
             chosen = tempfile.mkdtemp()
             get_logger().warning(f"Using temporary folder as model directory: {chosen}")
@@ -144,21 +151,24 @@ class Estimator(ABC):
         """
         check_steps(steps, max_steps, self._config.ipu_run_config.iterations_per_loop)
         own, listeners = checked_hooks("hooks", hooks), checked_listeners(saving_listeners)
-        start = self.latest_checkpoint()
+        workers = self._workers(ModeKeys.TRAIN)
+        workers.check(self._config.num_worker_replicas)
+        start = self._agreed(workers)
         if max_steps is not None and start is not None and steps_of(start) >= max_steps:
             get_logger().info("Skipping training since max_steps has already saved.")
             return self
         stop = StopAtStepHook(num_steps=steps, last_step=max_steps)
 
         def train() -> None:
-            program = self._built(ModeKeys.TRAIN, input_fn)
-            every = training_hooks(self._config, program, [*own, stop], listeners)
-            last = None
-            for loss in runs(program.loss, every, self._restoring(start, warm=True), counting(program.iterations)):
+            program = self._built(ModeKeys.TRAIN, input_fn, workers)
+            every = training_hooks(self._config, program, [*own, stop], listeners, workers.is_chief)
+            restore, count, last = self._restoring(start, warm=True), counting(program.iterations), None
+            for loss in runs(program.loss, every, restore, count, workers.any):
                 last = loss
-            get_logger().info(f"Loss for final step: {last}.")
+            if workers.is_chief:
+                get_logger().info(f"Loss for final step: {last}.")
 
-        copy_context().run(train)
+        _run(train, workers)
         return self
 
     def evaluate(
@@ -185,20 +195,25 @@ class Estimator(ABC):
         assert steps is not None
         runs_wanted = steps // iterations
         folder, own = Path(self.eval_dir(name)), checked_hooks("hooks", hooks)
-        start = self._checkpoint(checkpoint_path, "evaluate")
+        workers = self._workers(ModeKeys.EVAL)
+        start = self._checkpoint(checkpoint_path, "evaluate", workers)
 
         def evaluate() -> dict[str, Any]:
-            program, metrics, losses = self._built(ModeKeys.EVAL, input_fn), Streamed(), []
+            program, metrics, losses = self._built(ModeKeys.EVAL, input_fn, workers), Streamed(), []
             every = [*own, StopAfterRuns(runs_wanted), *program.hooks]
-            for loss, values in runs([program.loss, program.values], every, self._restoring(start)):
+            fetches = [program.loss, program.values]
+            for loss, values in runs(fetches, every, self._restoring(start), agreed=workers.any):
                 losses.append(np.float32(np.mean(loss)))
                 metrics.add(values)
+            if workers.count > 1:
+                metrics.join(workers.each)
             mean = np.float32(np.mean(losses))
             return metrics.values() | {"loss": mean, "global_step": np.int64(current_global_step())}
 
-        found: dict[str, Any] = copy_context().run(evaluate)
-        get_logger().info(f"Saving dict for global step {found['global_step']}: {_text(found)}")
-        write_file(folder / _FILE, (json.dumps(found, indent=2, default=_plain) + "\n").encode())
+        found: dict[str, Any] = _run(evaluate, workers)
+        if workers.is_chief:
+            get_logger().info(f"Saving dict for global step {found['global_step']}: {_text(found)}")
+            write_file(folder / _FILE, (json.dumps(found, indent=2, default=_plain) + "\n").encode())
         return found
 
     def predict(
@@ -225,11 +240,11 @@ class Estimator(ABC):
         own, single = checked_hooks("hooks", hooks), checks.truth("yield_single_examples", yield_single_examples)
         if num_predictions is not None:
             checks.whole("num_predictions", num_predictions)
-        start = self._checkpoint(checkpoint_path, "predict")
-        context = copy_context()
+        workers = self._workers(ModeKeys.PREDICT)
+        start, context = self._checkpoint(checkpoint_path, "predict", workers), copy_context()
 
         def predict() -> Iterator[Any]:
-            program = self._built(ModeKeys.PREDICT, input_fn)
+            program = self._built(ModeKeys.PREDICT, input_fn, workers)
             for batches in runs(program.values, [*own, *program.hooks], self._restoring(start)):
                 yield from examples_of(batches, predict_keys, single, self._config.ipu_run_config.num_replicas > 1)
 
@@ -291,7 +306,23 @@ class Estimator(ABC):
         """Refuse: there is no graph to export. Raises UnsupportedProgramError."""
         _refuse_export("experimental_export_all_saved_models")
 
-    def _built(self, mode: str, input_fn: Any) -> EstimatorProgram:
+    def _workers(self, mode: str) -> Workers:
+        """Return the workers of a mode; each predicts by itself."""
+        config = self._config
+        return Workers({ModeKeys.TRAIN: config.train_distribute, ModeKeys.EVAL: config.eval_distribute}.get(mode))
+
+    def _agreed(self, workers: Workers) -> str | None:
+        """Return the checkpoint that all workers go on from, the chief's; raises ProgramError for several folders."""
+        folder, start = workers.of_chief("the first checkpoint", (self._model_dir, self.latest_checkpoint()))
+        if self._temporary:
+            self._model_dir, self._config = folder, self._config.replace(model_dir=folder)
+        if folder != self._model_dir:
+            raise ProgramError(
+                f"model_dir: expected the same on all workers, got {folder!r} on the chief, {self._model_dir!r} here"
+            )
+        return start
+
+    def _built(self, mode: str, input_fn: Any, workers: Workers) -> EstimatorProgram:
         """Return the program of a mode, alone in the context that this runs in."""
         reset_default_graph()
         set_global_step(0)
@@ -306,10 +337,10 @@ class Estimator(ABC):
             if "params" not in arguments_of(input_fn):
                 raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
             self._params[_BATCH_SIZE] = size
-        dataset = dataset_of(input_fn, {"mode": mode, "params": self.params, "config": self._config})
+        dataset = dataset_of(input_fn, {"mode": mode, "params": self.params, "config": self._config} | workers.given())
         infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
         program = self._program(mode, infeed)
-        return replace(program, hooks=(StartInfeed(infeed), *program.hooks))
+        return replace(program, loss=workers.mean(program.loss), hooks=(StartInfeed(infeed), *program.hooks))
 
     def _restoring(self, start: str | None, warm: bool = False) -> Callable[[Session], None]:
         """Return what gives the variables of a session their values: a checkpoint's, or those of a warm start."""
@@ -324,11 +355,11 @@ class Estimator(ABC):
 
         return restore
 
-    def _checkpoint(self, given: str | None, verb: str) -> str | None:
+    def _checkpoint(self, given: str | None, verb: str, workers: Workers) -> str | None:
         """Return the checkpoint to use, None for initial variables."""
         if given is not None:
             return checks.text("checkpoint_path", given)
-        found = self.latest_checkpoint()
+        found = self._agreed(workers)
         if found is None:
             get_logger().info(
                 f"Could not find trained model in model_dir: {self._model_dir}, running initialization to {verb}."
@@ -342,15 +373,14 @@ class Estimator(ABC):
         return found
 
 
-def _local(name: str, size: Any, replicas: int) -> int | None:
-    """Return a replica's part of a batch; raises ProgramError in Graphcore's words where there is none."""
-    if size is None:
-        return None
-    if checks.integer(name, size) < 1:
-        raise ProgramError(f"{name} (got {size}) must be positive")
-    if size % replicas:
-        raise ProgramError(f"{name} (got {size}) must be divisible by num_workers * num_replicas (1 * {replicas})")
-    return checks.whole(name, size) // replicas
+def _run(function: Callable[[], T], workers: Workers) -> T:
+    """Run a function in a context of its own, in which its workers compute together."""
+
+    def run() -> T:
+        with workers.scope():
+            return function()
+
+    return copy_context().run(run)
 
 
 def _text(found: Mapping[str, Any]) -> str:

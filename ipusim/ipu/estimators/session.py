@@ -21,8 +21,11 @@ def runs(
     hooks: Sequence[SessionRunHook],
     restore: Callable[[Session], object],
     between: Callable[[], object] = lambda: None,
+    agreed: Callable[[bool], bool] = bool,
 ) -> Iterator[Any]:
     """Run ``fetches`` until a hook asks to stop; yield their values after each run.
+
+    Whether to stop is ``agreed`` on with others.
 
     In TensorFlow's order: hooks begin; ``restore`` gives variables their values; hooks see the session; in each run
     they are asked, what they ask for runs, ``between`` is called, and they look on; in the end they are told, unless
@@ -36,7 +39,8 @@ def runs(
             hook.after_create_session(session, None)
         stop = False
         while not stop:
-            values, stop = run_with_hooks(session, fetches, hooks, between)
+            values, asked = run_with_hooks(session, fetches, hooks, between)
+            stop = agreed(asked)
             yield values
         for hook in hooks:
             hook.end(session)

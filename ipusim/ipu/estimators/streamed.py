@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,15 @@ class Streamed:
                 self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count])
             else:
                 self._found[name] = pair
+
+    def join(self, each: Callable[[Any], Any]) -> None:
+        """Add up the sums of several workers, and average the last values of others; ``each`` gives a value of all."""
+        for name, pair in sorted(self._found.items()):
+            if isinstance(pair, Metric):
+                self._found[name] = pair.summed(each(pair.total), each(pair.count))
+            else:
+                value = np.mean(each(pair[1]), axis=0)
+                self._found[name] = value, value
 
     def values(self) -> dict[str, Any]:
         """Return them by name, each as a number or an array."""

@@ -47,13 +47,16 @@ def training_hooks(
     program: EstimatorProgram,
     own: Sequence[SessionRunHook],
     listeners: Sequence[CheckpointSaverListener],
+    is_chief: bool,
 ) -> list[SessionRunHook]:
     """Return all hooks of a training: those that save and count, the caller's ``own``, and the model function's.
+
+    Of several workers the chief alone saves, counts and logs.
 
     Raises ProgramError in TensorFlow's words for listeners without anything that saves.
     """
     watching: list[SessionRunHook] = [NanTensorHook(program.loss)]
-    if config.log_step_count_steps is not None:
+    if config.log_step_count_steps is not None and is_chief:
         tensors = {"loss": program.loss, "step": get_global_step()}
         watching.append(LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
     workers = [*own, *watching, *program.hooks]
@@ -72,7 +75,7 @@ def training_hooks(
     chief += program.chief_hooks
     if config.log_step_count_steps is not None:
         chief.append(StepCounterHook(every_n_steps=config.log_step_count_steps))
-    return [*chief, *workers]
+    return [*chief, *workers] if is_chief else workers
 
 
 def _saving(config: RunConfig) -> CheckpointSaverHook:

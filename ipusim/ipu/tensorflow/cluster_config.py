@@ -1,4 +1,4 @@
-"""The cluster that the environment variable TF_CONFIG describes, as TensorFlow 1's ``RunConfig`` reads it."""
+"""The cluster of a ``RunConfig``: what the environment variable TF_CONFIG describes, or the hosts of a strategy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.errors import ProgramError
+from ipusim.ipu.host_strategy import HostStrategy
+from ipusim.machine.hosts import this_host
 
 #: The name of the variable, which messages begin with.
 _VARIABLE: Final = "TF_CONFIG"
@@ -56,6 +58,17 @@ def cluster_config() -> ClusterConfig:
     workers = len(cluster.get(_WORKER, ())) + 1
     address = cluster[kind][place]
     return ClusterConfig(cluster, kind, place, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
+
+
+def cluster_of(strategy: HostStrategy) -> ClusterConfig:
+    """Return the simulated hosts as the workers of a strategy, the first of which is the chief."""
+    host, resolver = this_host(), getattr(strategy, "cluster_resolver", None)
+    rank, count = (0, 1) if host is None else (host.rank, host.count)
+    if resolver is None:
+        return ClusterConfig({}, _WORKER, rank, "", 0, count, rank == 0)
+    cluster = resolver.cluster_spec().as_dict()
+    servers = len(cluster.get(_SERVER, ()))
+    return ClusterConfig(cluster, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
 
 
 def _environment() -> Mapping[str, Any]:

@@ -9,8 +9,16 @@ from ipusim.ipu.distribution import strategy
 from ipusim.ipu.reduce_op import ReduceOp
 from ipusim.ipu.tensorflow import cluster_resolver
 from ipusim.ipu.tensorflow.cluster_resolver import ClusterSpec
+from ipusim.ipu.tensorflow.distribute_config import DistributeConfig
+from ipusim.ipu.tensorflow.input_context import InputContext
 
-__all__ = ["ReduceOp", "Server", "cluster_resolver", "get_strategy", "has_strategy"]
+__all__ = ["InputContext", "ReduceOp", "Server", "cluster_resolver", "experimental", "get_strategy", "has_strategy"]
+
+
+class experimental:  # noqa: N801 - TensorFlow's name of a module
+    """What programs use of ``tf.distribute.experimental``, and of TensorFlow 1's ``tf.contrib.distribute``."""
+
+    DistributeConfig = DistributeConfig
 
 
 class Server:

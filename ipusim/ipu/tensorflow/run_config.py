@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any, Final, Generic, Self, TypeVar
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.cluster_config import cluster_config
+from ipusim.ipu.host_strategy import HostStrategy
+from ipusim.ipu.tensorflow.cluster_config import cluster_config, cluster_of
+from ipusim.ipu.tensorflow.distribute_config import DistributeConfig
 
 T = TypeVar("T")
 
@@ -47,11 +49,15 @@ class RunConfig:
         keep_checkpoint_max: checkpoints that stay, None or 0 for all.
         keep_checkpoint_every_n_hours: how often one stays for good.
         log_step_count_steps: how often the loss and the steps a second are logged.
-        train_distribute, eval_distribute, experimental_distribute: must be None.
+        train_distribute: a strategy of several hosts, such as IPUMultiWorkerStrategy, which are the workers; each has
+            made this on itself. They average their gradients, as TensorFlow's estimators do, so that a model function's
+            loss is the mean over the samples that one worker has; the loss that hooks see is the mean over the workers.
+        eval_distribute: a strategy whose hosts evaluate together, each on its data.
+        experimental_distribute: a DistributeConfig, which says either in its place.
         save_summary_steps, session_config, device_fn, protocol, experimental_max_worker_delay_secs,
-            session_creation_timeout_secs: without effect: there are no summaries, sessions that wait, and workers.
+            session_creation_timeout_secs: without effect: there are no summaries, servers, and sessions that wait.
 
-    Raises ProgramError in TensorFlow's words, UnsupportedProgramError for several workers.
+    Raises ProgramError in TensorFlow's words, ProgramTypeError for what is no strategy of several hosts.
     """
 
     model_dir = _Given[str | None]()
@@ -63,6 +69,7 @@ class RunConfig:
     keep_checkpoint_max = _Given[int | None]()
     keep_checkpoint_every_n_hours = _Given[float]()
     log_step_count_steps = _Given[int | None]()
+    experimental_distribute = _Given[DistributeConfig | None]()
 
     def __init__(
         self,
@@ -85,11 +92,6 @@ class RunConfig:
     ) -> None:
         """Check the arguments."""
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-            if given[name] is not None:
-                raise UnsupportedProgramError(
-                    f"{name}: expected None, as estimators of several workers are not simulated, got {given[name]!r}"
-                )
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
         if steps is _DEFAULT and seconds is _DEFAULT:
             steps, seconds = None, _SECONDS
@@ -102,7 +104,8 @@ class RunConfig:
         self._given = given | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
         self._given["model_dir"] = None if model_dir is None else _path(model_dir)
         self._check()
-        self._cluster = cluster_config()
+        self._strategies = _strategies(train_distribute, eval_distribute, experimental_distribute)
+        self._cluster = cluster_config() if self.train_distribute is None else cluster_of(self.train_distribute)
 
     def _check(self) -> None:
         for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed"):
@@ -130,8 +133,18 @@ class RunConfig:
         return type(self)(**given)
 
     @property
+    def train_distribute(self) -> HostStrategy | None:
+        """The strategy that trains."""
+        return self._strategies[0]
+
+    @property
+    def eval_distribute(self) -> HostStrategy | None:
+        """The strategy that evaluates."""
+        return self._strategies[1]
+
+    @property
     def cluster_spec(self) -> Mapping[str, Any]:
-        """Addresses by the type of task, as TF_CONFIG says."""
+        """Addresses by the type of task, as TF_CONFIG or the strategy that trains says."""
         return self._cluster.cluster_spec
 
     @property
@@ -168,6 +181,22 @@ class RunConfig:
     def num_worker_replicas(self) -> int:
         """Workers, the chief among them."""
         return self._cluster.num_worker_replicas
+
+
+def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | None, HostStrategy | None]:
+    """Return what trains and what evaluates; raises ProgramError in TensorFlow's words for one that is given twice."""
+    if both is not None and not isinstance(both, DistributeConfig):
+        checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
+    found = []
+    for name, given in (("train_distribute", train), ("eval_distribute", evaluate)):
+        inside = None if both is None else getattr(both, name)
+        if given is not None and inside is not None:
+            raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
+        strategy = inside if given is None else given
+        if strategy is not None and not isinstance(strategy, HostStrategy):
+            checks.wrong_type(name, "a strategy of several hosts, such as IPUMultiWorkerStrategy, or None", strategy)
+        found.append(strategy)
+    return found[0], found[1]
 
 
 def _path(model_dir: Any) -> str:
