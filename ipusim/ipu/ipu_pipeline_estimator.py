@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks, ipu_compiler, pipelining_ops
 from ipusim.ipu.estimators.calls import arguments_of, call_with
 from ipusim.ipu.estimators.estimator import Estimator
@@ -110,7 +110,8 @@ class IPUPipelineEstimator(Estimator):
         model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
         model_dir, config, params, warm_start_from: as of IPUEstimator.
 
-    Raises ProgramError and ProgramTypeError in Graphcore's words.
+    Raises ProgramError and ProgramTypeError in Graphcore's words, UnsupportedProgramError for a strategy that has its
+    variables on the host.
     """
 
     def __init__(
@@ -124,6 +125,12 @@ class IPUPipelineEstimator(Estimator):
         """Check the arguments."""
         arguments_of(model_fn)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        for strategy in (self.config.train_distribute, self.config.eval_distribute):
+            if strategy is not None and strategy.variables_on_host:
+                raise UnsupportedProgramError(
+                    "Placing variables on the host is not currently supported by IPUPipelineEstimator: expected a "
+                    f"strategy without variables_on_host, got {type(strategy).__name__}(variables_on_host=True)"
+                )
 
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorProgram:
         spec = self._spec(mode)

@@ -1,4 +1,4 @@
-"""``tf.estimator``: what model functions, hooks and configurations of estimators are written with."""
+"""``tf.estimator``: what model functions, hooks, configurations and trainings of estimators are written with."""
 
 from __future__ import annotations
 
@@ -26,5 +26,6 @@ __getattr__, __dir__ = offering(
         "LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer StepCounterHook StopAtStepHook",
     )
     | _of(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
-    | _of("ipusim.ipu.estimators.warm_start", "WarmStartSettings"),
+    | _of("ipusim.ipu.estimators.warm_start", "WarmStartSettings")
+    | _of(f"{_HERE}.training", "EvalSpec TrainSpec train_and_evaluate"),
 )

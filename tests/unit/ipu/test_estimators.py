@@ -607,7 +607,7 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
     assert (found.task_type, found.task_id, found.is_chief) == (kind, place, chief)
     assert (found.num_ps_replicas, found.num_worker_replicas, found.cluster_spec) == (servers, workers, cluster)
     if workers > 1:
-        with pytest.raises(UnsupportedProgramError, match="TF_CONFIG: expected one worker, as estimators of several"):
+        with pytest.raises(UnsupportedProgramError, match="TF_CONFIG: expected one worker of a RunConfig with"):
             IPUEstimator(model_fn, "unused", RunConfig())
 
 
