@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import ReadableBuffer
 
 #: What stands for a character that an encoding has not, as wide as that, so that tables keep their columns.
@@ -56,6 +58,52 @@ def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int)
     encoding = stream.encoding if stream is not None else "utf-8"
     buffer = io.BufferedWriter(_Outlet(descriptor, "wb", closefd=False))
     return io.TextIOWrapper(buffer, encoding, _ERRORS, line_buffering=descriptor == 2)
+
+
+class NumberedLines(io.TextIOBase):
+    """A stream whose lines begin with the number of who prints them, where several take turns in one process.
+
+    A line goes out when it is whole; what is printed by nobody of a number goes out as it is.
+    """
+
+    def __init__(self, stream: TextIO, number: Callable[[], int | None]) -> None:
+        """Take where lines go to, and what says who prints."""
+        self._stream, self._number = stream, number
+        self._begun: dict[int, str] = {}
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # of the library it cannot be set either
+        """That of the stream."""
+        return self._stream.encoding
+
+    def write(self, text: str, /) -> int:
+        """Print the lines that are whole now."""
+        number = self._number()
+        if number is None:
+            return self._stream.write(text)
+        *lines, self._begun[number] = (self._begun.get(number, "") + text).split("\n")
+        for line in lines:
+            self._stream.write(f"[{number}] {line}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Let what has gone out go on."""
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Tell whether lines go to a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the stream's number."""
+        return self._stream.fileno()
+
+    def finish(self) -> None:
+        """Print the lines that nobody has ended."""
+        for number, line in sorted(self._begun.items()):
+            if line:
+                self._stream.write(f"[{number}] {line}\n")
+        self._begun.clear()
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,17 @@ ProfileSteps = Annotated[
         show_default=False,
     ),
 ]
+Hosts = Annotated[
+    int | None,
+    typer.Option(
+        "--hosts",
+        min=1,
+        metavar="N",
+        help="of a program: simulated hosts that run it, as of `mpirun -np N`; each line that one prints begins with "
+        "its number, and the results are the first host's  [default: one, without a number]",
+        show_default=False,
+    ),
+]
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
 
 
@@ -44,12 +55,14 @@ def check_options(
     overrides: Sequence[str] | None,
     steps: int | None,
     synthetic: bool,
+    hosts: int | None,
 ) -> None:
     """Refuse options of scenarios for a program, and the other way round.
 
     Raises OptionError, and Click's usage error for arguments behind a scenario.
     """
     if is_program(path):
+        check_hosts(hosts)
         if overrides:
             raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
         return
@@ -61,27 +74,60 @@ def check_options(
             f"expected a program, a Python file, got {path}: of a scenario, {{}} steps=N says it",
             "set",
         )
+    if hosts is not None:
+        text = f"expected a program, a Python file, got {path}: of a scenario, {{}} system.host.count={hosts} says it"
+        raise OptionError("hosts", text, "set")
     if synthetic:
         text = f"expected a program, a Python file, got {path}: of a scenario, {{}} use_synthetic_data=true says it"
         raise OptionError("synthetic", text, "set")
 
 
+def check_hosts(hosts: int | None) -> None:
+    """Refuse more hosts than one process simulates; raises OptionError."""
+    if hosts is None:
+        return
+    from ipusim.ipu.horovod.hosts import MOST
+
+    if hosts > MOST:
+        raise OptionError("hosts", f"expected at most {MOST:,}, got {hosts:,}")
+
+
 @contextmanager
-def running(*, aside: bool) -> Iterator[None]:
-    """Let a program run inside the block; with ``aside`` it prints to standard error.
+def running(*, aside: bool, hosts: int | None) -> Iterator[None]:
+    """Let a program run inside the block, on so many ``hosts``; with ``aside`` it prints to standard error.
 
     Leaves with the program's own exit code where that ends the program.
     """
     from ipusim.ipu.program_file import ProgramEnded
 
     keep_watch()
-    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext():
+    numbered = nullcontext() if hosts is None else _numbered()
+    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext(), numbered:
         try:
             yield
         except ProgramEnded as end:
             raise typer.Exit(end.code) from None
         finally:
             sys.stdout.flush()  # what it has printed stays, also where an interrupt ends the process
+
+
+@contextmanager
+def _numbered() -> Iterator[None]:
+    """Let lines that hosts print begin with their numbers."""
+    from ipusim.machine.hosts import this_host
+    from ipusim.streams import NumberedLines
+
+    def number() -> int | None:
+        host = this_host()
+        return None if host is None else host.rank
+
+    out, errors = NumberedLines(sys.stdout, number), NumberedLines(sys.stderr, number)
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            yield
+    finally:
+        out.finish()
+        errors.finish()
 
 
 def profiled(
@@ -91,10 +137,11 @@ def profiled(
     files: Callable[[Run, Path, Sequence[str]], dict[str, bytes]],
     steps: int | None,
     synthetic: bool,
+    hosts: int | None,
     *,
     aside: bool,
 ) -> dict[Path, Run]:
-    """Run a program under a profile, and return what ran by its folder.
+    """Run a program under a profile, and return what ran by its folder, of several ``hosts`` on the first.
 
     With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
     and leaves with the program's own exit code where that ends the program.
@@ -104,9 +151,9 @@ def profiled(
 
     program = ProgramFile(path)
     with (
-        running(aside=aside),
+        running(aside=aside, hosts=hosts),
         profile(folder, steps, synthetic, description=program.description, name=program.name, files=files) as found,
     ):
-        program.run(arguments)
+        program.run(arguments, hosts)
         found.recorder.check(str(path))
     return dict(zip(found.folders, found.runs, strict=True))

@@ -14,8 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from ipusim.errors import FileError, IpusimError, ProgramError
+from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.files import open_file
+from ipusim.ipu.horovod.hosts import on_hosts
+from ipusim.machine.hosts import this_host
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.near_names import did_you_mean
 
@@ -53,19 +55,33 @@ class ProgramFile:
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
 
-    def run(self, arguments: Sequence[str] = ()) -> None:
+    def run(self, arguments: Sequence[str] = (), hosts: int | None = None) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
-        What it has configured and compiled ends with it. Raises ProgramError, with file and line of the program, for
-        what this package refuses; ProgramEnded for another exception, which is printed as Python prints it, and where
-        it leaves with a code that is not 0.
+        What it has configured and compiled ends with it. With ``hosts`` it runs on so many simulated ones, as
+        processes of ``mpirun`` do: each has its own ``__main__``, and modules that it imports are the same for all.
+
+        Raises ProgramError, with file and line of the program and the number of the host, for what this package
+        refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
+        Python prints it, and where it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
         with _as_main(self.path, self._file, arguments) as module:
-            contextvars.copy_context().run(self._execute, module)
+            if hosts is None:
+                contextvars.copy_context().run(self._execute, module)
+            else:
+                self._execute_on(hosts, module)
             for thread in set(threading.enumerate()) - before:
                 if not thread.daemon:
                     thread.join()
+
+    def _execute_on(self, hosts: int, first: ModuleType) -> None:
+        """Run it on hosts, the first of which has the module ``first``."""
+        modules = iter([first, *(_main(self._file) for _ in range(1, hosts))])
+        try:
+            on_hosts(lambda: self._execute(next(modules)), hosts)
+        except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
+            raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
         try:
@@ -74,7 +90,9 @@ class ProgramFile:
             place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error) or self._file
             if place.startswith(self._file):  # as it was named
                 place = f"{self.path}{place.removeprefix(self._file)}"
-            raise ProgramError(f"{place}: {told(error)}") from error
+            host = this_host()
+            who = "" if host is None else f"host {host.rank}: "
+            raise ProgramError(f"{place}: {who}{told(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
@@ -108,11 +126,16 @@ def _parsed(path: Path) -> ast.Module:
         raise FileError(f"{path}: expected a program, a Python file, got what is none: {error}") from None
 
 
+def _main(file: str) -> ModuleType:
+    module = ModuleType("__main__")
+    module.__file__ = file
+    return module
+
+
 @contextmanager
 def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
     """Give the module ``__main__`` of a program; inside the block it is that, and has its arguments."""
-    module = ModuleType("__main__")
-    module.__file__ = file
+    module = _main(file)
     before = sys.modules.get("__main__"), sys.argv, sys.path
     sys.modules["__main__"] = module
     sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]

@@ -12,7 +12,7 @@ from ipusim.ipu.recording import recorder, recording
 from ipusim.machine.hosts import run_together, this_host
 
 #: Hosts that one process simulates at most, as in a scenario.
-_MOST: Final = 1024
+MOST: Final = 1024
 
 
 def init() -> None:
@@ -75,11 +75,12 @@ def run(
     if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
         checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
     count = checks.whole("np", np, 1)
-    if count > _MOST:
-        checks.wrong_value("np", f"at most {_MOST:,} hosts", count)
+    if count > MOST:
+        checks.wrong_value("np", f"at most {MOST:,} hosts", count)
     if this_host() is not None:
         raise ProgramStateError(
-            "horovod.run: expected to be called outside of the hosts that it starts, got a call on one"
+            "horovod.run: expected to be called outside of the hosts that it or `ipusim run --hosts` starts, got a "
+            "call on one"
         )
     return on_hosts(partial(func, *args, **named), count)
 
