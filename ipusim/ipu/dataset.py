@@ -169,6 +169,13 @@ class Dataset:
         number = checks.whole("count", count)
         return Dataset(lambda: itertools.islice(self._begin(), number, None))
 
+    def shard(self, num_shards: int, index: int) -> Dataset:
+        """Return each ``num_shards``-th element from number ``index`` on; raises ProgramError for another number."""
+        count, first = checks.whole("num_shards", num_shards, 1), checks.whole("index", index)
+        if first >= count:
+            checks.wrong_value("index", f"a number below num_shards, {count}", first)
+        return Dataset(lambda: itertools.islice(self._begin(), first, None, count))
+
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
         if not isinstance(dataset, Iterable):
@@ -205,7 +212,7 @@ def _as_long(method: Callable[..., Dataset]) -> Callable[..., Dataset]:
     return call
 
 
-for _name in ("map", "filter", "shuffle", "repeat", "batch", "skip", "concatenate", "enumerate"):
+for _name in ("map", "filter", "shuffle", "repeat", "batch", "skip", "shard", "concatenate", "enumerate"):
     setattr(Dataset, _name, _as_long(getattr(Dataset, _name)))
 
 

@@ -65,7 +65,8 @@ class TFConfigClusterResolver:
         if cluster and len(tasks) != count:
             raise ProgramError(
                 f"{_VARIABLE}: expected as many workers, with the chief, as there are simulated hosts, {count}, got "
-                f"{len(tasks)}: start them with horovod.run(function, np={len(tasks)})"
+                f"{len(tasks)}: start them with horovod.run(function, np={len(tasks)}), or ipusim run --hosts "
+                f"{len(tasks)}"
             )
         self._spec = ClusterSpec(cluster)
         self.task_type, self.task_id = tasks[rank] if tasks else ("worker", 0)
