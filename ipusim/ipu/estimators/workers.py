@@ -42,11 +42,11 @@ class Workers:
         return self._host is None or self._host.rank == 0
 
     def check(self, count: int) -> None:
-        """Refuse a configuration that was made for ``count`` workers; raises ProgramStateError."""
+        """Refuse an estimator that was made for ``count`` workers; raises ProgramStateError."""
         if self._strategy is not None and count != self.count:
             raise ProgramStateError(
-                f"train_distribute: expected a RunConfig that each host makes on itself, got one of {count} workers "
-                f"on one of {self.count} hosts"
+                f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
+                f"worker{'s' * (count > 1)} on one of {self.count} hosts"
             )
 
     def batch(self, name: str, size: Any, replicas: int) -> int | None:
