@@ -62,9 +62,10 @@ def check_options(
     Raises OptionError, and Click's usage error for arguments behind a scenario.
     """
     if is_program(path):
-        check_hosts(hosts)
         if overrides:
             raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
+        if hosts is not None:
+            _check_hosts(hosts)
         return
     if arguments:
         raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
@@ -82,10 +83,7 @@ def check_options(
         raise OptionError("synthetic", text, "set")
 
 
-def check_hosts(hosts: int | None) -> None:
-    """Refuse more hosts than one process simulates; raises OptionError."""
-    if hosts is None:
-        return
+def _check_hosts(hosts: int) -> None:
     from ipusim.ipu.horovod.hosts import MOST
 
     if hosts > MOST:
@@ -93,7 +91,7 @@ def check_hosts(hosts: int | None) -> None:
 
 
 @contextmanager
-def running(*, aside: bool, hosts: int | None) -> Iterator[None]:
+def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
     """Let a program run inside the block, on so many ``hosts``; with ``aside`` it prints to standard error.
 
     Leaves with the program's own exit code where that ends the program.

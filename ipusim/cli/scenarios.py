@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.cli.app import app
-from ipusim.cli.programs import Arguments, Hosts, ProfileSteps, Synthetic, check_hosts, is_program, running
+from ipusim.cli.programs import Arguments, ProfileSteps, Synthetic, is_program, running
 from ipusim.errors import FileError, OptionError
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def scenario(
     ] = None,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
-    hosts: Hosts = None,
 ) -> None:
     """Write what a program asks for as a scenario, which takes the same time to the cycle."""
     from ipusim.files import write_file
@@ -53,14 +52,13 @@ def scenario(
 
     if not is_program(program):
         raise FileError(f"{program}: expected a program, a Python file such as program.py")
-    check_hosts(hosts)
     file = ProgramFile(program)
     with (
-        running(aside=out is None, hosts=hosts),
+        running(aside=out is None),
         synthetic_data(synthetic),
         recording(Recorder(profile_steps)) as found,
     ):
-        file.run(arguments or (), hosts)
+        file.run(arguments or ())
         found.check(str(program))
     said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent

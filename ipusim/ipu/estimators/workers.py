@@ -46,7 +46,7 @@ class Workers:
         if self._strategy is not None and count != self.count:
             raise ProgramStateError(
                 f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
-                f"worker{'s' * (count > 1)} on one of {self.count} hosts"
+                f"worker{'s' * (count != 1)} on one of {self.count} hosts"
             )
 
     def batch(self, name: str, size: Any, replicas: int) -> int | None:
