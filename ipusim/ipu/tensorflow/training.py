@@ -86,8 +86,8 @@ class EvalSpec(_EvalFields):
             checks.text("name", name)
         if exporters is not None and not (isinstance(exporters, list | tuple) and not exporters):
             raise UnsupportedProgramError(
-                "exporters: expected None, as there is no compiled graph to export: checkpoints in model_dir hold the "
-                "variables"
+                "exporters: expected None, as there is no compiled graph to export and checkpoints in model_dir hold "
+                f"the variables, got {exporters!r}"
             )
         for argument, value in (("start_delay_secs", start_delay_secs), ("throttle_secs", throttle_secs)):
             checks.not_negative(argument, value)
@@ -172,5 +172,8 @@ def _check_function(input_fn: Any) -> None:
 
 
 def _check_steps(name: str, steps: Any) -> None:
-    if steps is not None and checks.integer(name, steps) <= 0:
+    if steps is None:
+        return
+    if checks.integer(name, steps) <= 0:
         raise ProgramError(f"Must specify {name} > 0, given: {steps}")
+    checks.whole(name, steps)

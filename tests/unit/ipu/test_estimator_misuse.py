@@ -79,6 +79,52 @@ CONFIGURATIONS = [
         experimental_distribute=(("None",),),
     ),
 ]
+SPECIFIED = "must have type `tf.estimator"
+TOGETHER = [
+    *of("DistributeConfig", tf.distribute.experimental.DistributeConfig, {}, remote_cluster=(("None",),)),
+    *of(
+        "InputContext",
+        tf.distribute.InputContext,
+        {},
+        num_input_pipelines=(("1",),),
+        input_pipeline_id=(("0", "1"),),
+        num_replicas_in_sync=(("1",),),
+    ),
+    *of("a batch", tf.distribute.InputContext().get_per_replica_batch_size, {}, global_batch_size=(("0", "1"),)),
+    *of(
+        "TrainSpec",
+        tf.estimator.TrainSpec,
+        {"input_fn": lambda: data},
+        input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
+        max_steps=(("None", "1"), "^Must specify max_steps > 0, given: "),
+        hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
+        saving_listeners=(NOTHING,),
+    ),
+    *of(
+        "EvalSpec",
+        tf.estimator.EvalSpec,
+        {"input_fn": lambda: data},
+        input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
+        steps=(("None", "1"), "^Must specify steps > 0, given: "),
+        name=(("None", *TEXTS),),
+        hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
+        exporters=(NOTHING,),
+        start_delay_secs=(SECONDS[1:],),
+        throttle_secs=(SECONDS[1:],),
+    ),
+    *of(
+        "train_and_evaluate",
+        tf.estimator.train_and_evaluate,
+        {
+            "estimator": made,
+            "train_spec": lambda: tf.estimator.TrainSpec(data, 1),
+            "eval_spec": lambda: tf.estimator.EvalSpec(data, 1),
+        },
+        estimator=((), SPECIFIED),
+        train_spec=((), SPECIFIED),
+        eval_spec=((), SPECIFIED),
+    ),
+]
 TENSOR = "must be Tensor, given"
 CALLED = "must be a tuple|must have two elements|must be callable"
 SPECS = [
@@ -233,7 +279,7 @@ def _quiet(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "argument",
-    [*CONFIGURATIONS, *SPECS, *ESTIMATORS, *HOOKS, *CHECKPOINTS],
+    [*CONFIGURATIONS, *TOGETHER, *SPECS, *ESTIMATORS, *HOOKS, *CHECKPOINTS],
     ids=lambda argument: f"{argument.label} {argument.name}",
 )
 def test_what_an_argument_does_not_take_is_refused_by_name(argument):

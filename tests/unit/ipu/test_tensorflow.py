@@ -426,6 +426,9 @@ def test_datasets_are_tensorflows():
     assert [x.tolist() for x in numbers.batch(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [x.tolist() for x in numbers.batch(4, drop_remainder=True).repeat(2)][2] == [0, 1, 2, 3]
     assert list(numbers.skip(7).concatenate(numbers.take(1))) == [7, 8, 9, 0]
+    assert [list(numbers.shard(3, place)) for place in range(3)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    with pytest.raises(ProgramError, match=r"^index: expected a number below num_shards, 3, got 3$"):
+        numbers.shard(3, 3)
     assert list(numbers.map(lambda x: 2 * x).filter(lambda x: x > 14)) == [16, 18]
     shuffled = numbers.shuffle(10, seed=3)
     first, second = list(shuffled), list(shuffled)

@@ -276,6 +276,7 @@ HOST: list[tuple[str, Callable[..., object], dict[str, Callable[[], object]]]] =
             "batch": {"batch_size": lambda: 2, "drop_remainder": lambda: True},
             "prefetch": {"buffer_size": lambda: 2},
             "take": {"count": lambda: 2},
+            "shard": {"num_shards": lambda: 2, "index": lambda: 1},
         }.items()
     ),
     (
