@@ -22,8 +22,9 @@ class HostStrategy(IPUStrategyV1):
     """A strategy in whose scope programs train on several simulated hosts, each on its device and its data.
 
     Before each weight update gradients are summed up over the hosts, so that a loss is to be divided by the batch of
-    all of them, as ``tf.nn.compute_average_loss`` does. Before its first run a program that trains takes the variables
-    of the first host. On one host it changes nothing.
+    all of them, as ``tf.nn.compute_average_loss`` does; an estimator that is given the strategy divides the sum by the
+    hosts. Before its first run a program that trains takes the variables of the first host. On one host it changes
+    nothing.
     """
 
     #: Whether gradients are summed up over the links between IPUs, and not over the hosts' network.

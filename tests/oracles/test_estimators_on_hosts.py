@@ -73,7 +73,10 @@ def loss_of(labels, logits):
 def optimizer(params):
     if params.get("adam"):
         return tf.train.AdamOptimizer(0.01)
-    return tf.train.MomentumOptimizer(params.get("rate", RATE), MOMENTUM)
+    found = tf.train.MomentumOptimizer(params.get("rate", RATE), MOMENTUM)
+    if params.get("accumulates"):
+        found = ipu.optimizers.GradientAccumulationOptimizerV2(found, params["accumulates"])
+    return ipu.optimizers.CrossReplicaOptimizer(found) if params.get("replicas") else found
 
 
 def model_fn(features, labels, mode, params):
@@ -118,8 +121,9 @@ class Seen(tf.estimator.SessionRunHook):
 def made(folder, kind=LOOP, strategy="workers", config=None, sizes=None, **params):
     """Return the estimator of one worker; None for no strategy."""
     ipus, options = (2 if kind is PIPELINE else 1), ipu.config.IPUConfig()
-    options.auto_select_ipus = ipus
-    run = IPURunConfig(params.get("count", 4), options, num_shards=ipus)
+    replicas = params.get("replicas", 1)
+    options.auto_select_ipus = ipus * replicas
+    run = IPURunConfig(params.get("count", 4), options, num_replicas=replicas, num_shards=ipus)
     chosen = {"train_distribute": STRATEGIES[strategy]() if strategy else None, "save_checkpoints_steps": run[0]}
     chosen = RunConfig(run, model_dir=None if folder is None else str(folder), **chosen | (config or {}))
     return kind(pipeline_fn if kind is PIPELINE else model_fn, config=chosen, params=params, **(sizes or {}))
@@ -193,6 +197,23 @@ def test_hosts_learn_what_numpy_learns_from_whole_batches(kind, strategy, hosts,
         assert sorted(timeline.ipu[calls]) == list(range(2 if kind is PIPELINE else 1))
         assert set(timeline.end[calls]) == {program.system.network_sum_cycles(4)}
         assert program.system.hosts == hosts
+
+
+def samples_of_each_replica(input_context):
+    """One sample of each mini-batch for each of two replicas of each worker."""
+    mine = slice(2 * input_context.input_pipeline_id, 2 * input_context.input_pipeline_id + 2)
+    return tf.data.Dataset.from_tensor_slices((X[:, mine].reshape(16, 1, 5), Y[:, mine].reshape(16, 1))).repeat()
+
+
+@pytest.mark.parametrize("strategy", ["workers", "links"])
+def test_replicas_of_all_hosts_average_what_they_have_accumulated(strategy, tmp_path):
+    params = {"input_fn": samples_of_each_replica, "replicas": 2, "accumulates": 2}
+    found = hvd.run(trained, (tmp_path, LOOP, strategy), params, np=3)
+    losses, variables = learnt(saved(tmp_path, 0), 3, 2)
+    for seen, program in found:
+        np.testing.assert_allclose(seen, losses, rtol=1e-5)
+        for name, array in variables.items():
+            np.testing.assert_allclose(program.variables[name], array, rtol=1e-4, atol=1e-6)
 
 
 def test_two_hosts_are_one_that_accumulates_twice_the_mini_batches(tmp_path):
@@ -384,7 +405,7 @@ WRONG = {
         "^Either `train_distribute` or `experimental_distribute.train_distribute` can be set.$",
     ),
     "a remote cluster": (
-        lambda folder: tf.distribute.experimental.DistributeConfig(remote_cluster={"worker": ["a:1"]}),
+        lambda folder: tf.contrib.distribute.DistributeConfig(remote_cluster={"worker": ["a:1"]}),
         UnsupportedProgramError,
         "^remote_cluster: expected None, as workers are the simulated hosts of one process, got ",
     ),

@@ -141,7 +141,8 @@ class Estimator(ABC):
         training in two calls, or in two processes, gives the bits of training in one.
 
         Arguments:
-            input_fn: a function of mode, params and config, where it takes them, to a dataset.
+            input_fn: a function of mode, params and config, where it takes them, to a dataset; under a strategy of
+                several hosts also of input_context, a tf.distribute.InputContext that says which worker reads.
             hooks: SessionRunHooks.
             steps: mini-batches of each replica to train on, a multiple of iterations_per_loop.
             max_steps: those at which training ends, counted from the first call.

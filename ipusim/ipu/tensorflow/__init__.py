@@ -29,7 +29,7 @@ _NAMES: Final = (
     | {"random": f"{_HERE}.random", "estimator": f"{_HERE}.estimator", "metrics": f"{_HERE}.metrics"}
     | {"logging": f"{_HERE}.logging"}
     | {name: f"numpy:{name}" for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
-    | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat"}
+    | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat", "contrib": f"{_HERE}.contrib"}
     | {"distribute": f"{_HERE}.distribute", "IndexedSlices": "ipusim.ipu.indexed_slices:IndexedSlices"}
     | _of("scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
     | _of(

@@ -12,11 +12,20 @@ from ipusim.ipu.tensorflow.cluster_resolver import ClusterSpec
 from ipusim.ipu.tensorflow.distribute_config import DistributeConfig
 from ipusim.ipu.tensorflow.input_context import InputContext
 
-__all__ = ["InputContext", "ReduceOp", "Server", "cluster_resolver", "experimental", "get_strategy", "has_strategy"]
+__all__ = [
+    "DistributeConfig",
+    "InputContext",
+    "ReduceOp",
+    "Server",
+    "cluster_resolver",
+    "experimental",
+    "get_strategy",
+    "has_strategy",
+]
 
 
 class experimental:  # noqa: N801 - TensorFlow's name of a module
-    """What programs use of ``tf.distribute.experimental``, and of TensorFlow 1's ``tf.contrib.distribute``."""
+    """What programs use of ``tf.distribute.experimental``."""
 
     DistributeConfig = DistributeConfig
 
