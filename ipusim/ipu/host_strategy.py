@@ -29,8 +29,6 @@ class HostStrategy(IPUStrategyV1):
 
     #: Whether gradients are summed up over the links between IPUs, and not over the hosts' network.
     over_links: ClassVar[bool] = False
-    #: Whether variables, and weight updates, are on the host.
-    variables_on_host: bool = False
 
     @property
     def num_replicas_in_sync(self) -> int:
