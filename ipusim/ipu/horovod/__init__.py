@@ -1,6 +1,6 @@
 """Horovod's functions on several simulated hosts, each of which is a process of Horovod's.
 
-``run`` starts them, and each calls the same program:
+``run`` starts them, and each calls the same function; ``ipusim run program.py --hosts 3`` runs a whole file on each:
 
 >>> import numpy as np
 >>> from ipusim.ipu import horovod as hvd
