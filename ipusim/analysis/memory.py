@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind
-from ipusim.timeline.timeline import Timeline
+from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Column = npt.NDArray[np.int64]
 
@@ -77,8 +77,10 @@ def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Co
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
     """Return the execution of each weight update of ``ipu``, when it starts to load, and when it has stored all."""
-    moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.REMOTE_STORE)
-    rows = np.flatnonzero((timeline.ipu == ipu) & (timeline.time_step == timeline.info.time_steps))
+    moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
+    rows = np.flatnonzero(
+        ((timeline.ipu == ipu) | (timeline.ipu == ALL_IPUS)) & (timeline.time_step == timeline.info.time_steps)
+    )
     rows = _of_kinds(timeline, rows, moves)
     execution, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
     end = np.zeros(len(first), dtype=np.int64)

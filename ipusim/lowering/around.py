@@ -30,6 +30,7 @@ class Around:
         collective: each (pass, stage) that has replicas do something together.
         summed: whether replicas sum up their gradients.
         summed_by_hosts: whether hosts do.
+        updated_by_host: whether the host updates weights, in place of the IPUs.
         looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
         overlap_copies: whether an IPU goes on while what it has sent is on its way.
     """
@@ -42,6 +43,7 @@ class Around:
     collective: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
     summed_by_hosts: bool = False
+    updated_by_host: bool = False
     looked_up: frozenset[int] = frozenset()
     rows_updated: frozenset[int] = frozenset()
     overlap_copies: bool = True
@@ -76,6 +78,7 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
         ),
         overlap_copies=program.overlap_copies,
         summed_by_hosts=learns and hosts > 1,
+        updated_by_host=learns and offload.variables_on_host,
         summed=learns and replicas > 1 and program.sums_gradients,
     )
 
@@ -145,7 +148,7 @@ def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, i
             yield Code.LOAD, NONE
         if ipu in asked.gathered_updates:
             yield Code.GATHER, NONE
-        yield Code.UPDATE, NONE
+        yield (Code.HOST_UPDATE if asked.updated_by_host else Code.UPDATE), NONE
         if stream.store:
             yield Code.STORE, NONE
     if asked.outfeed is not None and asked.outfeed.accumulated and shape.mapping[-1] == ipu:

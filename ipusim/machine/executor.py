@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -98,6 +98,12 @@ class Replicas:
     let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
     gather_all: Callable[[], object] = lambda: None
     let_go_of_all: Callable[[], object] = lambda: None
+
+    def update(self, ipus: Iterable[int]) -> None:
+        """Update the weights of all stages on these IPUs of each replica."""
+        for executor in self.executors:
+            for ipu in ipus:
+                executor.update(ipu)
 
     @contextmanager
     def all_gathered(self) -> Iterator[None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import simpy
@@ -17,11 +18,9 @@ from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
-from ipusim.machine.host_sum import HostSumming
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemotePort
-from ipusim.machine.rendezvous import ExecutionEnd, Rendezvous, Wait
+from ipusim.machine.rendezvous import ExecutionEnd, Meeting, Rendezvous, Wait
 from ipusim.machine.tables import Tables
 from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.timeline.kinds import SpanKind
@@ -29,7 +28,19 @@ from ipusim.timeline.recorder import Description, Recorder
 
 #: What belongs to the end of an execution where it is no stage's.
 _ENDING: Final = frozenset(
-    map(int, (Code.OUTFEED_TOTAL, Code.LOAD, Code.STORE, Code.GATHER, Code.ALL_REDUCE, Code.HOST_SUM, Code.UPDATE))
+    map(
+        int,
+        (
+            Code.OUTFEED_TOTAL,
+            Code.LOAD,
+            Code.STORE,
+            Code.GATHER,
+            Code.ALL_REDUCE,
+            Code.HOST_SUM,
+            Code.UPDATE,
+            Code.HOST_UPDATE,
+        ),
+    )
 )
 Spans = Generator[simpy.Event, Any, int]
 
@@ -44,8 +55,8 @@ class Connections:
         end: where they meet at the end of an execution.
         executor: the arithmetic of its replica.
         infeed, outfeed: its ends of the host's streams.
-        reduction: where replicas sum up their gradients.
-        hosts: where hosts do.
+        before_update: where all meet by an instruction's code, as replicas and hosts sum up their gradients, and the
+            host updates weights.
         tables: what its stages look up on the host.
         remote: its end of the Streaming Memory.
         gathering: where replicas put its variables together.
@@ -61,8 +72,7 @@ class Connections:
     infeed: HostPort | None
     outfeed: HostPort | None
     tables: Tables | None
-    reduction: Reduction | None
-    hosts: HostSumming | None
+    before_update: Mapping[Code, Meeting]
     remote: RemotePort | None
     gathering: Gathering | None
     collectives: Collectives | None
@@ -72,7 +82,7 @@ class Connections:
     @property
     def rendezvous(self) -> tuple[Rendezvous, ...]:
         """Where it may wait, in the order in which it is asked."""
-        together = self.reduction, self.hosts, self.gathering, self.collectives
+        together = *self.before_update.values(), self.gathering, self.collectives
         all_of = *together, self.remote, self.infeed, self.outfeed, self.interconnect, self.delivery, self.end
         return tuple(each for each in all_of if each is not None)
 
@@ -231,11 +241,10 @@ class Ipu:
             Code.STORE: self._store,
             Code.GATHER: self._gather,
             Code.COLLECTIVE: self._meet_replicas,
-            Code.ALL_REDUCE: self._all_reduce,
-            Code.HOST_SUM: self._host_sum,
             Code.UPDATE: self._update,
             Code.LOOK_UP: self._look_up,
             Code.UPDATE_ROWS: self._update_rows,
+            **{code: partial(self._meet_all, meeting) for code, meeting in self._connections.before_update.items()},
         }
 
     def _take_infeed(self, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
@@ -331,14 +340,11 @@ class Ipu:
         self._connections.let_go(self._replica, self.place, None if stage == NONE else stage)
         return cause
 
-    def _all_reduce(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
-        assert self._connections.reduction is not None
-        span: int = yield self._connections.reduction.arrive(self.number, cause)
-        return span
-
-    def _host_sum(self, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> Spans:
-        assert self._connections.hosts is not None
-        span: int = yield self._connections.hosts.arrive(self.number, cause)
+    def _meet_all(
+        self, meeting: Meeting, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int
+    ) -> Spans:
+        """Wait for what all IPUs do together before a weight update, or for the host's."""
+        span: int = yield meeting.arrive(self.number, cause)
         return span
 
     def _update(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:

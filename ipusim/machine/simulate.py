@@ -21,13 +21,15 @@ from ipusim.machine.feeds import infeed_port, outfeed_port
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
 from ipusim.machine.host_sum import HostSumming
+from ipusim.machine.host_update import HostUpdating
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
-from ipusim.machine.rendezvous import ExecutionEnd
+from ipusim.machine.rendezvous import ExecutionEnd, Meeting
 from ipusim.machine.tables import Tables
+from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
@@ -117,8 +119,7 @@ class Machine:
         self._links = None if plan.sync.meets else self._point_to_point_links()
         self._ends = self._execution_ends()
         self._between = BetweenRuns(self._clock, self.recorder, system, between or {})
-        self._reduction = self._gradient_sum()
-        self._hosts = self._sum_over_hosts()
+        self._before_update = self._meetings_before_update()
         self._gatherings = self._all_gathers()
         self._collectives = self._collectives_of_stages()
         self._remote = self._remote_ports()
@@ -184,8 +185,7 @@ class Machine:
                     executor=arithmetic,
                     infeed=infeed if place == plan.shape.mapping[0] else None,
                     outfeed=outfeed if place == plan.shape.mapping[-1] else None,
-                    reduction=self._reduction,
-                    hosts=self._hosts,
+                    before_update=self._before_update,
                     tables=tables,
                     remote=self._remote.get(first + place),
                     gathering=self._gatherings.get(place),
@@ -261,35 +261,22 @@ class Machine:
         rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in self._costs.links]
         return Links(self._clock, self.recorder, rates)
 
-    def _gradient_sum(self) -> Reduction | None:
-        """Return where the replicas sum up their gradients; None where there is nothing to sum."""
-        costs = self._costs
-        if costs.gradient_sum is None:
-            return None
-        return Reduction(
-            self._clock,
-            self.recorder,
-            costs.gradient_sum,
-            ipus=self._places(range(self._system.replicas)),
-            links={direction: number for number, direction in enumerate(costs.links)},
-            reduce=self._together.reduce,
-            first_step=self._steps - 1,
-            steps=self._steps,
-        )
-
-    def _sum_over_hosts(self) -> HostSumming | None:
-        """Return where hosts sum up their gradients; None where there is one."""
-        if self._costs.host_sum is None:
-            return None
-        return HostSumming(
-            self._clock,
-            self.recorder,
-            self._costs.host_sum,
-            ipus=self._places(range(self._system.replicas)),
-            sum_up=self._together.sum_over_hosts,
-            first_step=self._steps - 1,
-            steps=self._steps,
-        )
+    def _meetings_before_update(self) -> dict[Code, Meeting]:
+        """Return where all IPUs meet before a weight update, or for it, by the instruction that has them."""
+        costs, together, steps = self._costs, self._together, self._steps
+        at = {"ipus": self._places(range(self._system.replicas)), "first_step": steps - 1, "steps": steps}
+        links = {direction: number for number, direction in enumerate(costs.links)}
+        update = partial(together.update, self._plan.ipus)
+        kinds: Mapping[Code, tuple[object, Callable[..., Meeting]]] = {
+            Code.ALL_REDUCE: (costs.gradient_sum, partial(Reduction, links=links, reduce=together.reduce)),
+            Code.HOST_SUM: (costs.host_sum, partial(HostSumming, sum_up=together.sum_over_hosts)),
+            Code.HOST_UPDATE: (costs.host_update, partial(HostUpdating, update=update)),
+        }
+        return {
+            code: meeting(self._clock, self.recorder, cost, **at)
+            for code, (cost, meeting) in kinds.items()
+            if cost is not None
+        }
 
     def _all_gathers(self) -> dict[int, Gathering]:
         """Return where the replicas put together the variables of each place that they store parts of."""

@@ -212,7 +212,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     if stage == last:
         yield Holder.STREAMS, program.outfeed.element_bytes
     if plan.shape.training:
-        yield Holder.STATE, profile.state_bytes - program.offload.state_bytes(profile)
+        yield Holder.STATE, program.offload.held_state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
     merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets

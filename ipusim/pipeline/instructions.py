@@ -75,6 +75,8 @@ class Code(IntEnum):
     HOST_SUM = 24
     #: Replicas meet for what the next pass, the ``number`` of a Pass, has them do together.
     COLLECTIVE = 25
+    #: The host updates the weights of all stages, and they come back.
+    HOST_UPDATE = 26
 
     @property
     def word(self) -> str:

@@ -1,4 +1,4 @@
-"""What a program keeps in Streaming Memory instead of its IPUs' own: Graphcore's offload options."""
+"""What a program keeps elsewhere than on its IPUs: Graphcore's offload options, and variables on the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINIMUM_REMOTE_TENSOR_SIZE: Final = 128
 
 @dataclass(frozen=True)
 class Offload:
-    """Which variables lie in Streaming Memory.
+    """Which variables lie in Streaming Memory, and whether the host has its own.
 
     Attributes:
         weight_update_variables: the optimizer's state: loaded at the start of each weight update and
@@ -30,6 +30,8 @@ class Offload:
             puts it together for each weight update (replicated_optimizer_state_sharding).
         weights: whether each replica stores its part of the weights alone, in Streaming Memory; an
             all-gather puts them together for each pass (replicated_weight_sharding with offload_weights).
+        variables_on_host: whether the host updates weights, and keeps the optimizer's state, in its own memory:
+            gradients go there behind the last pass, and weights come back for the next.
     """
 
     weight_update_variables: bool = False
@@ -39,14 +41,19 @@ class Offload:
     replicas: int = 1
     sharded_state: bool = False
     weights: bool = False
+    variables_on_host: bool = False
 
     @property
     def least_bytes(self) -> int:
         """The least bytes of a tensor of the optimizer's state that is offloaded, all its parts together."""
         return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
 
+    def held_state_bytes(self, profile: StageProfile) -> int:
+        """Return the bytes of a stage's optimizer state that stay on its IPU."""
+        return 0 if self.variables_on_host else profile.state_bytes - self.state_bytes(profile)
+
     def state_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's optimizer state that do not stay on its IPU."""
+        """Return the bytes of a stage's optimizer state that come to its IPU for the weight update."""
         if not self.weight_update_variables:
             return 0
         tensors = profile.state_tensors or (profile.state_bytes,)
@@ -190,9 +197,12 @@ def resolve_sharding(
     )
 
 
-def no_effect_in_inference(weight_update_variables: bool | None, optimizer_state_sharding: bool) -> tuple[str, ...]:
+def no_effect_in_inference(
+    weight_update_variables: bool | None, optimizer_state_sharding: bool, variables_on_host: bool
+) -> tuple[str, ...]:
     """Return Graphcore's warnings about options that an inference pipeline does not have."""
     asked = {
+        "variables_on_host": variables_on_host,
         "replicated_optimizer_state_sharding": optimizer_state_sharding,
         "offload_weight_update_variables": bool(weight_update_variables),
     }

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Gather, GradientSum, HostSum, PassCollective
+from ipusim.pricing.costs import Gather, GradientSum, HostSum, HostUpdate, PassCollective
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
     """Return the bytes of the gradient accumulators on each IPU of a replica, in rising order of the IPUs."""
+    return _by_ipu(program, lambda profile: profile.accumulator_bytes)
+
+
+def weights_by_ipu(program: PipelineProgram) -> dict[int, int]:
+    """Return the bytes of the trained variables on each IPU of a replica, in rising order of the IPUs."""
+    return _by_ipu(program, lambda profile: profile.parameter_bytes)
+
+
+def _by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
     held = dict.fromkeys(sorted(program.shape.mapping), 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        held[ipu] += profile.accumulator_bytes
+        held[ipu] += of(profile)
     return held
 
 
@@ -52,8 +62,28 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     return HostSum(
         write=system.outfeed_cycles(most),
         network=system.network_sum_cycles(every),
-        read=system.infeed_cycles(most),
+        read=0 if asked.updated_by_host else system.infeed_cycles(most),
         bytes=every,
+    )
+
+
+def host_update(program: PipelineProgram, system: System, asked: Around) -> HostUpdate | None:
+    """Return what the weight update takes that the host does; None where IPUs do it.
+
+    Each IPU copies its accumulators to the host, of one replica where these have summed up, and its weights back, all
+    at once. The host's arithmetic is as fast as it reads gradients from its buffers and writes weights there (assumed).
+    """
+    if not asked.updated_by_host:
+        return None
+    gradients, weights = accumulators_by_ipu(program), weights_by_ipu(program)
+    most, largest = max(gradients.values()), max(weights.values())
+    there = asked.summed_by_hosts and system.joined is None
+    return HostUpdate(
+        write=0 if there else system.outfeed_cycles(most),
+        apply=system.host_drain_cycles(most) + system.host_fill_cycles(largest),
+        read=system.infeed_cycles(largest),
+        gradients=sum(gradients.values()),
+        weights=sum(weights.values()),
     )
 
 

@@ -144,7 +144,8 @@ class HostSum:
     """What hosts sum up before each weight update, in cycles.
 
     Attributes:
-        write, read: the longest of the IPUs' copies of their gradients to the host, and back.
+        write, read: the longest of the IPUs' copies of their gradients to the host, and back; they do not come back
+            where the host updates the weights.
         network: what the hosts need among each other.
         bytes: gradient accumulators of one replica.
         over_links: in place of these, how the IPUs of all hosts do it among each other.
@@ -155,6 +156,25 @@ class HostSum:
     read: int
     bytes: int
     over_links: GradientSum | None = None
+
+
+@dataclass(frozen=True)
+class HostUpdate:
+    """What the weight update takes that the host does, in cycles.
+
+    Attributes:
+        write: the longest of the IPUs' copies of their gradients to the host; 0 where it has them from the sum over
+            hosts.
+        apply: the host's reading of gradients and writing of weights, those of all IPUs side by side.
+        read: the longest of the IPUs' copies of their new weights.
+        gradients, weights: bytes of one replica.
+    """
+
+    write: int
+    apply: int
+    read: int
+    gradients: int
+    weights: int
 
 
 @dataclass(frozen=True)
@@ -203,6 +223,7 @@ class Costs:
         update_streams: the same of each IPU's weight update.
         gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
         host_sum: how the hosts do; None where there is one.
+        host_update: the weight update on the host; None where the IPUs do it.
         weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
         collectives: what replicas do together in each (pass, stage), one after the other.
@@ -220,6 +241,7 @@ class Costs:
     update_streams: Mapping[int, Stream] = field(default_factory=dict)
     gradient_sum: GradientSum | None = None
     host_sum: HostSum | None = None
+    host_update: HostUpdate | None = None
     weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
     update_gathers: Mapping[int, Gather] = field(default_factory=dict)
     collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)

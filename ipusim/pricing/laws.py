@@ -168,6 +168,14 @@ NETWORK_BROADCAST: Final = Law(
     "a binomial tree, as Gloo's below Horovod (assumed)",
 )
 SUM_IN: Final = Law("gradients in", INFEED.formula, (), INFEED.figures)
+UPDATE_ON_HOST: Final = Law(
+    "host update",
+    "gradients as host drain + weights as host fill",
+    (),
+    (*DRAIN.figures, *FILL.figures),
+    "assumed: the optimizer's arithmetic hides under the copies of its buffers",
+)
+WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
     "the framework's host time x clock_hz",

@@ -10,7 +10,14 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.collectives import gradient_sum, host_sum, pass_collectives, update_gathers, weight_gathers
+from ipusim.pricing.collectives import (
+    gradient_sum,
+    host_sum,
+    host_update,
+    pass_collectives,
+    update_gathers,
+    weight_gathers,
+)
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -43,6 +50,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         update_streams=asked.updates,
         gradient_sum=summed,
         host_sum=again(host_sum, program, system, asked),
+        host_update=again(host_update, program, system, asked),
         weight_gathers=again(weight_gathers, program, system, asked),
         update_gathers=again(update_gathers, program, system, asked),
         collectives=again(pass_collectives, kinds, program, system, asked),
@@ -68,18 +76,19 @@ def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -
 def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     """Return the cycles of each IPU's weight update, of all its stages.
 
-    On the free system a counted update costs nothing; given cycles are kept, as those of the passes are.
+    On the free system a counted update costs nothing; given cycles are kept, as those of the passes are. Where the
+    host updates them, IPUs do nothing.
     """
     updates = dict.fromkeys(sorted(program.shape.mapping), 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        if counts_update(profile, system):
+        if counts_update(profile, program, system):
             updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)
     return updates
 
 
-def counts_update(profile: StageProfile, system: System) -> bool:
-    """Whether a stage's weight update costs anything on ``system``."""
-    return not system.free or isinstance(profile.update, int)
+def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:
+    """Whether a stage's weight update costs its IPU anything on ``system``."""
+    return not program.offload.variables_on_host and (not system.free or isinstance(profile.update, int))
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:

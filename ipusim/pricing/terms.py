@@ -23,7 +23,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.collectives import accumulators_by_ipu
+from ipusim.pricing.collectives import accumulators_by_ipu, weights_by_ipu
 from ipusim.pricing.copies import traffic
 from ipusim.pricing.costs import Costs, StepCopy
 from ipusim.pricing.laws import Law
@@ -79,6 +79,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_host(costs, program, system),
         *_tables(costs, program, system),
         *_host_sum(costs, program, system),
+        *_host_update(costs, program, system),
         *_call(costs, system),
         *_streams(costs, program, system),
         *_collectives(costs, plan, program, system),
@@ -103,7 +104,7 @@ def _passes(plan: Plan, program: PipelineProgram, system: System) -> Iterator[Te
             yield from _work(f"{_name(kind)} of {profile.name}", pass_costs(program, kind, stage), system)
     for ipu in plan.ipus if shape.training else ():
         own = [program.stages[stage] for stage, place in enumerate(shape.mapping) if place == ipu]
-        updates = tuple(profile.update for profile in own if counts_update(profile, system))
+        updates = tuple(profile.update for profile in own if counts_update(profile, program, system))
         yield from _work(f"update on IPU {ipu}", updates, system)
 
 
@@ -271,6 +272,23 @@ def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterato
     ):
         if cycles:
             yield _once(of, law, cycles, text)
+
+
+def _host_update(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield what the host updates."""
+    if (found := costs.host_update) is None:
+        return
+    gradients, weights = max(accumulators_by_ipu(program).values()), max(weights_by_ipu(program).values())
+    host = system.host
+    drain = _transfer(gradients, host.host_drain_bytes_per_s, system)
+    fill = _transfer(weights, host.host_fill_bytes_per_s, system)
+    for law, cycles, text in (
+        (laws.SUM_OUT, found.write, _transfer(gradients, host.outfeed_bytes_per_s, system)),
+        (laws.UPDATE_ON_HOST, found.apply, f"{drain} + {fill}"),
+        (laws.WEIGHTS_IN, found.read, _transfer(weights, host.infeed_bytes_per_s, system)),
+    ):
+        if cycles:
+            yield _once("update on the host", law, cycles, text)
 
 
 def _call(costs: Costs, system: System) -> Iterator[Term]:

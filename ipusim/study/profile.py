@@ -104,7 +104,7 @@ def _passes(job: Job, stage: StageProfile, row: MeasuredStage, rates: Rates) -> 
         "backward": stage.backward,
         "backward_input": first,
         "backward_weights": second,
-        "update": stage.update if counts_update(stage, job.system) else 0,
+        "update": stage.update if counts_update(stage, job.program, job.system) else 0,
     }
     name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
     for key, what in _PASSES.items():

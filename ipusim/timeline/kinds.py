@@ -29,8 +29,16 @@ _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
 _HOST_COPY: Final = Row(
     doc="", name="", category="host", colour="black", look=_HOST_IO, use=_HOST_TRANSFER, numbered=True
 )
+_PASS: Final = partial(Row, category="pass")
+_COPY: Final = partial(Row, category="copy", colour="thread_state_running")
+_WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
 _TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
-_REMOTE: Final = Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
+_REMOTE: Final = partial(
+    Row,
+    category="Streaming Memory",
+    colour="olive",
+    use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING),
+)
 
 
 class SpanKind(IntEnum):
@@ -47,10 +55,9 @@ class SpanKind(IntEnum):
 
     FORWARD = (
         Pass.FORWARD,
-        Row(
+        _PASS(
             doc="A stage's forward pass over a micro-batch.",
             name=f"{Pass.FORWARD.letter}→",
-            category="pass",
             colour="thread_state_runnable",
             look=Look("forward", "#56b4e9", "#000000", essential=True),
             use=Use("forward", computes=True),
@@ -60,10 +67,9 @@ class SpanKind(IntEnum):
     )
     BACKWARD = (
         Pass.BACKWARD,
-        Row(
+        _PASS(
             doc="A stage's backward pass over a micro-batch.",
             name=f"{Pass.BACKWARD.letter}←",
-            category="pass",
             colour="thread_state_iowait",
             look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
             use=Use("backward", computes=True),
@@ -73,10 +79,9 @@ class SpanKind(IntEnum):
     )
     RECOMPUTE = (
         Pass.RECOMPUTE,
-        Row(
+        _PASS(
             doc="A stage's forward pass, run again for its backward pass.",
             name=f"{Pass.RECOMPUTE.letter}→",
-            category="pass",
             colour="yellow",
             look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
             use=Use("recompute", computes=True),
@@ -85,10 +90,9 @@ class SpanKind(IntEnum):
     )
     INPUT_GRADIENT = (
         19,
-        Row(
+        _PASS(
             doc="The half of a stage's backward pass that gives the gradient of its input.",
             name=f"{Pass.INPUT_GRADIENT.letter}⟵",
-            category="pass",
             colour="thread_state_iowait",
             look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
             use=Use("input_gradient", computes=True),
@@ -98,10 +102,9 @@ class SpanKind(IntEnum):
     )
     WEIGHT_GRADIENT = (
         20,
-        Row(
+        _PASS(
             doc="The half of a stage's backward pass that gives the gradients of its weights.",
             name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
-            category="pass",
             colour="rail_animation",
             look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
             use=Use("weight_gradient", computes=True),
@@ -126,6 +129,16 @@ class SpanKind(IntEnum):
             name="sum over hosts",
             look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
             use=Use("host_sum", idle=Idle.COLLECTIVE),
+            part=Part.UPDATE,
+        ),
+    )
+    HOST_UPDATE = (
+        30,
+        _TOGETHER(
+            doc="Gradients go to the host, which updates the weights, or these come back from it.",
+            name="weight update on the host",
+            look=Look("variables of the host", "#7a3b63", "#ffffff", "oo", "#ffffff", "variables"),
+            use=Use("host_update", idle=Idle.HOST),
             part=Part.UPDATE,
         ),
     )
@@ -197,55 +210,43 @@ class SpanKind(IntEnum):
     )
     REMOTE_LOAD = (
         13,
-        Row(
+        _REMOTE(
             doc="An IPU loads from the Streaming Memory beside it.",
             name="load from Streaming Memory",
-            category="Streaming Memory",
-            colour="olive",
             look=Look("load from Streaming Memory", "#b5893a", "#000000", word="load"),
-            use=_REMOTE,
         ),
     )
     REMOTE_STORE = (
         14,
-        Row(
+        _REMOTE(
             doc="An IPU stores to the Streaming Memory beside it.",
             name="store to Streaming Memory",
-            category="Streaming Memory",
-            colour="olive",
             look=Look("store to Streaming Memory", "#7a5c12", "#ffffff", "//", "#ffffff", "store"),
-            use=_REMOTE,
         ),
     )
     EXCHANGE = (
         5,
-        Row(
+        _COPY(
             doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
             name="inter-IPU copy",
-            category="copy",
-            colour="thread_state_running",
             look=Look("exchange", "#00674b", "#ffffff"),
             use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPY),
         ),
     )
     PRE_COPY = (
         24,
-        Row(
+        _COPY(
             doc="All IPUs' tiles lay out what a merged inter-IPU copy sends.",
             name="pre-copy",
-            category="copy",
-            colour="thread_state_running",
             look=_TILE_COPY,
             use=_TILE_COPIES,
         ),
     )
     POST_COPY = (
         25,
-        Row(
+        _COPY(
             doc="All IPUs' tiles put away what a merged inter-IPU copy has brought.",
             name="post-copy",
-            category="copy",
-            colour="thread_state_running",
             look=_TILE_COPY,
             use=_TILE_COPIES,
         ),
@@ -263,59 +264,49 @@ class SpanKind(IntEnum):
     )
     HOST_WAIT = (
         9,
-        Row(
+        _WAITS(
             doc="An IPU waits because the host is behind (infeed empty, or outfeed full).",
             name="wait for host",
-            category="wait",
             colour="terrible",
             look=_HOST_WAIT,
             use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
-            part=Part.WAIT,
         ),
     )
     OVERLAPPED_WAIT = (
         17,
-        Row(
+        _WAITS(
             doc="The I/O tiles of an IPU wait because the host is behind.",
             name="wait for host",
-            category="wait",
             colour="terrible",
             look=_HOST_WAIT,
             use=None,
             track=Track.IO_TILES,
-            part=Part.WAIT,
         ),
     )
     RECEIVE_WAIT = (
         21,
-        Row(
+        _WAITS(
             doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
             name="wait for tensor",
-            category="wait",
             colour="white",
             look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
             use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
-            part=Part.WAIT,
         ),
     )
     BLOCKING_SEND = (
         22,
-        Row(
+        _COPY(
             doc="An IPU sends a tensor and does nothing else until it is delivered.",
             name="send",
-            category="copy",
-            colour="thread_state_running",
             look=Look("send", "#00674b", "#77b8a5", "||"),
             use=Use("blocking_send", "send", 1, idle=Idle.COPY),
         ),
     )
     SEND = (
         23,
-        Row(
+        _COPY(
             doc="A tensor is on its way from one IPU to another while both go on.",
             name="send",
-            category="copy",
-            colour="thread_state_running",
             look=None,
             use=None,
             track=Track.SEND,
@@ -323,14 +314,12 @@ class SpanKind(IntEnum):
     )
     SYNC_WAIT = (
         10,
-        Row(
+        _WAITS(
             doc="An IPU has finished its part of a time-step and waits for slower ones.",
             name="wait for sync",
-            category="wait",
             colour="white",
             look=Look("sync wait", "#ededed", "#000000"),
             use=Use("sync_wait", "sync wait", 5, always=("meets",)),
-            part=Part.WAIT,
         ),
     )
     HOST_CALL = (
@@ -347,11 +336,9 @@ class SpanKind(IntEnum):
     )
     LINK = (
         6,
-        Row(
+        _COPY(
             doc="One link direction carries its share of a merged copy, or tensors that were sent.",
             name="carry",
-            category="copy",
-            colour="thread_state_running",
             look=None,
             use=None,
             track=Track.LINK,

@@ -228,14 +228,7 @@ def scenarios(draw):
         pipeline["accumulate_outfeed"] = True
     if training:
         pipeline["outfeed_mask"] = draw(st.sampled_from([None, [False, False], [True, False]]))
-        if scenario["system"]["enable_remote_buffers"]:
-            scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
-            pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
-            pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
-            if pipeline["offload_weight_update_variables"] is not False:
-                pipeline["replicated_optimizer_state_sharding"] = draw(often)
-            pipeline["replicated_weight_sharding"] = draw(st.sampled_from([True, None, True, False]))
-        scenario["optimizer"] = draw(optimizers())
+        place_variables(draw, scenario, often)
     if draw(st.booleans()):
         measure(draw, pipeline, stages)
         return scenario
@@ -244,6 +237,22 @@ def scenarios(draw):
         share = {"matmul_options": options | {"partialsType": draw(st.sampled_from([None, "half", "float"]))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
+
+
+def place_variables(draw, scenario, often):
+    """Say what updates variables, and where they lie: on IPUs, in their Streaming Memory, or on the host."""
+    pipeline = scenario["pipeline"]
+    if scenario["system"]["enable_remote_buffers"]:
+        scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
+        pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
+        pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
+        if pipeline["offload_weight_update_variables"] is not False:
+            pipeline["replicated_optimizer_state_sharding"] = draw(often)
+        pipeline["replicated_weight_sharding"] = draw(st.sampled_from([True, None, True, False]))
+    scenario["optimizer"] = draw(optimizers())
+    of_ipus = "offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"
+    if not any(pipeline.get(option) for option in of_ipus):
+        pipeline["variables_on_host"] = draw(st.booleans())
 
 
 def measure(draw, pipeline, stages):

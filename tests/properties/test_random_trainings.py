@@ -138,12 +138,14 @@ def trainings(draw):
     shards = 1 << max(mapping).bit_length()
     replicas = draw(st.sampled_from([1, 2, 4 if shards == 1 else 2]))
     sharding = {}
-    if replicas > 1:
+    own = beyond_graphcore(draw, schedule, mapping)
+    if own["variables_on_host"]:
+        sharding["replicated_weight_sharding"] = False
+    elif replicas > 1:
         sharding["offload_weight_update_variables"] = True
         sharding["replicated_optimizer_state_sharding"] = draw(st.booleans())
         in_parts = not any(kind in SHARED for stage in drawn for kind in stage) and draw(st.booleans())
         sharding["replicated_weight_sharding"] = in_parts
-    own = beyond_graphcore(draw, schedule, mapping)
     return Training(
         stages,
         mapping,
@@ -164,8 +166,9 @@ def trainings(draw):
 
 
 def beyond_graphcore(draw, schedule, mapping):
-    """Return options for which Graphcore's API has no argument: how IPUs wait, and schedules of others for Grouped."""
+    """Return options for which Graphcore's API has no argument: how IPUs wait, who updates, and others' schedules."""
     own = {"sync": draw(st.sampled_from(["lock_step", "point_to_point"])), "overlap_copies": draw(st.booleans())}
+    own["variables_on_host"] = draw(st.sampled_from([False, False, True]))
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))
@@ -368,6 +371,7 @@ def test_every_kind_and_option_is_drawn_together():
             training.rule,
             training.own.get("schedule", training.schedule),
             *training.own.values(),
+            *(["variables_on_host"] if training.own["variables_on_host"] else []),
             *(name for name, on in training.sharding.items() if on),
         }
         options |= {"replicas"} if training.replicas > 1 else set()
@@ -375,5 +379,6 @@ def test_every_kind_and_option_is_drawn_together():
         if any(kind in SHARED for kind, _ in training.every):
             seen.update(("shared", option) for option in options)
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
+    options += ["variables_on_host"]
     assert {(kind, option) for kind in [*KINDS, "shared"] for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen

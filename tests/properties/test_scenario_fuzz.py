@@ -98,6 +98,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "replicated_optimizer_state_sharding": True,
             "replicated_weight_sharding": False,
             "offload_weights": False,
+            "variables_on_host": False,
         },
         "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
         "training": True,

@@ -167,7 +167,7 @@ def _job(
         laid_out.schedule,
         memory_of(options, laid_out.system, program, laid_out.plan),
         options.steps,
-        (*_notes(options, laid_out), *_few_samples(program, laid_out.system, content)),
+        (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -195,7 +195,9 @@ def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
     """Return Graphcore's warnings about what is asked for."""
     pipeline, shape = options.pipeline, laid_out.plan.shape
     offloads = no_effect_in_inference(
-        pipeline.offload_weight_update_variables, pipeline.replicated_optimizer_state_sharding
+        pipeline.offload_weight_update_variables,
+        pipeline.replicated_optimizer_state_sharding,
+        pipeline.variables_on_host,
     )
     sharding = no_effect_without_replicas(
         laid_out.offload,
@@ -215,6 +217,14 @@ def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
         *sharding,
         *([laid_out.unused] if laid_out.unused else []),
     )
+
+
+def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
+    """Return a warning where stages say what their weight updates take, and the host does them."""
+    given = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
+    if not (program.offload.variables_on_host and given):
+        return ()
+    return ("The cycles of weight updates that stages say do not count, as the host updates (variables_on_host).",)
 
 
 def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Final
 
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, join_hosts
@@ -35,6 +36,12 @@ from ipusim.schedules.registry import Schedule
 from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
+#: Options of a weight update on IPUs.
+_OF_THE_UPDATE: Final = (
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "replicated_weight_sharding",
+)
 
 
 def resolve_system(
@@ -112,32 +119,40 @@ def resolve_offloads(
     ``stage`` is the name of one that has weights, for messages.
     """
     pipeline, before = options.pipeline, len(findings)
+    on_host = pipeline.variables_on_host and training
+    if on_host:
+        for option in _OF_THE_UPDATE:
+            if getattr(pipeline, option):
+                text = (
+                    "expected it not to be true with variables_on_host, as IPUs have no part of the weight update then"
+                )
+                findings.add(("pipeline", option), f"{text}, got true")
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
     with findings.at(("pipeline", "offload_activations")):
         check_activations(pipeline.offload_activations, remote_memory=there, serialized=serialized)
     # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
-    state = pipeline.offload_weight_update_variables if training else False
+    state = pipeline.offload_weight_update_variables if training and not on_host else False
     sums = pipeline.offload_gradient_accumulation_buffers if training else False
     in_parts = pipeline.replicated_optimizer_state_sharding and training
+    weights_in_parts = False if on_host else pipeline.replicated_weight_sharding
     with findings.at(("pipeline", "offload_weight_update_variables")):
         check_weight_update_variables(state, remote_memory=there)
     with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
         check_accumulation_buffers(sums, remote_memory=there)
     with findings.at(("pipeline", "replicated_weight_sharding")):
-        check_weight_sharding(
-            pipeline.replicated_weight_sharding, pipeline.offload_weights, remote_memory=there, stage=stage
-        )
+        check_weight_sharding(weights_in_parts, pipeline.offload_weights, remote_memory=there, stage=stage)
     if len(findings) > before:
         return None
     least = options.system.minimum_remote_tensor_size
     offload = resolve_offload(
         state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
     )
+    offload = replace(offload, variables_on_host=on_host)
     with findings.at(("pipeline", "replicated_optimizer_state_sharding")):
         return resolve_sharding(
             offload,
             in_parts,
-            pipeline.replicated_weight_sharding,
+            weights_in_parts,
             pipeline.offload_weights,
             replicas=system.replicas,
             remote_memory=there,

@@ -239,6 +239,12 @@ class PipelineSpec(Node, title="pipeline"):
         description="whether weights of which replicas store parts lie in Streaming Memory; default: they do, and "
         "false is refused with them",
     )
+    variables_on_host: bool = Field(
+        default=False,
+        description="whether the host updates the weights, and keeps the optimizer's state in its own memory, as "
+        "IPUMultiWorkerStrategy and IPUHorovodStrategy offer: gradients go there behind the last pass, and new weights "
+        "come back",
+    )
     continuous_weight_updates: Annotated[
         bool, Argument("false; true is refused in Graphcore's words: it is not implemented there either")
     ] = Field(

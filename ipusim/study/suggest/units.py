@@ -170,7 +170,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         free,
         profiles,
         passes,
-        sums([_cycles(each.update, job) if counts_update(each, job.system) else 0 for each in profiles]),
+        sums([_cycles(each.update, job) if counts_update(each, job.program, job.system) else 0 for each in profiles]),
         _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,7 @@ TEXTS = {
     (Code.LOOK_UP, 1, 3, NONE): "look-up 1.3",
     (Code.UPDATE_ROWS, 0, 12, NONE): "update-rows 0.12",
     (Code.HOST_SUM, NONE, NONE, NONE): "host-sum",
+    (Code.HOST_UPDATE, NONE, NONE, NONE): "host-update",
 }
 
 
@@ -114,6 +116,7 @@ def plans():
             yield find(name).plan(alone if name == "single" else shape, sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
         yield lower(drawn, sync, asked)
+        yield lower(drawn, sync, replace(asked, updated_by_host=True))
     yield find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
 
 

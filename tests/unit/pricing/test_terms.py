@@ -53,6 +53,11 @@ RUNS = {
         "data_parallel_4x4",
         ("numerics=off", "system.name=pod64", "system.host.count=3", "system.host.sum_over=links"),
     ),
+    "variables on the host": ("tutorial_step3_pipelining", ("pipeline.variables_on_host=true",)),
+    "variables on hosts": (
+        "host_embedding",
+        ("system.host.count=3", "pipeline.variables_on_host=true"),
+    ),
     "other rates": (
         "tutorial_step3_pipelining",
         (
@@ -121,6 +126,9 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
     if costs.host_sum and not costs.host_sum.over_links:
         each = costs.host_sum
         assert total.pop("sum over 3 hosts") == each.write + each.network + each.read
+    if costs.host_update:
+        each = costs.host_update
+        assert total.pop("update on the host") == each.write + each.apply + each.read
     for stage, cost in costs.tables.items():
         of = program.stages[stage].name
         assert total.pop(f"look-up of {of}") == cost.ids + cost.gather + cost.rows

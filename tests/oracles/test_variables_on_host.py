@@ -1,0 +1,133 @@
+"""The weight update on the host: what it moves and takes, the memory that it frees, and that all learn alike."""
+
+from __future__ import annotations
+
+import io
+import json
+from math import ceil
+
+import numpy as np
+import pytest
+
+from ipusim.pipeline.holders import Holder
+from ipusim.render.chrome_trace import write_chrome_trace
+from ipusim.render.trace_content import TraceContent
+from ipusim.runs.execute import execute
+from ipusim.scenario.problems import ScenarioError
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import ALL_IPUS
+
+CLOCK = 1_325_000_000
+INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
+TIMED = """
+system: {name: m2000}
+pipeline:
+  gradient_accumulation_count: 4
+  stages:
+    - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 3 MB, state_bytes: 6 MB}
+    - {name: b, forward: 100, backward: 200, update: 70, parameter_bytes: 1 MB, state_bytes: 2 MB}
+"""
+LAYERS = """
+system: {name: m2000}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96}
+model:
+  layers:
+    - {name: a, type: dense, units: 40, activation: tanh}
+    - {name: b, type: dense, units: 30, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
+optimizer: {type: adam, learning_rate: 0.01}
+"""
+ON_HOST = "pipeline.variables_on_host=true"
+
+
+def cycles(size, rate):
+    return ceil(size * CLOCK / rate)
+
+
+def test_gradients_go_to_the_host_which_updates_and_weights_come_back(load):
+    """The largest copy of an IPU counts, as all copy at once: 3 MB of gradients, and 3 MB of weights."""
+    job = load(TIMED, ON_HOST)
+    cost = job.costs.host_update
+    assert (cost.gradients, cost.weights) == (4_000_000, 4_000_000)
+    assert (cost.write, cost.read) == (cycles(3_000_000, OUTFEED), cycles(3_000_000, INFEED))
+    assert cost.apply == cycles(3_000_000, DRAIN) + cycles(3_000_000, FILL)
+    assert job.costs.updates == {0: 0, 1: 0}
+    assert "do not count" in job.notes[-1]
+    timeline = execute(job).timeline
+    out, back = timeline.rows(SpanKind.HOST_UPDATE)
+    assert set(timeline.ipu[[out, back]]) == {ALL_IPUS}
+    assert timeline.end[out] - timeline.start[out] == cost.write
+    assert timeline.start[back] - timeline.end[out] == cost.apply
+    assert timeline.end[back] - timeline.start[back] == cost.read
+    assert timeline.end[back] == timeline.end.max()
+    assert not len(timeline.rows(SpanKind.WEIGHT_UPDATE))
+    (wait,) = timeline.rows(SpanKind.HOST_WAIT)
+    assert (timeline.start[wait], timeline.end[wait]) == (timeline.end[out], timeline.start[back])
+
+
+def test_a_run_takes_what_the_update_takes_more_than_one_on_ipus(load):
+    ours, plain = load(TIMED, ON_HOST), load(TIMED)
+    cost = ours.costs.host_update
+    more = cost.write + cost.apply + cost.read - max(plain.costs.updates.values())
+    assert execute(ours).timeline.end.max() - execute(plain).timeline.end.max() == more
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "1f1b"])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_nothing_is_learnt_otherwise(load, schedule, replicas):
+    change = f"pipeline.schedule={schedule}", f"system.auto_select_ipus={2 * replicas}"
+    ours, plain = (execute(load(LAYERS, *change, *more)) for more in ([ON_HOST], []))
+    assert np.array_equal(ours.learning.losses, plain.learning.losses)
+    for name, array in plain.learning.weights.items():
+        assert np.array_equal(ours.learning.weights[name], array), name
+
+
+def test_ipus_hold_no_state_of_the_optimizer_and_the_host_no_streaming_memory(load):
+    held = {}
+    for name, more in (("host", [ON_HOST]), ("ipu", [])):
+        footprint = load(LAYERS, *more).memory.footprint
+        held[name] = [dict(ipu.resident) for ipu in footprint.ipus]
+        assert not any(ipu.remote_bytes for ipu in footprint.ipus)
+    for ours, plain in zip(held["host"], held["ipu"], strict=True):
+        assert ours[Holder.STATE] == 0 < plain[Holder.STATE]
+        assert ours[Holder.PARAMETERS] == plain[Holder.PARAMETERS]
+        assert ours[Holder.ACCUMULATORS] == plain[Holder.ACCUMULATORS]
+
+
+def test_hosts_sum_up_what_they_have_from_ipus_before_they_update(load):
+    """Over the network gradients stay on the hosts; over links they go to the hosts behind the sum."""
+    hosts = ON_HOST, "system.host.count=2"
+    over_network, over_links = (
+        load(TIMED, *hosts, f"system.host.sum_over={way}").costs for way in ("network", "links")
+    )
+    assert over_network.host_sum.read == over_network.host_update.write == 0 < over_network.host_sum.write
+    assert over_links.host_update.write == cycles(3_000_000, OUTFEED)
+    assert execute(load(TIMED, *hosts)).timeline.end.max() > execute(load(TIMED, ON_HOST)).timeline.end.max()
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"],
+)
+def test_ipus_have_no_part_of_the_update(load, option):
+    remote = ON_HOST, "system.enable_remote_buffers=true", "system.auto_select_ipus=4"
+    with pytest.raises(ScenarioError, match=f"{option}: expected it not to be true with variables_on_host"):
+        load(TIMED, *remote, f"pipeline.{option}=true")
+    assert not load(TIMED, *remote).program.offload.weight_update_variables
+
+
+def test_inference_has_no_update(load):
+    job = load(LAYERS, ON_HOST, "optimizer=none")
+    assert job.notes == ("variables_on_host will have no effect since this pipeline is in inference.",)
+    assert job.costs.host_update is None
+
+
+def test_the_trace_shows_the_hosts_work(load):
+    file = io.BytesIO()
+    write_chrome_trace(TraceContent(execute(load(TIMED, ON_HOST)).timeline), file.write)
+    events = json.loads(file.getvalue())["traceEvents"]
+    tracks = {each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    assert "variables" in tracks
+    assert sum(each["name"] == "weight update on the host" for each in events) >= 2
