@@ -186,17 +186,6 @@ EXCEPTIONS: Final = {
     ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
-    **{
-        f"ipu.{path}(variables_on_host)": Said(
-            Status.REFUSED,
-            "variables_on_host: expected False, as the weight update of a simulated program runs on its IPUs; to save "
-            "their memory give offload_weight_update_variables, or put tables into a HostEmbedding",
-        )
-        for path in (
-            "ipu_multi_worker_strategy.IPUMultiWorkerStrategy",
-            "horovod.ipu_horovod_strategy.IPUHorovodStrategy",
-        )
-    },
     "ipu.horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy(add_ipu_cross_replica_reductions)": Said(
         Status.NO_EFFECT, "programs that train reduce their gradients by themselves"
     ),

@@ -37,6 +37,8 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "replicas", "wait for each other before weight updates only"
     if system.hosts > 1:
         yield "hosts", f"{system.hosts}, each with such a device"
+    if program.offload.variables_on_host:
+        yield "weight update", "on the host"
     if chosen := system.rates.chosen():
         yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in chosen)
 

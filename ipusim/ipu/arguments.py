@@ -12,6 +12,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import LoopSchedule, PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.host_gradients import HostGradients
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
@@ -53,6 +54,7 @@ class Arguments:
         accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
         enqueued_alone: whether an element of the outfeed is one value by itself; None for what a pipeline sends.
+        host_gradients: the gradients in it, which the host applies; None for none.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
@@ -74,6 +76,7 @@ class Arguments:
     accumulate_outfeed_dtype: Any
     name: str
     enqueued_alone: bool | None = None
+    host_gradients: HostGradients | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

@@ -75,6 +75,11 @@ def distribution(processes: int = 0) -> Distribution | None:
     return Distribution(host, found.over_links if found is not None else True, _AVERAGING.get())
 
 
+def variables_on_host() -> bool:
+    """Whether the strategy of the scope that the caller is in places variables on the host."""
+    return bool(getattr(strategy(), "variables_on_host", False))
+
+
 def replicas_in_sync() -> int:
     """Return the hosts over which gradients are summed up in the scope that the caller is in."""
     found, host = strategy(), this_host()

@@ -78,6 +78,7 @@ class TracedFunctions:
             _samples(first or traced.stages[0].inputs),
             kept_bytes=outfeed.element_bytes,
             sums_gradients=traced.sums_gradients,
+            sums_over_hosts=arguments.host_gradients is None,
             workload=self._workload,
         )
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.distribution import in_scope_of
 from ipusim.ipu.host import Fetch, example
@@ -29,6 +28,11 @@ class HostStrategy(IPUStrategyV1):
 
     #: Whether gradients are summed up over the links between IPUs, and not over the hosts' network.
     over_links: ClassVar[bool] = False
+
+    def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False) -> None:
+        """Take the device, and whether the host has the variables and updates them."""
+        super().__init__(ipu_device)
+        self.variables_on_host = checks.truth("variables_on_host", variables_on_host)
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -71,12 +75,3 @@ class HostStrategy(IPUStrategyV1):
     def update_config_proto(self, config_proto: Any) -> Any:
         """Return a session's configuration as it is: hosts are simulated in this process."""
         return config_proto
-
-
-def refuse_on_host(variables_on_host: object) -> None:
-    """Refuse variables on the host: weight updates run on IPUs. Raises UnsupportedProgramError."""
-    if checks.truth("variables_on_host", variables_on_host):
-        raise UnsupportedProgramError(
-            "variables_on_host: expected False, as the weight update of a simulated program runs on its IPUs; to save "
-            "their memory give offload_weight_update_variables, or put tables into a HostEmbedding"
-        )

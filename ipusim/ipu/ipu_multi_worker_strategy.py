@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.ipu import checks
-from ipusim.ipu.host_strategy import HostStrategy, refuse_on_host
+from ipusim.ipu.host_strategy import HostStrategy
 from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
 
 
@@ -13,7 +13,8 @@ class IPUMultiWorkerStrategy(HostStrategy):
     Arguments:
         cluster_resolver: says the cluster; its workers are the simulated hosts.
         ipu_device: the device, of which each host has one.
-        variables_on_host: False; weight updates run on IPUs.
+        variables_on_host: whether the host has the variables: a loop's body enqueues gradients, and apply_gradients
+            is called on the host.
     """
 
     def __init__(
@@ -22,11 +23,10 @@ class IPUMultiWorkerStrategy(HostStrategy):
         ipu_device: str = "/device:IPU:0",
         variables_on_host: bool = False,
     ) -> None:
-        """Check the arguments; raises UnsupportedProgramError for variables on the host."""
+        """Check the arguments; raises ProgramTypeError."""
         if not isinstance(cluster_resolver, TFConfigClusterResolver):
             checks.wrong_type(
                 "cluster_resolver", "a tf.distribute.cluster_resolver.TFConfigClusterResolver", cluster_resolver
             )
-        super().__init__(ipu_device)
-        refuse_on_host(variables_on_host)
+        super().__init__(ipu_device, variables_on_host)
         self.cluster_resolver = cluster_resolver

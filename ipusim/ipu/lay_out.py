@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipusim.errors import ProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.configured import configured
-from ipusim.ipu.distribution import distribution
+from ipusim.ipu.distribution import distribution, variables_on_host
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.host import Tensor, compiling, example
 from ipusim.ipu.ipu_outfeed_queue import sending_to
@@ -49,6 +49,11 @@ def lay_out(
     Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
     are, by default as the arguments say.
     """
+    if arguments.training and arguments.host_gradients is None and variables_on_host():
+        raise UnsupportedProgramError(
+            "variables_on_host: Placing variables on the host is not currently supported in a pipeline, whose weight "
+            "update is on its IPUs: expected a loop whose body enqueues its gradients"
+        )
     with device(), sending_to(arguments.outfeed):
         with using() as asked_for:
             asked = configured() if config is None else config

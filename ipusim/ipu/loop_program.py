@@ -13,6 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.enums import LoopSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.host_gradients import HostGradients
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.loop_body import Asked, as_numbers, check_takes, run_body
 from ipusim.ipu.names import ProgramNames
@@ -62,6 +63,7 @@ class LoopProgram:
         for new, old in zip(self._first.carried, self.inputs.values, strict=True):
             _as_before(new, old)
         self._asked = self._first
+        self._gradients = HostGradients.of(self._first, sharded=len(self._first.shards) > 1)
         self._shards: Shards | None = None
         if len(self._first.shards) > 1:
             self._shards = Shards(self._called, self.inputs, self._element)
@@ -104,6 +106,9 @@ class LoopProgram:
             sharded = accumulation.replicated_optimizer_state_sharding
             options["offload_weight_update_variables"] = accumulation.offload_weight_update_variables
             options["replicated_optimizer_state_sharding"] = bool(sharded)
+        trains = asked.train is not None or self._gradients is not None
+        if self._gradients is not None:
+            options["variables_on_host"] = True
         none = tuple(PipelineStageOptions() for _ in stages)
         return Arguments(
             stages=tuple((stage,) for stage in stages),
@@ -113,7 +118,7 @@ class LoopProgram:
             inputs=self.inputs.values,
             infeed=self._infeed,
             outfeed=asked.queue,
-            optimizer_function=None if asked.train is None else self._optimizer,
+            optimizer_function=self._optimizer if trains else None,
             mapping=(0,) if self._shards is None else self._shards.mapping,
             schedule=LoopSchedule.Single if self._shards is None else LoopSchedule.Sharded,
             recomputation_mode=RecomputationMode.Auto,
@@ -126,7 +131,8 @@ class LoopProgram:
             outfeed_mask=None,
             accumulate_outfeed_dtype=None,
             name="loop",
-            enqueued_alone=not isinstance(asked.enqueued, tuple | list),
+            enqueued_alone=not isinstance(self._sent(asked), tuple | list),
+            host_gradients=self._gradients,
         )
 
     def _tried(self, values: Sequence[Array]) -> Asked:
@@ -160,9 +166,15 @@ class LoopProgram:
                 _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
             )
             self.inputs.carry(after)
-        return asked.enqueued
+        return self._sent(asked)
+
+    def _sent(self, asked: Asked) -> Any:
+        """Return what a run of the body sends over the outfeed."""
+        return asked.enqueued if self._gradients is None else self._gradients.beside(asked.enqueued)
 
     def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:
+        if self._gradients is not None:
+            return self._gradients.optimizer(self._asked.enqueued)
         train = (self._asked if self._shards is None else self._shards.asked).train
         loss = train.loss if self._shards is None else self._shards.loss()
         computed = None if train.var_list is None else {"var_list": train.var_list}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ipusim.analysis.run_times import RunTimes, run_times
-from ipusim.errors import ProgramStateError
+from ipusim.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
@@ -61,12 +61,18 @@ class Pipeline(Fetch):
         self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
         replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
         self._feed, self._infeed, self._outfeed = feed, arguments.infeed, arguments.outfeed
+        self._gradients = arguments.host_gradients
+        if self._gradients is not None and replicas > 1:
+            raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
         if arguments.infeed is not None:
             arguments.infeed.connect(replicas)
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            self._outfeed.connect(forms, traced.packing(outfeed.kept), in_session=symbols is not None)
+            packing = traced.packing(outfeed.kept)
+            if self._gradients is not None:
+                forms, packing = self._gradients.element(forms, packing)
+            self._outfeed.connect(forms, packing, in_session=symbols is not None)
         self._hosts = HostProgram(distribution)
         self._session, self._symbols = self._hosts.session(job), symbols or ()
         self._timeline: Timeline | None = None
@@ -141,8 +147,7 @@ class Pipeline(Fetch):
             self._feed.go_on(session.elements)
             try:
                 with self._hosts.running(session):
-                    sink = None if self._outfeed is None else self._outfeed.receive
-                    self._timeline = session.run(sink=sink, before=self._hosts.owed())
+                    self._timeline = session.run(sink=self._sink(), before=self._hosts.owed())
             finally:
                 self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
             # A session may run it in another thread than the one that laid it out.
@@ -150,6 +155,13 @@ class Pipeline(Fetch):
         if self.plan.shape.training:
             self._note_not_finite()
         return self._timeline
+
+    def _sink(self) -> Callable[[tuple[Array, ...]], object] | None:
+        """Return what takes each element that is with the host; None where none comes."""
+        if self._outfeed is None:
+            return None
+        receive = self._outfeed.receive
+        return receive if self._gradients is None else self._gradients.receiving(receive)
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""

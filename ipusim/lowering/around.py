@@ -77,7 +77,7 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
             if replicas > 1 and program.collectives(kind, stage)
         ),
         overlap_copies=program.overlap_copies,
-        summed_by_hosts=learns and hosts > 1,
+        summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
         updated_by_host=learns and offload.variables_on_host,
         summed=learns and replicas > 1 and program.sums_gradients,
     )

@@ -211,6 +211,7 @@ class PipelineProgram:
             together only before a weight update (Graphcore's option of that name), or always all together.
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         sums_gradients: whether replicas sum up their gradients before each weight update.
+        sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
     """
@@ -226,6 +227,7 @@ class PipelineProgram:
     sync_replicas_independently: bool = False
     overlap_copies: bool = True
     sums_gradients: bool = True
+    sums_over_hosts: bool = True
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
 

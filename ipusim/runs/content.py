@@ -39,6 +39,7 @@ class Content:
         kept_bytes: of the outfeed's elements, those that the host keeps of each.
         samples: of the data, 0 where they do not end.
         sums_gradients: whether replicas sum up their gradients before a weight update; else the stages do.
+        sums_over_hosts: whether hosts do; else what they do themselves with gradients does.
         workload: the arithmetic of a replica, by its number; None where only time is simulated.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: loss of the best predictor that ignores its input, on the training data; None without
@@ -52,6 +53,7 @@ class Content:
     kept_bytes: int = 0
     samples: int = 0
     sums_gradients: bool = True
+    sums_over_hosts: bool = True
     workload: Callable[[int], Workload] | None = None
     held_out: HeldOut | None = None
     constant_loss: float | None = None

@@ -16,7 +16,8 @@ from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, mean_lo
 from ipusim.ipu.estimators.streamed import metrics_received, metrics_to_send
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.loop_body import asking, is_operation
+from ipusim.ipu.loop_body import Asked, asking, is_operation
+from ipusim.ipu.optimizers.on_host import behind
 from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.estimator_spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.tensorflow.session import control_dependencies
@@ -34,6 +35,7 @@ class _Body:
     queue: IPUOutfeedQueue
     replicas: int
     spec: Any = None
+    asked: Asked | None = None
     logged: Logged = field(default_factory=Logged)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +45,7 @@ class _Body:
             spec = self.model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
             train = self._trained(spec) if self.mode == ModeKeys.TRAIN else None
         if self.spec is None:
-            self.spec, self.logged = spec, logged
+            self.spec, self.logged, self.asked = spec, logged, asking()
         self.queue.enqueue(self._sent(spec) | logged.sent())
         return train
 
@@ -109,7 +111,7 @@ def loop_program(
     host = getattr(spec, "host_call", None)
     if host and iterations > 1:
         raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
-    trained = Of(results, lambda sent: _called(host, sent)) if host else results
+    trained = Of(results, lambda sent: _called(host, sent, body.asked)) if host else results
     chief = spec.training_chief_hooks if isinstance(spec, EstimatorSpec) else ()
     return EstimatorProgram(iterations, Of(trained, _loss), None, spec.training_hooks, chief)
 
@@ -118,10 +120,13 @@ def _loss(sent: Mapping[str, Any]) -> np.float32:
     return mean_loss(sent["loss"])
 
 
-def _called(host: tuple[Callable[..., Any], list[Any]], sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call a host call's function on the tensors of the one mini-batch of a run."""
+def _called(
+    host: tuple[Callable[..., Any], list[Any]], sent: Mapping[str, Any], asked: Asked | None
+) -> Mapping[str, Any]:
+    """Call a host call's function on the tensors of the one mini-batch of a run, of a body that ``asked`` for more."""
     function, tensors = host
-    function(*(each[0] for each in _taken("host", sent, tensors)))
+    with behind(asked):
+        function(*(each[0] for each in _taken("host", sent, tensors)))
     return sent
 
 

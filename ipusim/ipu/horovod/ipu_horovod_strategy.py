@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.ipu.host_strategy import HostStrategy, refuse_on_host
+from ipusim.ipu.host_strategy import HostStrategy
 
 
 class IPUHorovodStrategy(HostStrategy):
@@ -10,10 +10,10 @@ class IPUHorovodStrategy(HostStrategy):
 
     Arguments:
         ipu_device: the device, of which each host has one.
-        variables_on_host: False; weight updates run on IPUs.
+        variables_on_host: whether the host has the variables: a loop's body enqueues gradients, and apply_gradients
+            is called on the host.
     """
 
     def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False) -> None:
-        """Check the arguments; raises UnsupportedProgramError for variables on the host."""
-        super().__init__(ipu_device)
-        refuse_on_host(variables_on_host)
+        """Check the arguments; raises ProgramTypeError."""
+        super().__init__(ipu_device, variables_on_host)

@@ -28,12 +28,20 @@ class AskedGradient(NDArrayOperatorsMixin):
 
     __array_priority__ = 1000.0
 
-    def __init__(self, losses: Sequence[Any], compute: Callable[[Values], Any], example: Any, name: str = "") -> None:
+    def __init__(
+        self,
+        losses: Sequence[Any],
+        compute: Callable[[Values], Any],
+        example: Any,
+        name: str = "",
+        optimizer: Any = None,
+    ) -> None:
         """Take the losses whose gradients it is made of, what computes it from those, and an array of its form.
 
-        ``name`` is that of the variable whose gradient it is, as it came; empty for anything else.
+        ``name`` is that of the variable whose gradient it is, as it came, empty for anything else; ``optimizer`` the
+        one that computes it, None for a tape.
         """
-        self.losses, self.compute, self.name = tuple(losses), compute, name
+        self.losses, self.compute, self.name, self.optimizer = tuple(losses), compute, name, optimizer
         self._example = example
 
     @property
@@ -93,7 +101,8 @@ def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping
 
         return function(*_filled(args, value), **_filled(options, value))
 
-    return AskedGradient([loss for each in found for loss in each.losses], compute, example)
+    losses = [loss for each in found for loss in each.losses]
+    return AskedGradient(losses, compute, example, optimizer=found[0].optimizer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +138,21 @@ class AskedUpdate:
         return None if asked is None else np.asarray(asked.compute(values))
 
 
-def gradient_of(loss: Any, name: str, variable: Any) -> AskedGradient:
-    """Return the gradient of ``loss`` for the variable called ``name``, as it will be."""
+def gradient_of(loss: Any, name: str, variable: Any, optimizer: Any = None) -> AskedGradient:
+    """Return the gradient of ``loss`` for the variable called ``name``, as an optimizer or a tape will compute it."""
     form = np.zeros(np.shape(variable), variable.dtype)
-    return AskedGradient([loss], lambda values: values[name], form, name)
+    return AskedGradient([loss], lambda values: values[name], form, name, optimizer)
+
+
+def loss_of(gradients: Iterable[AskedGradient]) -> Any:
+    """Return the loss of gradients; raises UnsupportedProgramError where they are those of several."""
+    losses = {id(loss): loss for each in gradients for loss in each.losses}
+    if len(losses) > 1:
+        raise UnsupportedProgramError(
+            f"grads_and_vars: expected gradients of one loss in an iteration, got those of {len(losses)}: add them up"
+        )
+    (loss,) = losses.values()
+    return loss
 
 
 def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
@@ -162,13 +182,7 @@ def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
         found[name] = gradient
     if not found:
         raise ProgramError(f"No gradients provided for any variable: {names}.")
-    losses = {id(loss): loss for each in found.values() for loss in each.losses}
-    if len(losses) > 1:
-        raise UnsupportedProgramError(
-            f"grads_and_vars: expected gradients of one loss in an iteration, got those of {len(losses)}: add them up"
-        )
-    (loss,) = losses.values()
-    return AskedUpdate(loss, found)
+    return AskedUpdate(loss_of(found.values()), found)
 
 
 def _example_of(gradient: AskedGradient) -> Any:

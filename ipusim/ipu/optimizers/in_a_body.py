@@ -5,15 +5,16 @@ The program calls them again when it trains, with the gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.optimizers.asked_gradients import asked_update, gradient_of
-from ipusim.ipu.optimizers.variable import Variable
+from ipusim.ipu.optimizers.on_host import apply_on_host, host_pairs
+from ipusim.ipu.optimizers.variable import AskedVariable
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -25,7 +26,11 @@ def applying(method: Method) -> Method:
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         asked = asking()
         if asked is None:
-            return method(self, grads_and_vars, *args, **kwargs)
+            given = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
+            if (pairs := host_pairs(given)) is not None:
+                states = vars(self).setdefault("_states_on_host", {})
+                return apply_on_host(partial(method, self), pairs, states, args, kwargs)
+            return method(self, given, *args, **kwargs)
         return self._asked(asked, asked_update(grads_and_vars, asked), args, kwargs)
 
     return cast(Method, apply_gradients)
@@ -43,7 +48,7 @@ def computing(method: Method) -> Method:
             None if var_list is None else {each if isinstance(each, str) else asked.name_of(each) for each in var_list}
         )
         return [
-            (gradient_of(loss, name, value), Variable(name, np.zeros(np.shape(value), value.dtype), {}))
+            (gradient_of(loss, name, value, self), AskedVariable(name, np.zeros(np.shape(value), value.dtype), {}))
             for name, value in asked.variables.values()
             if wanted is None or name in wanted
         ]

@@ -64,6 +64,10 @@ class Variable:
             )
 
 
+class AskedVariable(Variable):
+    """What stands for a variable beside its gradient in the body of a loop: its name counts."""
+
+
 #: A gradient and its variable; None for the gradient where there is none.
 Pair = tuple[Any, Variable]
 #: What a weight update is given: gradients as they were accumulated, each with its variable.

@@ -13,6 +13,7 @@ import numpy as np
 from autograd.core import vspace
 from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
@@ -27,8 +28,8 @@ def tensor(value: Any) -> Any:
     Raises ProgramTypeError for what is neither.
     """
     found = concrete(plain(value))
-    if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor):
-        return found
+    if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
+        return found  # the last are gradients that are not known yet
     if isinstance(found, list | tuple) and any(map(isbox, found)):
         return anp.stack([tensor(each) for each in found])
     array = checks.numbers("value", found)

@@ -118,6 +118,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
         sync_replicas_independently=options.system.sync_replicas_independently,
         overlap_copies=pipeline.overlap_copies,
         sums_gradients=content.sums_gradients,
+        sums_over_hosts=content.sums_over_hosts,
         name=name,
     )
 

@@ -6,13 +6,10 @@ import pytest
 
 from ipusim.ipu import custom_ops, scopes, sharding, utils
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.ipu_estimator import IPUEstimator
-from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.ipu.keras import layers
-from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
@@ -111,12 +108,6 @@ CALLS = {
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
     "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
     "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),
-    "ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategy(variables_on_host)": lambda run: IPUMultiWorkerStrategy(
-        TFConfigClusterResolver(), variables_on_host=True
-    ),
-    "ipu.horovod.ipu_horovod_strategy.IPUHorovodStrategy(variables_on_host)": lambda run: IPUHorovodStrategy(
-        variables_on_host=True
-    ),
 }
 
 

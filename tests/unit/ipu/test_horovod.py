@@ -185,13 +185,6 @@ def test_strategies_on_one_host_change_nothing():
         IPUHorovodStrategy().scope(),
     ):
         pass
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    for strategy, arguments in (
-        (IPUHorovodStrategy, ()),
-        (ipu_multi_worker_strategy.IPUMultiWorkerStrategy, (resolver,)),
-    ):
-        with pytest.raises(UnsupportedProgramError, match=r"^variables_on_host: expected False, as the weight update"):
-            strategy(*arguments, variables_on_host=True)
     with pytest.raises(ProgramTypeError, match=r"^cluster_resolver: expected a tf\.distribute\.cluster_resolver"):
         ipu_multi_worker_strategy.IPUMultiWorkerStrategy(None)
     with pytest.raises(ProgramError, match=r"^reduce_op: expected SUM or MEAN, got 'bogus'$"):
