@@ -167,6 +167,11 @@ GALLERY = (
         "IPU 0 waits for, and IPU 1 for IPU 0.",
     ),
     Picture(
+        "variables_on_host",
+        "The host keeps the optimizer's state and updates the weights. Gradients go there behind the last pass, and "
+        "new weights come back; the host takes longer to read and write its buffers than either.",
+    ),
+    Picture(
         "recomputation",
         "Each backward pass but the last stage's has a forward pass that runs again one time-step before it. The trace "
         "is longer, and the FIFOs keep inputs alone.",
