@@ -67,12 +67,17 @@ def averaging() -> Iterator[None]:
         _AVERAGING.reset(token)
 
 
+def averages() -> bool:
+    """Whether hosts average gradients in the block that the caller is in."""
+    return _AVERAGING.get()
+
+
 def distribution(processes: int = 0) -> Distribution | None:
     """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
     host, found = this_host(), strategy()
     if host is None or host.count == 1 or (found is None and processes < 2):
         return None
-    return Distribution(host, found.over_links if found is not None else True, _AVERAGING.get())
+    return Distribution(host, found.over_links if found is not None else True, averages())
 
 
 def variables_on_host() -> bool:

@@ -126,7 +126,7 @@ class IPUPipelineEstimator(Estimator):
         arguments_of(model_fn)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
         for strategy in (self.config.train_distribute, self.config.eval_distribute):
-            if getattr(strategy, "variables_on_host", False):
+            if strategy is not None and strategy.variables_on_host:
                 raise UnsupportedProgramError(
                     "Placing variables on the host is not currently supported by IPUPipelineEstimator: expected a "
                     f"strategy without variables_on_host, got {type(strategy).__name__}(variables_on_host=True)"

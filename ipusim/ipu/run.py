@@ -22,7 +22,16 @@ from ipusim.ipu.traced import Traced
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
-from ipusim.runs.checkpoint import Arrays, Wanted, arrays_of, check_arrays_of, everything, set_arrays_of
+from ipusim.runs.checkpoint import (
+    OPTIMIZER,
+    Arrays,
+    Wanted,
+    arrays_of,
+    check_arrays_of,
+    everything,
+    set_arrays_of,
+    slots_of,
+)
 from ipusim.runs.job import Job
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Timeline
@@ -165,7 +174,8 @@ class Pipeline(Fetch):
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
-        return arrays_of(self.session) | {_INFEED: np.array(self._feed.consumed)}
+        slots = {name: array.copy() for each in self._named.values() for name, array in each.slots.items()}
+        return arrays_of(self.session) | slots | {_INFEED: np.array(self._feed.consumed)}
 
     def check_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
@@ -180,6 +190,10 @@ class Pipeline(Fetch):
         self.check_arrays(arrays, wanted)
         if _INFEED in arrays and wanted(_INFEED) and self.plan.shape.training:
             self._feed.go_to(int(arrays[_INFEED]))
+        if self._gradients is not None:  # the optimizer is on the host
+            for variable in self._named.values():
+                variable.slots = slots_of(variable.name, arrays, wanted)
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(OPTIMIZER)}
         set_arrays_of(self.session, arrays, wanted)
         self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
         self._initial = False

@@ -40,6 +40,7 @@ class NamedVariable(Tensor, variables.Readable):
         initial: the value that it begins with.
         trainable: whether optimizers train it; whole numbers never are.
         version: a number that is another after each change, for programs that hold a copy.
+        slots: what an optimizer keeps of it on the host, by the names that checkpoints have for that.
     """
 
     late: ClassVar[bool] = True
@@ -53,7 +54,7 @@ class NamedVariable(Tensor, variables.Readable):
     def _begin(self, trainable: bool, *, in_stage: bool = False) -> None:
         """Have the initial value."""
         self.trainable, self._in_stage = trainable, in_stage
-        self.version = 0
+        self.version, self.slots = 0, dict[str, Array]()
         self._value: Array | None = None
         self._holder: Program | None = None
 
@@ -189,6 +190,7 @@ class NamedVariable(Tensor, variables.Readable):
     def initialize(self) -> None:
         """Set it to its initial value."""
         self._value = self._holder = None
+        self.slots.clear()
         self.version += 1
 
     def changed_by(self, program: Program) -> int:

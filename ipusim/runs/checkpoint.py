@@ -34,7 +34,7 @@ def arrays_of(session: Session) -> dict[str, Array]:
     found = dict(state.variables)
     for stage, slots in zip(session.stages if state.slots else (), state.slots, strict=True):
         for key, array in slots.items():
-            found |= dict.fromkeys(_slot_names(stage, key), array)
+            found |= dict.fromkeys(slot_names(stage, key), array)
     for replica, values in enumerate(state.untrained):
         for name, array in values.items():
             if name not in found:
@@ -104,11 +104,21 @@ def check_arrays(wanted: Arrays, given: Arrays) -> None:
         raise FileError(f"of another model: {'; '.join(problems)}")
 
 
-def _slot_names(stage: Sequence[str], key: str) -> list[str]:
+def slot_names(stage: Sequence[str], key: str) -> list[str]:
     """Return the names of an optimizer's array, which belongs to one variable of a stage or to the whole stage."""
     if any(key == name or key.startswith(f"{name}/") for name in stage):
         return [f"{OPTIMIZER}{key}"]
     return [f"{OPTIMIZER}{name}/{key}" for name in stage]
+
+
+def slots_of(variable: str, arrays: Arrays, wanted: Wanted = everything) -> dict[str, Array]:
+    """Return what an optimizer keeps of a variable, by name, of those arrays that are wanted."""
+    begin = f"{OPTIMIZER}{variable}"
+    return {
+        name: array
+        for name, array in arrays.items()
+        if (name == begin or name.startswith(f"{begin}/")) and wanted(name)
+    }
 
 
 def _slots(
@@ -119,8 +129,8 @@ def _slots(
     for stage, slots in zip(stages, held, strict=True):
         own = [name for name in stage if name not in seen]
         seen.update(stage)
-        found = {key: arrays[names[0]] for key in slots if (names := _slot_names(stage, key)) and wanted(names[0])}
-        taken = {name for key in slots for name in _slot_names(stage, key)}
+        found = {key: arrays[names[0]] for key in slots if (names := slot_names(stage, key)) and wanted(names[0])}
+        taken = {name for key in slots for name in slot_names(stage, key)}
         begins = tuple(f"{OPTIMIZER}{name}/" for name in own)
         more = [name for name in arrays if begins and name.startswith(begins) and name not in taken and wanted(name)]
         yield found | {name.removeprefix(OPTIMIZER): arrays[name] for name in more}

@@ -28,8 +28,7 @@ def applying(method: Method) -> Method:
         if asked is None:
             given = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
             if (pairs := host_pairs(given)) is not None:
-                states = vars(self).setdefault("_states_on_host", {})
-                return apply_on_host(partial(method, self), pairs, states, args, kwargs)
+                return apply_on_host(self.rule, partial(method, self), pairs, args, kwargs)
             return method(self, given, *args, **kwargs)
         return self._asked(asked, asked_update(grads_and_vars, asked), args, kwargs)
 

@@ -9,14 +9,16 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ipusim.ipu.distribution import replicas_in_sync
+from ipusim.ipu.distribution import averages, replicas_in_sync
 from ipusim.ipu.host import Fetch, Operation, Running
 from ipusim.ipu.host_values import reduced
 from ipusim.ipu.loop_body import Asked
 from ipusim.ipu.optimizers.variable import AskedVariable, Variable
 from ipusim.ipu.variable import NamedVariable
 from ipusim.ipu.variable_store import store
+from ipusim.model.learning.optimizers import Optimizer as Rule
 from ipusim.model.learning.optimizers import State
+from ipusim.runs.checkpoint import slot_names, slots_of
 
 #: A gradient, which may be a tensor of a session, or None; and the variable of the host.
 HostPair: TypeAlias = tuple[Any, NamedVariable]
@@ -47,35 +49,50 @@ def host_pairs(pairs: Any) -> list[HostPair] | None:
 
 
 def apply_on_host(
-    apply: Callable[..., Any],
-    pairs: Sequence[HostPair],
-    states: dict[tuple[str, ...], State],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    rule: Rule, apply: Callable[..., Any], pairs: Sequence[HostPair], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Operation | None:
-    """Let an optimizer's ``apply`` update variables of the host: at once, or where gradients have values in a session.
+    """Let ``apply`` of an optimizer with a ``rule`` update variables of the host, whose slots are there as well.
 
-    In the scope of a strategy of several hosts they are summed up over these. ``states`` are the optimizer's own
-    arrays, by the names of the variables. Raises as the optimizer does.
+    It does so at once, or where gradients have values in a session. In the scope of a strategy of several hosts they
+    are summed up over these, or averaged. Raises as the optimizer does.
     """
     if replicas_in_sync() > 1:
+        operation = "average" if averages() else "sum"
         pairs = [
-            (None if gradient is None else reduced("apply_gradients", gradient, "sum"), variable)
+            (None if gradient is None else reduced("apply_gradients", gradient, operation), variable)
             for gradient, variable in pairs
         ]
 
     def update(running: Running) -> None:
-        state = states.setdefault(tuple(variable.name for _, variable in pairs), {})
-        held = [Variable(variable.name, variable.value_now(), state) for _, variable in pairs]
+        variables = [variable for _, variable in pairs]
+        state = _state(rule, variables)
+        held = [Variable(variable.name, variable.value_now(), state) for variable in variables]
         given = (running.value(gradient) for gradient, _ in pairs)
         apply([(_gradient(each), variable) for each, variable in zip(given, held, strict=True)], *args, **kwargs)
-        for (_, variable), now in zip(pairs, held, strict=True):
+        for variable, now in zip(variables, held, strict=True):
             variable.set(now.array)
+        _keep(state, variables)
 
     if any(isinstance(gradient, Fetch) for gradient, _ in pairs):
         return _Update(update, any(gradient.late for gradient, _ in pairs if isinstance(gradient, Fetch)))
     update(Running())
     return None
+
+
+def _state(rule: Rule, variables: Sequence[NamedVariable]) -> State:
+    """Return the optimizer's arrays for these variables: those that they have on the host, others as they begin."""
+    kept = {name: array for variable in variables for name, array in variable.slots.items()}
+    names = [variable.name for variable in variables]
+    first = rule.initial_state({variable.name: variable.value_now() for variable in variables})
+    return {key: kept.get(slot_names(names, key)[0], array) for key, array in first.items()}
+
+
+def _keep(state: State, variables: Sequence[NamedVariable]) -> None:
+    """Keep the optimizer's arrays beside the variables that they belong to."""
+    names = [variable.name for variable in variables]
+    kept = {name: array for key, array in state.items() for name in slot_names(names, key)}
+    for variable in variables:
+        variable.slots = slots_of(variable.name, kept)
 
 
 class _Update(Operation):

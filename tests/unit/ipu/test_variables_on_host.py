@@ -141,28 +141,54 @@ def test_slots_are_the_hosts():
     assert np.any(slot.numpy())
 
 
-def test_an_estimators_host_call_applies_gradients(tmp_path):
+def model(features, labels, mode):
     """Graphcore's example: compute_gradients in the model function, apply_gradients in the host call."""
+    w = tf.get_variable("w", initializer=np.zeros((4, 1), np.float32))
+    loss, optimizer = error(features, labels, w), tf.train.MomentumOptimizer(RATE, DECAY)
+    variables = tf.trainable_variables()
+    gradients = [gradient for gradient, _ in optimizer.compute_gradients(loss, var_list=variables)]
 
-    def model(features, labels, mode):
-        w = tf.get_variable("w", initializer=np.zeros((4, 1), np.float32))
-        loss, optimizer = error(features, labels, w), tf.train.MomentumOptimizer(RATE, DECAY)
-        variables = tf.trainable_variables()
-        gradients = [gradient for gradient, _ in optimizer.compute_gradients(loss, var_list=variables)]
+    def host(*found):
+        return optimizer.apply_gradients(zip(found, variables, strict=True))
 
-        def host(*found):
-            return optimizer.apply_gradients(zip(found, variables, strict=True))
+    return IPUEstimatorSpec(mode, loss=loss, train_op=tf.identity(loss), host_call=(host, gradients))
 
-        return IPUEstimatorSpec(mode, loss=loss, train_op=tf.identity(loss), host_call=(host, gradients))
 
-    def data():
-        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH, drop_remainder=True).repeat()
+def data():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH, drop_remainder=True).repeat()
 
-    with IPUHorovodStrategy(variables_on_host=True).scope():
-        config = RunConfig(ipu_run_config=IPURunConfig(iterations_per_loop=1), model_dir=str(tmp_path))
-        estimator = IPUEstimator(model, config=config)
-        estimator.train(data, steps=RUNS)
-        np.testing.assert_allclose(estimator.get_variable_value("w"), reference()[1], rtol=1e-4)
+
+def estimator(folder):
+    config = RunConfig(
+        ipu_run_config=IPURunConfig(iterations_per_loop=1),
+        model_dir=str(folder),
+        train_distribute=IPUHorovodStrategy(variables_on_host=True),
+    )
+    return IPUEstimator(model, config=config)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_an_estimators_host_call_applies_gradients(tmp_path, hosts):
+    """Workers have the same data here and average their gradients, so two of them learn what one does."""
+
+    def program():
+        found = estimator(tmp_path)
+        found.train(data, steps=RUNS)
+        return found.get_variable_value("w")
+
+    np.testing.assert_allclose(horovod.run(program, np=hosts)[0], reference()[1], rtol=1e-4)
+
+
+def test_slots_of_the_host_are_in_checkpoints(tmp_path):
+    estimator(tmp_path / "whole").train(data, steps=RUNS)
+    for steps in (2, RUNS - 2):
+        estimator(tmp_path / "resumed").train(data, steps=steps)
+    whole, resumed = (estimator(tmp_path / name) for name in ("whole", "resumed"))
+    names = whole.get_variable_names()
+    assert "w" in names
+    assert any(name.startswith("optimizer/w") for name in names)
+    for name in names:
+        np.testing.assert_array_equal(whole.get_variable_value(name), resumed.get_variable_value(name), err_msg=name)
 
 
 def test_without_a_session_it_is_done_at_once():
