@@ -11,12 +11,13 @@ from ipusim.ipu.recording import Recorder, recording
 from ipusim.runs.session import Session
 from ipusim.scenario import load_job
 from ipusim.scenario.write import scenario_text
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives or look rows
 #: up on the host, or whose hosts do something together between session runs.
-WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "several_hosts", "soft_plus"}
+WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "several_hosts", "soft_plus", "variables_on_host"}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
@@ -28,8 +29,9 @@ ARGUMENTS = {
     "step4_configurable_stages": ["--epochs", "1", "--splits", "dense64"],
     "step5_estimator": ["--epochs", "2", "--model-dir", "{folder}/model"],
 }
-#: Programs whose stages are layers and nothing else: the names of these, stage by stage.
+#: Programs whose stages are layers and nothing else where they train: the names of these, stage by stage.
 LAYERS = {
+    "estimator_on_hosts": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "outfeed_example": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "outfeed_iteration": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_cross_entropy"),),
@@ -76,10 +78,21 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
         for name in Span._fields:
             assert getattr(twin, name).tolist() == getattr(ran, name).tolist(), name
         stages = said.request.options.pipeline.stages
-        if path.stem in LAYERS:
+        if path.stem in LAYERS and each.job.plan.shape.training:
             assert stages == LAYERS[path.stem]
         else:
             assert said.request.options.model is None
+
+
+def test_what_the_host_updates_is_refused(capsys):
+    """A count and two moments of each of four variables are on the host; the IPU has no weight update."""
+    *_, last = recorded(SCENARIOS / "python" / "variables_on_host.py", "--steps", "2")
+    assert capsys.readouterr().out == "The host keeps 12 arrays of the optimizer\n"
+    timeline = last.run(last.job.request).timeline
+    assert len(timeline.rows(SpanKind.HOST_UPDATE)) == 2
+    assert not len(timeline.rows(SpanKind.WEIGHT_UPDATE))
+    with pytest.raises(UnsupportedProgramError, match="the host applies gradients, which a scenario does not say"):
+        as_scenario(last.kept())
 
 
 def test_what_replicas_do_together_is_refused(capsys):
