@@ -95,6 +95,11 @@ class System:
         return self.count // self.replicas
 
     @property
+    def learners(self) -> int:
+        """The number of replicas of all hosts, which one weight update is of."""
+        return self.replicas * self.hosts
+
+    @property
     def pods(self) -> int:
         """The number of pods that the device spans; 1 when IPU-Links join all of it."""
         return -(-self.count // POD_IPUS)

@@ -51,14 +51,14 @@ class UpdateTime:
         fixed: all but the micro-batches and the host: ramps, weight update, all-reduce.
         micro_batch: each micro-batch.
         updates: weight updates of a session run.
-        replicas: of the model on the device.
+        learners: replicas of the model, of all hosts.
         rates: by which all of it was priced.
     """
 
     fixed: float
     micro_batch: float
     updates: int
-    replicas: int
+    learners: int
     rates: Rates
 
     def host(self, framework: str) -> float:
@@ -103,7 +103,7 @@ class Prepared:
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
             micro_batch=float(slope / job.system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
-            replicas=job.system.replicas,
+            learners=job.system.learners,
             rates=rates or self.rates,
         )
 
@@ -247,7 +247,7 @@ class SimulatedRow:
 
     @property
     def _items(self) -> float:
-        return self.row.micro_batch * self.row.count * self.time.replicas * self.row.items
+        return self.row.micro_batch * self.row.count * self.time.learners * self.row.items
 
 
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:

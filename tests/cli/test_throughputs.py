@@ -160,7 +160,7 @@ def test_a_larger_pod_is_foreseen_by_the_smaller_one_alone(simulated):
 def test_time_at_any_count_is_carried_on_to_the_cycle(small, schedule):
     row = small(schedule)
     time = prepare(row).time()
-    assert (time.updates, time.replicas) == (2, 1)
+    assert (time.updates, time.learners) == (2, 1)
     for count in (30, 42):
         job = load_job(row.scenario, (*row.overrides, f"pipeline.gradient_accumulation_count={count}", "steps=1"))
         whole = execute(job).summary.execution_cycles / job.system.clock_hz
@@ -171,11 +171,20 @@ def test_the_host_counts_once_in_a_session_run(small):
     with_host, without = (simulate_rows(prepare_rows([small(framework=name)]))[0] for name in ("popart", ""))
     row = with_host.row
     host = float(DEFAULT_RATES.popart_host_ns / 10**9)
-    items = row.micro_batch * row.count * with_host.time.replicas
+    items = row.micro_batch * row.count * with_host.time.learners
     assert items / with_host.items_per_s - items / without.items_per_s == pytest.approx(host / 2)
     as_left = DEFAULT_RATES.with_values(popart_host_ns=Fraction(with_host.host_left * 1e9))
     again = simulate_rows(prepare_rows([row]), as_left)[0]
     assert again.items_per_s == pytest.approx(row.items_per_s)
+
+
+def test_a_row_of_several_hosts_counts_the_samples_of_all(small):
+    row = replace(small(count=30), settings=("system.host.count=3",))
+    found = simulate_rows(prepare_rows([row]))[0]
+    job = load_job(row.scenario, (*row.overrides, "pipeline.gradient_accumulation_count=30", "steps=1"))
+    run = execute(job).summary
+    assert (found.time.learners, run.throughput.effective_batch_size) == (3, 90)
+    assert found.items_per_s == pytest.approx(90 * run.clock_hz / run.execution_cycles, rel=1e-12)
 
 
 def test_other_rates_reprice_what_was_laid_out_once(small):

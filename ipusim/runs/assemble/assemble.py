@@ -229,7 +229,7 @@ def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
 
 def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:
     """Return a warning where one weight update takes samples several times, as the data have fewer."""
-    batch = program.micro_batch_size * program.shape.micro_batches * system.replicas
+    batch = program.micro_batch_size * program.shape.micro_batches * system.learners
     if content.workload is None or not content.samples or not program.shape.training or batch <= content.samples:
         return ()
     return (

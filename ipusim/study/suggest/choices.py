@@ -192,7 +192,7 @@ def choices(given: Given, limits: Limits, units: Units, *, whatever: bool = Fals
     states = _states(given, limits)
     for (ipus, placement, mapping), size in product(_placed(given, limits, units), sizes):
         replicas = ipus // shards_of(mapping)
-        count, rest = divmod(batch, size * replicas * given.serialization)
+        count, rest = divmod(batch, size * replicas * given.hosts * given.serialization)
         if whatever:
             count, rest = 1, 0
         if rest or not count or (limits.replicas and replicas not in limits.replicas):

@@ -72,6 +72,11 @@ class Given:
         return self.job is not None and bool(self.job.program.shape.sizes)
 
     @property
+    def hosts(self) -> int:
+        """The hosts that train together, each with such a device; they stay as they are."""
+        return self.request.options.system.host.count
+
+    @property
     def serialization(self) -> int:
         """Micro-batches that each stage runs in a row."""
         return self.request.options.pipeline.batch_serialization_iterations
@@ -85,7 +90,7 @@ class Given:
     def global_batch(self) -> int:
         """Samples behind one weight update."""
         count = self.request.options.pipeline.gradient_accumulation_count
-        return self.micro_batch_size * count * self.serialization * self.replicas
+        return self.micro_batch_size * count * self.serialization * self.replicas * self.hosts
 
 
 def changed(request: Request, changes: Mapping[str, Any]) -> Request:

@@ -55,6 +55,7 @@ def why(suggestion: Suggestion, name: str, before: Any) -> str:
     shape, system = job.program.shape, job.system
     was = "" if before is None else f"was {_shown(before)}: "
     ipus, stages = len(set(shape.mapping)), shape.positions
+    hosts = f" x {system.hosts} hosts" if system.hosts > 1 else ""
     reasons = {
         "system.auto_select_ipus": f"{system.replicas} replicas of {system.shards} IPUs"
         if system.replicas > 1
@@ -69,7 +70,7 @@ def why(suggestion: Suggestion, name: str, before: Any) -> str:
         "pipeline.device_mapping": f"{stages} stages on {ipus} IPUs" if ipus > 1 else "all on one IPU",
         "pipeline.micro_batch_size": "the fastest of the sizes searched",
         "pipeline.gradient_accumulation_count": (
-            f"x {system.replicas} replicas x {job.program.micro_batch_size} samples is the global batch"
+            f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
         ),
         "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan",
         "pipeline.recomputation_mode": "the faster way to compute them again",

@@ -252,11 +252,11 @@ class Search:
     def step_of(self, choice: Choice) -> int | None:
         """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""
         multiple = self._layouts.multiple(choice)
-        serialized = self._given.serialization
+        given = self._given
         units = self.units(choice.micro_batch_size)
         if multiple is None or isinstance(self._layouts.of(replace(choice, count=multiple), units), str):
             return None
-        return choice.micro_batch_size * choice.replicas * serialized * multiple
+        return choice.micro_batch_size * choice.replicas * given.hosts * given.serialization * multiple
 
     def _stop(self) -> bool:
         found = self.found

@@ -40,7 +40,7 @@ class Ceiling:
         full: its time at any count, but for the host between session runs.
         host: cycles of that for each weight update.
         busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
-        samples: of a micro-batch, on all replicas.
+        samples: of a micro-batch, on all replicas of all hosts.
         multiple: the counts that its schedule takes.
     """
 
@@ -82,7 +82,7 @@ class Suggestion:
         given: the scenario's own plan.
         own: what came of it; its cycles are there also where it does not fit.
         searched: how the search went.
-        one_ipu: the whole model on a single IPU, with the same global batch.
+        one_ipu: the whole model on a single IPU of one host, with the same global batch.
         limits: what the search was limited to.
     """
 
@@ -158,7 +158,7 @@ def ceiling_of(job: Job) -> Ceiling | None:
     for kind, stage in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
         busy[shape.mapping[stage]] += job.costs.passes[kind, stage]
     count = request.options.pipeline.gradient_accumulation_count
-    samples = job.program.micro_batch_size * job.system.replicas * per_update
+    samples = job.program.micro_batch_size * job.system.learners * per_update
     return Ceiling(
         full,
         host_part(job),
@@ -205,7 +205,7 @@ def suggest(
 
 
 def _one_ipu(given: Given, limits: Limits) -> Trial:
-    """Return the whole model on one IPU, with the same global batch, carried on from small counts where it is large."""
+    """Return the whole model on one IPU of one host, of the same global batch, carried on from small counts if large."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
     alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
@@ -214,6 +214,7 @@ def _one_ipu(given: Given, limits: Limits) -> Trial:
         {
             **alone.changes(given, Search(given, limits, most=1).units(size), (0,)),
             **TIME_ALONE,
+            "system.host.count": None,
             "system.select_ipus": None,
             "system.auto_select_ipus": 1,
             "pipeline.offload_weight_update_variables": None,

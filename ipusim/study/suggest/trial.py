@@ -48,7 +48,7 @@ class Trial:
         """Samples behind a weight update."""
         assert self.job is not None
         program = self.job.program
-        return program.micro_batch_size * program.shape.micro_batches * self.job.system.replicas
+        return program.micro_batch_size * program.shape.micro_batches * self.job.system.learners
 
 
 def host_part(job: Job) -> Fraction:

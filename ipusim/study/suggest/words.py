@@ -47,6 +47,7 @@ def plan_words(job: Job) -> str:
     )
     parts = [f"{job.schedule.name} in {job.plan.sync.words}", stages]
     parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
+    parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
     parts.append(
         f"{job.request.options.pipeline.gradient_accumulation_count} micro-batches of {job.program.micro_batch_size}"
     )
@@ -86,7 +87,7 @@ def _against_one(suggestion: Suggestion) -> str:
     assert trial.cycles is not None
     gain = one.period / one.samples / (trial.period / trial.samples)
     fits = "" if one.fits else " if it fitted there, which it does not"
-    ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.replicas
+    ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
     return f"One IPU alone would take {_time(one)}{fits}: {float(gain):.2f} times as fast on {ipus}."
 
 

@@ -191,6 +191,8 @@ def test_samples_that_come_several_times_in_one_weight_update_are_a_note(load) -
     assert load(TRAINING, "data.hold_out=4", "optimizer=none").notes == ()
     (note,) = load(TRAINING, "system.auto_select_ipus=4").notes
     assert note.startswith("Each weight update takes 128 samples, and the data have 64")
+    (note,) = load(TRAINING, "system.host.count=3").notes
+    assert note.startswith("Each weight update takes 192 samples, and the data have 64")
 
 
 def test_optimizers_precision_and_seed(load) -> None:  # type: ignore[no-untyped-def]

@@ -246,6 +246,22 @@ def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -
     assert found.ceiling.share(found.ceiling.count_for(Fraction(9, 10))) >= 0.9
 
 
+def test_a_global_batch_is_that_of_all_hosts(tmp_path: Path) -> None:
+    name, hosts = SCENARIOS / "tutorial_step3_pipelining.yaml", ["system.host.count=2", "pipeline.repeat_count=1"]
+    limits = {"ipus": (2,), "replicas": (1,), "stages": (2,), "schedules": ("grouped",), "recompute": ("no",)}
+    found = suggest(load_request(name, hosts), Limits(global_batch=768, **limits), runners_up=0)
+    run = execute(assemble(changed(found.request, {"numerics": "off", "steps": 1}))).summary
+    assert (found.own.samples, found.given.global_batch) == (1024, 1024)
+    assert found.trial.samples == found.one_ipu.samples == run.throughput.effective_batch_size == 768
+    assert found.ceiling is not None
+    assert found.ceiling.samples * run.count == 768
+    assert "times as fast on 4." in "\n".join(verdict(found))
+    write_suggested(found, name, hosts, tmp_path / "out.yaml")
+    assert "count: 12 # was 16: x 1 replicas x 2 hosts x 32 samples is the" in (tmp_path / "out.yaml").read_text()
+    with pytest.raises(OptionError, match="got 1001; the nearest are 768 and 1024"):
+        suggest(load_request(name, hosts), Limits(global_batch=1001, **limits))
+
+
 def test_stages_that_run_at_the_same_time_stay_as_they_are_and_nothing_is_said_to_be_proven() -> None:
     request = load_request(SCENARIOS / "concurrent_stages.yaml")
     found = suggest(request)
