@@ -78,6 +78,11 @@ class Limits:
                     near = did_you_mean(value, known[field.name])
                     raise OptionError(field.name, f"expected {one_of(known[field.name])}, got {show(value)}{near}")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The options by which the search is limited."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -12,6 +12,8 @@ from ipusim.hardware.machines import MACHINES
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.pipeline_spec import PipelineSpec
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 
@@ -69,7 +71,7 @@ class Given:
     @property
     def concurrent(self) -> bool:
         """Whether stages run at the same time; they stay as they are."""
-        return self.job is not None and bool(self.job.program.shape.sizes)
+        return _concurrent(self.request.options.pipeline)
 
     @property
     def hosts(self) -> int:
@@ -108,20 +110,31 @@ def reported(options: Options) -> dict[str, str]:
     return {} if off else {"memory": "report"}
 
 
+def _concurrent(pipeline: PipelineSpec) -> bool:
+    """Whether any stage is asked for as several, or on several IPUs."""
+    stages = (stage for stage in pipeline.stages or () if isinstance(stage, tuple))
+    several = any(isinstance(part, TimedStageSpec) for stage in stages for part in stage)
+    return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
+
+
 def given_of(request: Request) -> Given:
     """Return the plan that ``request`` has, legal or not.
 
-    Raises OptionError for stages that are Python functions, which stay as they are.
+    Raises OptionError for stages that are Python functions, which stay as they are. So do stages that run at the same
+    time: raises RequestError where those are refused, RequestMemoryError where they do not fit.
     """
     options = request.options
     if request.functions is not None:
         raise OptionError(
             "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
         )
+    fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(changed(request, {**TIME_ALONE, **reported(options)}))
+        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}))
     except RequestError as error:
+        if fixed:
+            raise
         refusal = str(error)
     if job is not None:
         shape = job.program.shape

@@ -182,7 +182,7 @@ def suggest(
 
     The search takes at most so many ``simulations``, and ``seconds``; so many ``runners_up`` are simulated behind it.
     Stages that run at the same time stay as they are, and nothing else is searched.
-    Raises OptionError for limits that leave no plan
+    Raises OptionError for limits that leave no plan, for any where there is no search,
     and for stages that are Python functions, RequestError for what is wrong with the request whatever its plan, and
     NothingFitsError where no plan fits.
     """
@@ -191,7 +191,10 @@ def suggest(
     own = Trial(None, given.refusal)
     if given.job is not None:
         own = simulated(laid_out(given.job.request))
-    if given.concurrent and own.fits:
+    if given.concurrent:
+        if asked := limits.names:
+            said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            raise OptionError(asked[0], f"{said}{' and {}' * len(asked[1:])}", *asked)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
@@ -205,7 +208,7 @@ def suggest(
 
 
 def _one_ipu(given: Given, limits: Limits) -> Trial:
-    """Return the whole model on one IPU of one host, of the same global batch, carried on from small counts if large."""
+    """Return the model on one IPU of one host, with the same global batch, carried on from small counts if it is large."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
     alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)

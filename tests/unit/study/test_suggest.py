@@ -6,6 +6,7 @@ import random
 from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -272,3 +273,28 @@ def test_stages_that_run_at_the_same_time_stay_as_they_are_and_nothing_is_said_t
     said = "\n".join([*verdict(found), *searched_lines(found)])
     assert "Nothing faster was looked for, as stages that run at the same time stay as they are." in said
     assert "roven" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pipeline.gradient_accumulation_count": 7}, "must be a multiple of 8, but it is 7"),
+        ({"pipeline.stages.0.stash_bytes": "400 MiB"}, "pipeline.allow_recompute: Out of memory on IPU 0"),
+        ({"pipeline.device_mapping": [0, 1, 2, 3]}, "device mapping must also be a list of device IDs"),
+        ({"pipeline.device_mapping": [0, [1, 2], [0, 1, 2, 3], 3]}, "expected one IPU for a stage that is no single"),
+    ],
+)
+def test_stages_that_run_at_the_same_time_are_refused_as_a_run_of_them_is(changes: dict[str, Any], text: str) -> None:
+    request = changed(load_request(SCENARIOS / "concurrent_stages.yaml"), changes)
+    for refused in (assemble, suggest):
+        with pytest.raises(RequestError, match=text):
+            refused(request)
+
+
+def test_no_limit_is_good_where_nothing_is_searched() -> None:
+    with pytest.raises(OptionError) as error:
+        suggest(load_request(SCENARIOS / "concurrent_stages.yaml"), Limits(ipus=(2,), global_batch=32))
+    assert error.value.told(lambda name: f"--{name}") == (
+        "--global_batch: expected no limits of a search where stages run at the same time, which stay as they are, got "
+        "--global_batch and --ipus"
+    )
