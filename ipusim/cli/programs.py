@@ -69,18 +69,15 @@ def check_options(
         return
     if arguments:
         raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
-    if steps is not None:
-        raise OptionError(
-            "profile_steps",
-            f"expected a program, a Python file, got {path}: of a scenario, {{}} steps=N says it",
-            "set",
-        )
-    if hosts is not None:
-        text = f"expected a program, a Python file, got {path}: of a scenario, {{}} system.host.count={hosts} says it"
-        raise OptionError("hosts", text, "set")
-    if synthetic:
-        text = f"expected a program, a Python file, got {path}: of a scenario, {{}} use_synthetic_data=true says it"
-        raise OptionError("synthetic", text, "set")
+    of_programs = (
+        ("profile_steps", steps is not None, "steps=N"),
+        ("hosts", hosts is not None, f"system.host.count={hosts}"),
+        ("synthetic", synthetic, "use_synthetic_data=true"),
+    )
+    for option, given, said in of_programs:
+        if given:
+            text = f"expected a program, a Python file, got {path}: of a scenario, --set {said} says it"
+            raise OptionError(option, text)
 
 
 def _check_hosts(hosts: int) -> None:

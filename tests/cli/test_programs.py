@@ -204,13 +204,13 @@ def test_the_line_of_a_stage_that_fails(tmp_path):
             "--set: expected a scenario to change 'a=1' in, got the program small.py\n",
         ),
         (
-            ["run", "some.yaml", "--synthetic"],
-            "--synthetic: expected a program, a Python file, got some.yaml: of a scenario, "
+            ["run", "some{}.yaml", "--synthetic"],
+            "--synthetic: expected a program, a Python file, got some{}.yaml: of a scenario, "
             "--set use_synthetic_data=true says it\n",
         ),
         (
-            ["run", "some.yaml", "--profile-steps", "1"],
-            "--profile-steps: expected a program, a Python file, got some.yaml: of a scenario, --set steps=N says it\n",
+            ["run", "{x}.yaml", "--profile-steps", "1"],
+            "--profile-steps: expected a program, a Python file, got {x}.yaml: of a scenario, --set steps=N says it\n",
         ),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),

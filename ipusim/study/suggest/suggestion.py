@@ -208,7 +208,7 @@ def suggest(
 
 
 def _one_ipu(given: Given, limits: Limits) -> Trial:
-    """Return the model on one IPU of one host, with the same global batch, carried on from small counts if it is large."""
+    """Return the model on one IPU of one host, with the same global batch; carried on from small counts if large."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
     alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
