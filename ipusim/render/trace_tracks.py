@@ -24,6 +24,8 @@ Integers = npt.NDArray[np.int64]
 
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
 _FEEDS: Final = ("infeed", "outfeed", "tables", "network", "variables")
+#: Those of the host as a whole: a Timeline has them with the first replica.
+_OF_HOST: Final = ("network", "variables")
 
 
 @dataclass(frozen=True)
@@ -125,13 +127,12 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
         group = found.add("host", group=True)
-        # The feeds have their tracks also where they are idle.
-        there = {0, 1, *timeline.link[worked].tolist()}
+        there = set((timeline.replica[worked] * len(_FEEDS) + timeline.link[worked]).tolist())
         for feed in range(len(found.feed)):
             replica, which = divmod(feed, len(_FEEDS))
-            if which not in there:
+            if which > 1 and feed not in there:  # infeed and outfeed have their tracks also where they are idle
                 continue
-            of = "" if info.replicas == 1 else f" of replica {replica}"
+            of = "" if info.replicas == 1 or _FEEDS[which] in _OF_HOST else f" of replica {replica}"
             found.feed[feed] = found.add(_FEEDS[which] + of, group)
     return found
 

@@ -72,6 +72,13 @@ def test_tracks_are_nested_and_stand_in_physical_order(trace):
     assert not any(each.HasField("process") or each.HasField("thread") for each in trace.descriptors.values())
 
 
+def test_the_network_is_of_a_host_not_of_a_replica(read_perfetto):
+    changes = ["numerics=off", "steps=1", "system.auto_select_ipus=8", "system.host.count=2"]
+    found = read_perfetto(written(execute(load_job("scenarios/data_parallel_4x4.yaml", changes)).timeline)).tracks
+    names = "infeed of replica 0, outfeed of replica 0, network, infeed of replica 1, outfeed of replica 1"
+    assert ", ".join(path[2] for path in found if path[1:2] == ("host",) and len(path) == 3) == names
+
+
 def test_links_stand_in_the_order_of_their_ipus_not_of_their_names(lock_step, read_perfetto):
     timeline = lock_step("grouped", mapping=(0, 1), count=4)
     info = type(timeline.info)(**{**vars(timeline.info), "links": ("10→8 rail", "2→0 rail")})
