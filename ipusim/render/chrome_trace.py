@@ -110,9 +110,10 @@ def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
     looks = by_number(lambda row: f'"cname":"{row.colour}","cat":"{row.category}"').tolist()
     where = [f'"pid":{_pid(content, number)},"tid":{_tid(number)}' for number in range(len(content.tracks.all))]
     info = content.timeline.info
-    stages = [f',"stage":{number},"stage_name":{_text(name)}' for number, name in enumerate(info.stages)]
-    if info.layers:
-        stages = [f'{stage},"layers":{_text(layers)}' for stage, layers in zip(stages, info.layers, strict=True)]
+    stages = [
+        f',"stage":{number},"stage_name":{_text(name)}' + (f',"layers":{_text(layers)}' if layers else "")
+        for number, (name, layers) in enumerate(zip(info.stages, info.layers_of, strict=True))
+    ]
     stages.append("")  # the last position is that of no stage
     for track, kind, ts, dur, start, end, stage, micro_batch, time_step, execution, size, name, sends, receives in zip(
         slices.track.tolist(),

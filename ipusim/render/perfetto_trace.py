@@ -55,7 +55,7 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
         write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
     for slices in content.slices():
-        write(b"".join(_slices(slices, info.stages, info.layers or ("",) * len(info.stages))))
+        write(b"".join(_slices(slices, info.stages, info.layers_of)))
 
 
 def _uuid(track: int) -> int:

@@ -128,6 +128,11 @@ class TimelineInfo:
         return self.positions or tuple(range(len(self.stages)))
 
     @property
+    def layers_of(self) -> tuple[str, ...]:
+        """The names of each stage's layers, in one text; an empty one where it has none."""
+        return self.layers or ("",) * len(self.stages)
+
+    @property
     def shards(self) -> int:
         """The number of IPUs of one replica."""
         return len(self.ipus) // self.replicas
@@ -302,13 +307,13 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     if not (
         info.ipus
         and info.stages
-        and min(info.clock_hz, info.executions, info.replicas) > 0
+        and min(info.clock_hz, info.executions, info.replicas, info.hosts) > 0
         and len(info.ipus) % info.replicas == 0
         and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
         and max(info.mapping) < info.shards
         and len(info.layers) in (0, len(info.stages))
     ):
-        raise FileError("info of IPUs, stages, mapping, replicas and executions that do not go together")
+        raise FileError("info of IPUs, stages, mapping, replicas, hosts and executions that do not go together")
     return info
 
 

@@ -161,9 +161,8 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
 
 def _stages(info: TimelineInfo) -> list[str]:
     """Return the name of each stage, with those of its layers where it has any."""
-    if not info.layers:
-        return list(info.stages)
-    return [f"{name} ({layers})" if layers else name for name, layers in zip(info.stages, info.layers, strict=True)]
+    named = zip(info.stages, info.layers_of, strict=True)
+    return [f"{name} ({layers})" if layers else name for name, layers in named]
 
 
 def table_data(table: Table) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ipusim.errors import TimelineError
 from ipusim.pipeline.ops import Pass
 from ipusim.timeline.kinds import KIND_OF_PASS, LOOKS, PASS_OF_KIND, USES, SpanKind
 from ipusim.timeline.recorder import Description, Recorder
@@ -108,3 +110,14 @@ def test_a_file_has_one_number_for_all_ipus_and_for_none(tmp_path):
     with np.load(tmp_path / "timeline.npz") as arrays:
         assert arrays["ipu"].tolist() == [-1, -1]
     assert Timeline.load(tmp_path / "timeline.npz") == timeline
+
+
+@pytest.mark.parametrize("name", ["clock_hz", "executions", "replicas", "hosts"])
+def test_a_file_of_a_run_that_cannot_be_is_refused(name: str) -> None:
+    file = io.BytesIO()
+    Timeline(replace(INFO, **{name: 0}), recorded()._table).save(file)
+    file.seek(0)
+    with pytest.raises(
+        TimelineError, match="info of IPUs, stages, mapping, replicas, hosts and executions that do not"
+    ):
+        Timeline.load(file)
