@@ -35,8 +35,8 @@ def throughput(timeline: Timeline) -> Throughput:
     info, found = timeline.info, executions(timeline)
     calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if found:
-        begin = min(found[0].start, int(timeline.start[calls].min(initial=found[0].start)))
-        cycles = max(found[-1].end, int(timeline.end[calls].max(initial=0))) - begin
+        begin = int(timeline.start[calls].min(initial=found[0].start))
+        cycles = int(timeline.end[calls].max(initial=found[-1].end)) - begin
     every = info.count * info.replicas * info.hosts
     micro_batches = every * len(found)
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0

@@ -21,8 +21,8 @@ from ipusim.machine.hosts import this_host
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.near_names import did_you_mean
 
-#: What tells a program from a scenario.
-SUFFIX: Final = ".py"
+#: How the name of a program ends.
+_SUFFIX: Final = ".py"
 
 
 class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
@@ -117,8 +117,8 @@ def _parsed(path: Path) -> ast.Module:
         with open_file(path) as file:
             return ast.parse(file.read(), str(path))
     except FileNotFoundError:
-        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{SUFFIX}")))
-        near = near.removesuffix("?") + f"{SUFFIX}?" if near else ""
+        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{_SUFFIX}")))
+        near = near.removesuffix("?") + f"{_SUFFIX}?" if near else ""
         raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
     except SyntaxError as error:
         raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None

@@ -19,8 +19,7 @@ from ipusim.timeline.timeline import Timeline
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The files of a run folder that tables are made of: what every one has, and what it has where stages say what they
-#: hold.
+#: The file that tells a run folder from others.
 _TIMELINE: Final = "timeline.npz"
 #: The tables, without the endings of their files.
 _TABLES: Final = ("spans", "memory", "ipus")

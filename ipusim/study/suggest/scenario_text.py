@@ -23,11 +23,7 @@ def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
     for name, value in suggestion.changes.items():
         path = tuple(name.split("."))
         before = _at(source.data, path)
-        if (
-            value != before
-            and not (value is None and before is None)
-            and not (before is None and _default(suggestion, name, value))
-        ):
+        if value != before and not (before is None and _default(suggestion, name, value)):
             changes[path] = (value, "" if value is None else why(suggestion, name, before))
     return edited(text, changes)
 

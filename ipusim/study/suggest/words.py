@@ -21,7 +21,6 @@ _PLACES: Final = ("best", "second", "third", "fourth", "fifth")
 def verdict(suggestion: Suggestion) -> Iterator[str]:
     """Yield the lines that come first: the plan, its time, what it gains, and what bounds it."""
     job, trial = suggestion.job, suggestion.trial
-    assert trial.cycles is not None
     if suggestion.plan is None:
         yield f"Keep the given plan: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
@@ -72,8 +71,6 @@ def _against_given(suggestion: Suggestion) -> str:
     own, trial = suggestion.own, suggestion.trial
     if own.job is None:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
-    assert own.cycles is not None
-    assert trial.cycles is not None
     gain = own.period / own.samples / (trial.period / trial.samples)
     fits = "" if own.fits else ", which does not fit its memory,"
     return f"That is {float(gain):.2f} times as fast as the given plan{fits} with {_time(own)}."
@@ -84,7 +81,6 @@ def _against_one(suggestion: Suggestion) -> str:
     if one.job is None or one.cycles is None:
         why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
         return f"One IPU alone cannot run the model: {why}."
-    assert trial.cycles is not None
     gain = one.period / one.samples / (trial.period / trial.samples)
     fits = "" if one.fits else " if it fitted there, which it does not"
     ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
@@ -130,7 +126,6 @@ def plan_table(suggestion: Suggestion) -> Table:
         trials.append(("given", suggestion.own))
     for name, trial in trials:
         assert trial.job is not None
-        assert trial.cycles is not None
         job, shape = trial.job, trial.job.program.shape
         rows.append(
             (

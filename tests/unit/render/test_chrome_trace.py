@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -53,6 +54,16 @@ def timeline(lock_step):
 @pytest.fixture(scope="module")
 def events(timeline):
     return trace(timeline)
+
+
+def test_slices_say_the_layers_of_stages_that_have_any(lock_step):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    found = slices(trace(timeline.about(replace(timeline.info, layers=("dense, relu", "")))))
+    said = {each["args"].get("layers") for each in found if each["args"].get("stage") == 0}
+    assert (said, {"layers" in each["args"] for each in found if each["args"].get("stage") == 1}) == (
+        {"dense, relu"},
+        {False},
+    )
 
 
 def test_tracks_have_names_and_an_order(events):
