@@ -45,119 +45,121 @@ def configured(**attributes):
     return config
 
 
-@pytest.mark.parametrize(
-    ("attributes", "kind", "text"),
-    [
-        (
-            {"auto_select_ipus": 2, "select_ipus": 3},
-            Exception,
-            "Only one of `auto_select_ipus` and `select_ipus` can be set.",
-        ),
-        ({"select_ipus": [1, 1]}, ValueError, "All MultiIPU indices in `select_ipus` must be unique."),
-        (
-            {"io_tiles__place_ops_on_io_tiles": True, "auto_select_ipus": 2},
-            ValueError,
-            "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
-        ),
-        (
-            {"device_connection__type": DeviceConnectionType.NEVER},
-            ValueError,
-            "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
-            "DeviceConnectionType.PRE_COMPILE",
-        ),
-        ({}, RuntimeError, "No IPU devices configured."),
-        (
-            {"norms__experimental__distributed_batch_norm_replica_group_size": 2, "io_tiles__num_io_tiles": 32},
-            ValueError,
-            "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles.",
-        ),
-        (
-            {
-                "experimental__multi_replica_distribution__process_index": 2,
-                "experimental__multi_replica_distribution__process_count": 2,
-            },
-            ValueError,
-            "experimental.multi_replica_distribution.process_index must be in the range [0, "
-            "experimental.multi_replica_distribution.process_count).",
-        ),
-        (
-            {"experimental__multi_replica_distribution__process_count": 2},
-            NotImplementedError,
-            "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, "
-            "got 2: start so many hosts with horovod.run",
-        ),
-        (
-            {"auto_select_ipus": 3},
-            ValueError,
-            "Unsupported number of IPUs requested - could not find an IPU device with 3 IPUs for the TensorFlow "
-            "virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations.",
-        ),
-        (
-            {"auto_select_ipus": 1},
-            ValueError,
-            "Trying to compile a graph for an IPU device with 1 IPUs and 2 shards. The number of shards needs to "
-            "divide the number of IPUs.",
-        ),
-    ],
-)
+#: Attributes that do not go together, or not with a pipeline of two stages.
+CONFIGURATIONS = [
+    (
+        {"auto_select_ipus": 2, "select_ipus": 3},
+        Exception,
+        "Only one of `auto_select_ipus` and `select_ipus` can be set.",
+    ),
+    ({"select_ipus": [1, 1]}, ValueError, "All MultiIPU indices in `select_ipus` must be unique."),
+    (
+        {"io_tiles__place_ops_on_io_tiles": True, "auto_select_ipus": 2},
+        ValueError,
+        "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
+    ),
+    (
+        {"device_connection__type": DeviceConnectionType.NEVER},
+        ValueError,
+        "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
+        "DeviceConnectionType.PRE_COMPILE",
+    ),
+    ({}, RuntimeError, "No IPU devices configured."),
+    (
+        {"norms__experimental__distributed_batch_norm_replica_group_size": 2, "io_tiles__num_io_tiles": 32},
+        ValueError,
+        "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles.",
+    ),
+    (
+        {
+            "experimental__multi_replica_distribution__process_index": 2,
+            "experimental__multi_replica_distribution__process_count": 2,
+        },
+        ValueError,
+        "experimental.multi_replica_distribution.process_index must be in the range [0, "
+        "experimental.multi_replica_distribution.process_count).",
+    ),
+    (
+        {"experimental__multi_replica_distribution__process_count": 2},
+        NotImplementedError,
+        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, "
+        "got 2: start so many hosts with horovod.run",
+    ),
+    (
+        {"auto_select_ipus": 3},
+        ValueError,
+        "Unsupported number of IPUs requested - could not find an IPU device with 3 IPUs for the TensorFlow "
+        "virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations.",
+    ),
+    (
+        {"auto_select_ipus": 1},
+        ValueError,
+        "Trying to compile a graph for an IPU device with 1 IPUs and 2 shards. The number of shards needs to "
+        "divide the number of IPUs.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("attributes", "kind", "text"), CONFIGURATIONS)
 def test_configuration_of_a_pipeline(attributes, kind, text, run, refused):
     refused(kind, text, lambda: run(config=configured(**attributes)))
 
 
-@pytest.mark.parametrize(
-    ("attributes", "kind", "text"),
-    [
-        (
-            {"auto_select_ipu": 2},
-            ValueError,
-            "'auto_select_ipu' is not a valid attribute of this config. Did you mean 'auto_select_ipus'?",
-        ),
-        (
-            {"io_tiles__num_tiles": 2},
-            ValueError,
-            "'num_tiles' is not a valid attribute of this config. Did you mean 'io_tiles.num_io_tiles'?",
-        ),
-        ({"_path": ""}, ValueError, "'_path' is not a valid attribute of this config. "),
-        ({"colour": "red"}, ValueError, "'colour' is not a valid attribute of this config. "),
-        (
-            {"device_connection__version": "bogus"},
-            ValueError,
-            "Trying to set device_connection.version to 'bogus', but it must be one of '', 'ipu1', 'ipu2'",
-        ),
-        (
-            {"io_tiles__num_io_tiles": -1000},
-            ValueError,
-            "Trying to set io_tiles.num_io_tiles to -1000, but it must be 0 or more",
-        ),
-        (
-            {"io_tiles__available_memory_proportion": 5.0},
-            ValueError,
-            "Trying to set io_tiles.available_memory_proportion to 5.0, but it must be above 0 and at most 1",
-        ),
-        ({"io_tiles": 32}, Exception, "io_tiles is a category and cannot be assigned to."),
-        (
-            {"io_tiles__num_io_tiles": True},
-            TypeError,
-            "Trying to set io_tiles.num_io_tiles to True, but it must be of type int",
-        ),
-        (
-            {"allow_recompute": "yes"},
-            TypeError,
-            "Trying to set allow_recompute to yes, but it must be of type bool",
-        ),
-        (
-            {"selection_order": "SNAKE"},
-            TypeError,
-            "Trying to set selection_order to SNAKE, but it must be of type SelectionOrder",
-        ),
-        (
-            {"auto_select_ipus": "2"},
-            TypeError,
-            "Trying to set auto_select_ipus to 2, but it must be of type "
-            "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]",
-        ),
-    ],
-)
+#: Attributes that there are not, or not with such a value.
+ATTRIBUTES = [
+    (
+        {"auto_select_ipu": 2},
+        ValueError,
+        "'auto_select_ipu' is not a valid attribute of this config. Did you mean 'auto_select_ipus'?",
+    ),
+    (
+        {"io_tiles__num_tiles": 2},
+        ValueError,
+        "'num_tiles' is not a valid attribute of this config. Did you mean 'io_tiles.num_io_tiles'?",
+    ),
+    ({"_path": ""}, ValueError, "'_path' is not a valid attribute of this config. "),
+    ({"colour": "red"}, ValueError, "'colour' is not a valid attribute of this config. "),
+    (
+        {"device_connection__version": "bogus"},
+        ValueError,
+        "Trying to set device_connection.version to 'bogus', but it must be one of '', 'ipu1', 'ipu2'",
+    ),
+    (
+        {"io_tiles__num_io_tiles": -1000},
+        ValueError,
+        "Trying to set io_tiles.num_io_tiles to -1000, but it must be 0 or more",
+    ),
+    (
+        {"io_tiles__available_memory_proportion": 5.0},
+        ValueError,
+        "Trying to set io_tiles.available_memory_proportion to 5.0, but it must be above 0 and at most 1",
+    ),
+    ({"io_tiles": 32}, Exception, "io_tiles is a category and cannot be assigned to."),
+    (
+        {"io_tiles__num_io_tiles": True},
+        TypeError,
+        "Trying to set io_tiles.num_io_tiles to True, but it must be of type int",
+    ),
+    (
+        {"allow_recompute": "yes"},
+        TypeError,
+        "Trying to set allow_recompute to yes, but it must be of type bool",
+    ),
+    (
+        {"selection_order": "SNAKE"},
+        TypeError,
+        "Trying to set selection_order to SNAKE, but it must be of type SelectionOrder",
+    ),
+    (
+        {"auto_select_ipus": "2"},
+        TypeError,
+        "Trying to set auto_select_ipus to 2, but it must be of type "
+        "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("attributes", "kind", "text"), ATTRIBUTES)
 def test_configuration_attributes(attributes, kind, text, refused):
     refused(kind, text, lambda: configured(**attributes))
 

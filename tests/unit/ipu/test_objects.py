@@ -64,38 +64,36 @@ def test_stage_options(kind, text, refused):
 
 
 OUTPUT = "OptimizerFunctionOutput"
+OUTPUTS = [
+    ({"opt": 1}, TypeError, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object."),
+    ({"loss": 1.0}, TypeError, "loss must be a TensorFlow Tensor object."),
+    ({"compute_gradients_args": [1]}, TypeError, "compute_gradients_args must be a tuple."),
+    ({"compute_gradients_kwargs": [1]}, TypeError, "compute_gradients_kwargs must be a dict."),
+    ({"apply_gradients_args": [1]}, TypeError, "apply_gradients_args must be a tuple."),
+    ({"apply_gradients_kwargs": [1]}, TypeError, "apply_gradients_kwargs must be a dict."),
+    ({"variables": 1}, TypeError, "variables must be a tuple or list."),
+    ({"variables": [1]}, ValueError, "variables may only be used with OptimizerV2."),
+    ({"tape": 1}, TypeError, "tape must be a GradientTape."),
+    (
+        {"gradient_capture_context": 1},
+        TypeError,
+        "gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext.",
+    ),
+    (
+        {"captured_gradient_outfeed": 1},
+        TypeError,
+        "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
+    ),
+    (
+        {"captured_gradient_outfeed": IPUOutfeedQueue()},
+        ValueError,
+        "captured_gradient_outfeed may not be used when neither an ipu.eager.backprop.GradientCollectionContext, "
+        "nor an ipu.eager.backprop.GradientCollectionTape is also used.",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "text"),
-    [
-        ({"opt": 1}, TypeError, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object."),
-        ({"loss": 1.0}, TypeError, "loss must be a TensorFlow Tensor object."),
-        ({"compute_gradients_args": [1]}, TypeError, "compute_gradients_args must be a tuple."),
-        ({"compute_gradients_kwargs": [1]}, TypeError, "compute_gradients_kwargs must be a dict."),
-        ({"apply_gradients_args": [1]}, TypeError, "apply_gradients_args must be a tuple."),
-        ({"apply_gradients_kwargs": [1]}, TypeError, "apply_gradients_kwargs must be a dict."),
-        ({"variables": 1}, TypeError, "variables must be a tuple or list."),
-        ({"variables": [1]}, ValueError, "variables may only be used with OptimizerV2."),
-        ({"tape": 1}, TypeError, "tape must be a GradientTape."),
-        (
-            {"gradient_capture_context": 1},
-            TypeError,
-            "gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext.",
-        ),
-        (
-            {"captured_gradient_outfeed": 1},
-            TypeError,
-            "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
-        ),
-        (
-            {"captured_gradient_outfeed": IPUOutfeedQueue()},
-            ValueError,
-            "captured_gradient_outfeed may not be used when neither an ipu.eager.backprop.GradientCollectionContext, "
-            "nor an ipu.eager.backprop.GradientCollectionTape is also used.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "kind", "text"), OUTPUTS)
 def test_optimizer_function_output(arguments, kind, text, refused):
     given = {"opt": GradientDescentOptimizer(0.1), "loss": np.float32(1)} | arguments
     refused(kind, f"{OUTPUT}.{text}", lambda: OptimizerFunctionOutput(**given))
