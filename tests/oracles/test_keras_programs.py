@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import re
-import runpy
-import sys
-from pathlib import Path
 
-PROGRAMS = Path("scenarios/python")
-
-
-def ran(name, capsys, monkeypatch, *arguments):
-    """Run a program as the command line does; returns what it printed and what it defined."""
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-    context = contextvars.copy_context()
-    found = context.run(runpy.run_path, str(PROGRAMS / f"{name}.py"), run_name="__main__")
-    return capsys.readouterr().out, found
+from tests.oracles.test_programs import ran
 
 
 def test_one_ipu_runs_several_steps_in_one_execution(capsys, monkeypatch):

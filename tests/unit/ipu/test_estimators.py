@@ -131,6 +131,19 @@ def assert_same(one, other):
         assert one[name].tobytes() == other[name].tobytes(), name
 
 
+class Look(tf.estimator.SessionRunHook):
+    """Keeps the program that an estimator has compiled."""
+
+    def end(self, session):
+        (self.program,) = compiled()
+
+
+def assert_same_run(one, other):
+    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
+        np.testing.assert_array_equal(getattr(one.timeline, name), getattr(other.timeline, name))
+    assert_same(one.variables, other.variables)
+
+
 OFFLOADED = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": True}
 #: Estimators that resume: their kind, replicas and parameters.
 RESUMED = {
@@ -316,11 +329,6 @@ def test_predictions_end_with_the_dataset_in_an_error(tmp_path):
 
 def test_an_estimator_runs_the_program_of_the_loop_and_of_the_pipeline(tmp_path):
     """The same Timeline and losses as the program that is written with a session."""
-
-    class Look(tf.estimator.SessionRunHook):
-        def end(self, session):
-            (self.program,) = compiled()
-
     look = Look()
     estimator(tmp_path, IPUPipelineEstimator, iterations=8).train(in_order, hooks=[look], steps=8)
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -336,18 +344,11 @@ def test_an_estimator_runs_the_program_of_the_loop_and_of_the_pipeline(tmp_path)
         accumulate_outfeed=True,
         config=configuration(2),
     )
-    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
-        np.testing.assert_array_equal(getattr(look.program.timeline, name), getattr(own.timeline, name))
-    assert_same(look.program.variables, own.variables)
+    assert_same_run(look.program, own)
 
 
 def test_an_estimator_runs_the_loop_that_sends_its_losses(tmp_path):
     """The same Timeline as the loop that is written with a session."""
-
-    class Look(tf.estimator.SessionRunHook):
-        def end(self, session):
-            (self.program,) = compiled()
-
     look, queue = Look(), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     estimator(tmp_path, iterations=4).train(in_order, hooks=[look], steps=4)
 
@@ -362,9 +363,7 @@ def test_an_estimator_runs_the_loop_that_sends_its_losses(tmp_path):
         session.run(infeed.initializer)
         session.run(operation)
     own = compiled()[-1]
-    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
-        np.testing.assert_array_equal(getattr(look.program.timeline, name), getattr(own.timeline, name))
-    assert_same(look.program.variables, own.variables)
+    assert_same_run(look.program, own)
 
 
 def decaying_fn(mode):

@@ -14,11 +14,6 @@ from ipusim.ipu.tensorflow.keras import layers
 X = np.ones((64, 4), np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _names_begin_anew():
-    keras.backend.clear_session()
-
-
 def sequential():
     return keras.Sequential([layers.Dense(2, name="a"), layers.Dense(2, name="b"), layers.Dense(1, name="c")])
 

@@ -21,11 +21,6 @@ RNG = np.random.default_rng(3)
 X = RNG.normal(size=(5, 4)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _names_begin_anew():
-    keras.backend.clear_session()
-
-
 class Scaled(layers.Layer):
     """A layer of one's own, with a weight and a layer in it."""
 

@@ -22,12 +22,6 @@ Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
 CLASSES = RNG.integers(0, 3, 64)
 
 
-@pytest.fixture(autouse=True)
-def _alone():
-    """Run each test without a device that another one has configured."""
-    keras.backend.clear_session()
-
-
 def on(ipus, function):
     """Run a function where a device is configured, and leave nothing behind."""
 

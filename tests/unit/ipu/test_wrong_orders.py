@@ -12,32 +12,14 @@ from ipusim.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.host import Running
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-
-X = np.ones((4, 3), np.float32)
-
-
-def sgd():
-    return tf.train.GradientDescentOptimizer(0.1)
+from tests.unit.ipu.test_wrong_calls import X, body, feed, fetched, sgd
 
 
 def learn(loss):
     return OptimizerFunctionOutput(sgd(), loss)
-
-
-def feed():
-    return IPUInfeedQueue(repeat([X]))
-
-
-def body(x):
-    return x
-
-
-def fetched(fetches, feed_dict=None):
-    with tf.Session() as session:
-        return session.run(fetches, feed_dict)
 
 
 def compiled(infeed=None, outfeed=None):
