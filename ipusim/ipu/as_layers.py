@@ -95,7 +95,7 @@ def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
     if len(dtypes) > 1:
         raise NotLayersError("variables are of several types")
     precision = np.dtype(next(iter(dtypes), np.float32)).name
-    samples = program.micro_batch_size * program.shape.micro_batches * program.repeat_count * job.system.replicas
+    samples = program.micro_batch_size * program.shape.micro_batches * program.repeat_count * job.system.learners
     pipeline: dict[str, Any] = {"stages": [list(stage) for stage in names], "micro_batch_size": len(flat[0].input)}
     accumulators = _accumulators(functions, flat_names, flat, precision)
     return {

@@ -7,11 +7,13 @@ import pytest
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import as_scenario as said_so
+from ipusim.ipu import horovod as hvd
 from ipusim.ipu import optimizers
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
+from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
@@ -159,6 +161,14 @@ def test_layers_with_what_they_are_made_with(tmp_path):
     ]  # fmt: skip
     assert given["optimizer"] == {"type": "adam", "learning_rate": 0.01, "epsilon": 1e-6}
     assert given["data"] == {"type": "synthetic_targets", "shape": [8, 8, 3], "target_shape": [2], "samples": 16}
+
+
+def test_data_are_enough_for_all_hosts():
+    def on_host():
+        with IPUHorovodStrategy().scope():
+            return ran(config=device(), optimizer_function=None).kept()
+
+    assert as_scenario(hvd.run(on_host, np=2)[0]).request.options.data.samples == 8 * 4 * 2 * 2
 
 
 def test_tokens():
