@@ -72,10 +72,13 @@ def test_tracks_are_nested_and_stand_in_physical_order(trace):
     assert not any(each.HasField("process") or each.HasField("thread") for each in trace.descriptors.values())
 
 
-def test_the_network_is_of_a_host_not_of_a_replica(read_perfetto):
-    changes = ["numerics=off", "steps=1", "system.auto_select_ipus=8", "system.host.count=2"]
+@pytest.mark.parametrize(
+    ("track", "change"), [("network", "system.host.count=2"), ("variables", "pipeline.variables_on_host=true")]
+)
+def test_what_is_of_a_host_is_of_none_of_its_replicas(track, change, read_perfetto):
+    changes = ["numerics=off", "steps=1", "system.auto_select_ipus=8", "pipeline.repeat_count=1", change]
     found = read_perfetto(written(execute(load_job("scenarios/data_parallel_4x4.yaml", changes)).timeline)).tracks
-    names = "infeed of replica 0, outfeed of replica 0, network, infeed of replica 1, outfeed of replica 1"
+    names = f"infeed of replica 0, outfeed of replica 0, {track}, infeed of replica 1, outfeed of replica 1"
     assert ", ".join(path[2] for path in found if path[1:2] == ("host",) and len(path) == 3) == names
 
 
