@@ -142,9 +142,10 @@ def changes(job: Job) -> Iterator[Change]:
     elif any(copy.total_cycles for copies in costs.copies.meetings for copy in copies):
         yield Change("free copies between IPUs", _with_copies(costs, _only_sync), system, _without(_COPIES))
         yield Change("free sync", _with_copies(costs, _no_sync), system, _without((SpanKind.SYNC,)))
-    if any(vars(costs.host).values()):
-        yield Change("a host that takes no time", replace(costs, host=HostCosts(0, 0, 0, 0)), system, _without(_HOST))
-    if job.plan.shape.training:
+    idle = _without_host(costs)
+    if idle != costs:
+        yield Change("a host that takes no time", idle, system, _without(_of_host(costs)))
+    if job.plan.shape.training and any(costs.updates.values()):
         update = replace(costs, updates=dict.fromkeys(costs.updates, 0))
         yield Change("free arithmetic of the weight update", update, system, _without((SpanKind.WEIGHT_UPDATE,)))
     if costs.gradient_sum is not None and job.plan.shape.training:
@@ -181,6 +182,27 @@ def _without(kinds: tuple[SpanKind, ...]) -> Callable[[int, int, int], int]:
         return 0 if kind in kinds else before
 
     return cycles
+
+
+def _without_host(costs: Costs) -> Costs:
+    """Return costs without the streams of the host, its own work and its network."""
+    update, total = costs.host_update, costs.host_sum
+    tables = {
+        stage: replace(each, ids=0, gather=0, rows=0, gradients=0, apply=0) for stage, each in costs.tables.items()
+    }
+    return replace(
+        costs,
+        host=HostCosts(0, 0, 0, 0),
+        tables=tables,
+        host_update=None if update is None else replace(update, write=0, apply=0, read=0),
+        host_sum=total if total is None or total.over_links is not None else replace(total, write=0, network=0, read=0),
+    )
+
+
+def _of_host(costs: Costs) -> tuple[SpanKind, ...]:
+    """Return the kinds of spans that such a host leaves out."""
+    over_links = costs.host_sum is not None and costs.host_sum.over_links is not None
+    return (*_HOST, SpanKind.HOST_UPDATE, *(() if over_links else (SpanKind.HOST_SUM,)))
 
 
 def _with_copies(costs: Costs, change: Callable[[StepCopy], StepCopy]) -> Costs:

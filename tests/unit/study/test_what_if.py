@@ -1,11 +1,15 @@
 """What a change would give, against runs of scenarios in which it has been made."""
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.run_times import run_times
+from ipusim.machine.simulate import simulate
 from ipusim.runs.session import Session
 from ipusim.scenario.load import load_job
-from ipusim.study.what_if import what_if
+from ipusim.study.what_if import changes, what_if
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -73,3 +77,23 @@ def test_free_copies_and_a_free_host_give_what_a_free_system_gives(schedule):
         assert before - sum(saved.get(name, 0) for name in free) == run_cycles(f"pipeline.schedule={schedule}", *UNEVEN)
     else:
         assert "free sync" not in saved
+
+
+@pytest.mark.parametrize(
+    ("scenario", "asked"),
+    [
+        ("host_embedding", ()),
+        ("host_embedding", ("system.host.count=2", "pipeline.variables_on_host=true")),
+        ("variables_on_host", ()),
+    ],
+)
+def test_a_free_host_has_no_part_of_tables_variables_and_sums(scenario, asked):
+    """Then nothing is left of the run that such a run on the free system does not have, but for copies and syncs."""
+    job = load_job(SCENARIOS / f"{scenario}.yaml", ("pipeline.gradient_accumulation_count=8", *asked))
+    (change,) = [each for each in changes(job) if each.words == "a host that takes no time"]
+    timeline = simulate(job.plan, job.program, change.system, costs=change.costs)
+    rows = timeline.rows(*kinds_with(lambda row: row.track is Track.HOST or row.category == "host"))
+    rows = np.concatenate([rows, timeline.rows(SpanKind.HOST_SUM, SpanKind.HOST_UPDATE)])
+    assert not (timeline.end[rows] - timeline.start[rows]).any()
+    assert not any(change.cycles(kind, -1, 5) for kind in set(timeline.kind[rows].tolist()))
+    assert timeline.end.max() < simulate(job.plan, job.program, job.system, costs=job.costs).end.max()
