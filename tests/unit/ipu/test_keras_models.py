@@ -90,6 +90,34 @@ def test_a_functional_model_shares_what_is_called_twice():
     np.testing.assert_array_equal(part(X), X @ w)
 
 
+OPERATORS = {
+    "add": lambda x: x + 1.0,
+    "sub": lambda x: x - 1.0,
+    "of a number": lambda x: 1.0 - x,
+    "mul": lambda x: 2.0 * x,
+    "truediv": lambda x: x / 2.0,
+    "pow": lambda x: x**2,
+    "matmul": lambda x: x @ np.ones((4, 2), np.float32),
+    "neg": lambda x: -x,
+    "abs": abs,
+    "getitem": lambda x: x[:, 1:3],
+    "of two": lambda x: x * x[:, :1],
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_symbolic_tensors_run_in_programs(name):
+    """What they give in a prediction and before a loss is what they give on the host."""
+    function, labels = OPERATORS[name], np.zeros((5, 1), np.float32)
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Dense(1)(function(x)))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    kernel, bias = model.get_weights()
+    expected = function(X) @ kernel + bias
+    np.testing.assert_allclose(model.predict(X, batch_size=5), expected, rtol=1e-5, atol=1e-6)
+    assert model.fit(X, labels, 5, verbose=0).history["loss"] == [pytest.approx(float((expected**2).mean()), rel=1e-5)]
+
+
 def test_inputs_by_name_by_place_and_in_their_dtype():
     a, b = keras.Input((4,), name="a"), keras.Input((2,), name="b", dtype="int32")
     model = keras.Model([a, b], layers.Concatenate()([a, layers.Lambda(lambda x: tf.cast(x, tf.float32))(b)]))

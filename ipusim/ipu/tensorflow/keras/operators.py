@@ -19,14 +19,9 @@ class Operator(Layer):
         self.kind = name  # type: ignore[misc]
         self._function = function
 
-    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, inputs: Any, *args: Any) -> Any:
         """Return what the function gives."""
-        return self._function(inputs, *args, **kwargs)
-
-    def __call__(self, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
-        """Return what the function gives."""
-        first, *others = args
-        return super().__call__(first, *others, training=training, **kwargs)
+        return self._function(inputs, *args)
 
 
 def _method(name: str, function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
@@ -36,15 +31,8 @@ def _method(name: str, function: Callable[..., Any], reflected: bool = False) ->
     return method
 
 
-def _part(self: KerasTensor, key: Any) -> Any:
-    """Return the part of a tensor that ``key`` says."""
-    return Operator("getitem", lambda x: x[key])(self)
-
-
 for _name in ("add", "sub", "mul", "truediv", "pow", "matmul"):
     setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))
     setattr(KerasTensor, f"__r{_name}__", _method(_name, getattr(operator, _name), reflected=True))
-for _name in ("neg", "abs"):
+for _name in ("neg", "abs", "getitem"):
     setattr(KerasTensor, f"__{_name}__", _method(_name, getattr(operator, _name)))
-for _name in ("getitem",):
-    setattr(KerasTensor, f"__{_name}__", _part)
