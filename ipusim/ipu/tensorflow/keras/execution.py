@@ -106,11 +106,8 @@ class Execution:
         return found
 
     def _taken(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arrays of an element that the program takes, each in the dtype of the model's input."""
-        if self._objective is None:
-            count = len(arrays) if self._data.element.y is None else len(flattened(self._data.element.x))
-            arrays = arrays[:count]
-        return arrays
+        """Return the arrays of an element that the program takes: those of the inputs alone in a prediction."""
+        return arrays if self._objective is not None else arrays[: len(flattened(self._data.element.x))]
 
     def _arrays(self, epoch: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         return map(self._taken, epoch)
