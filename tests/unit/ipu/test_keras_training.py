@@ -186,6 +186,34 @@ def test_losses_by_a_second_formulation(name):
     assert float(loss(Y_TRUE, Y_PRED, weights)) == pytest.approx(float((np.asarray(each) * weights).mean()), rel=1e-5)
 
 
+#: Weights of three sequences of three steps, in all shapes that weigh them, and what each of the steps weighs.
+WEIGHTS = {
+    "one for all": (2.0, np.full((3, 3), 2)),
+    "of samples": (np.float32([1, 0, 2]), np.float32([[1] * 3, [0] * 3, [2] * 3])),
+    "of samples in rows": (np.float32([[1], [0], [2]]), np.float32([[1] * 3, [0] * 3, [2] * 3])),
+    "of steps": (np.arange(9).reshape(3, 3), np.arange(9).reshape(3, 3)),
+    "of steps in rows": (np.arange(9).reshape(3, 3, 1), np.arange(9).reshape(3, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_weights_of_samples_are_those_of_all_of_their_steps(kind):
+    """Of the loss in a program and on the host, and of a metric, which divides by their sum."""
+    given, expected = WEIGHTS[kind]
+    x, y = X[:36].reshape(3, 3, 16), Y[:18].reshape(3, 3, 2)
+    model = keras.Sequential([layers.Dense(2, input_shape=(3, 16))])
+    model.compile("sgd", "mse", weighted_metrics=["mae"])
+    difference = model.predict(x, batch_size=3) - y
+    squares, sizes = (difference**2).mean(-1), np.abs(difference).mean(-1)
+    assert float(keras.losses.MeanSquaredError()(y, difference + y, given)) == pytest.approx(
+        float((squares * expected).mean()), rel=1e-5
+    )
+    if np.ndim(given):
+        found = model.evaluate(x, y, 3, 0, sample_weight=given)
+        means = float((squares * expected).mean()), float((sizes * expected).sum() / expected.sum())
+        assert found == pytest.approx(means, rel=1e-5)
+
+
 def test_cross_entropies_of_logits_are_those_of_their_probabilities():
     logits = RNG.normal(size=(6, 3)).astype(np.float32)
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -442,6 +470,11 @@ def _with_a_step_of_ones_own():
 
 
 MISUSES = {
+    "weights of other steps": (
+        ProgramError,
+        "sample_weight: expected weights for values of shape (3,), got (3, 2)",
+        lambda: keras.losses.MeanSquaredError()(Y_TRUE, Y_PRED, Y_TRUE),
+    ),
     "a partial batch": (
         ProgramError,
         "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "

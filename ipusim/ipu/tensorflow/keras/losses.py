@@ -36,6 +36,21 @@ def fitted(y_true: Any, y_pred: Any) -> Any:
     return labels if labels.dtype == y_pred.dtype else cast(labels, y_pred.dtype)
 
 
+def fitted_weights(sample_weight: Any, values: Any) -> Any:
+    """Return weights in the shape of values: one of a sample, or of a step of it, is that of all that it has.
+
+    Raises ProgramError for weights of other axes.
+    """
+    weights, shape = tensor(sample_weight), anp.shape(values)
+    if anp.shape(weights) != shape:
+        own = anp.shape(weights)
+        own = own[:-1] if len(own) == len(shape) + 1 and own[-1] == 1 else (*own, *[1] * (len(shape) - len(own)))
+        if len(own) != len(shape) or any(size not in (1, axis) for size, axis in zip(own, shape, strict=True)):
+            checks.wrong_value("sample_weight", f"weights for values of shape {shape}", anp.shape(weights))
+        weights = anp.reshape(weights, own) * np.ones(shape, np.float32)
+    return cast(weights, np.float32)
+
+
 def classes_of(y_true: Any, y_pred: Any) -> Any:
     """Return class numbers (batch, ...) for predictions (batch, ..., classes), without a last axis of one element."""
     labels, axes = tensor(y_true), len(anp.shape(y_pred)) - 1
@@ -174,8 +189,7 @@ class Loss:
         each = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = concrete(each)
-            weights = fitted(sample_weight, losses) if np.ndim(sample_weight) else np.float32(sample_weight)
-            each = losses * weights
+            each = losses * cast(fitted_weights(sample_weight, losses), losses.dtype)
         if self.reduction == "none":
             return concrete(each)
         return anp.sum(concrete(each)) if self.reduction == "sum" else reduce_mean(each)

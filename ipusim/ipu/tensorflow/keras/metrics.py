@@ -13,7 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
-from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted
+from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.functions.variables import inside
@@ -107,16 +107,6 @@ def weighted(values: Any, sample_weight: Any) -> tuple[Any, Any]:
         return anp.sum(values), np.float32(size)
     weights = fitted_weights(sample_weight, values)
     return anp.sum(values * weights), anp.sum(weights)
-
-
-def fitted_weights(sample_weight: Any, values: Any) -> Any:
-    """Return weights in the shape of values."""
-    weights = tensor(sample_weight)
-    axes = anp.shape(values)
-    if anp.shape(weights) != axes:
-        one = (*anp.shape(weights)[:1], *[1] * (len(axes) - 1)) if anp.shape(weights) else (1,) * len(axes)
-        weights = anp.reshape(weights, one) * np.ones(axes, np.float32)
-    return cast(weights, np.float32)
 
 
 class MeanMetricWrapper(Metric):
