@@ -174,12 +174,18 @@ LOSSES = {
 }
 
 
+#: Names of losses that are not those of their texts.
+LONG = {"mse": "mean_squared_error", "mae": "mean_absolute_error", "huber": "huber_loss"}
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_by_a_second_formulation(name):
     loss = keras.losses.get(name)
     assert float(loss(Y_TRUE, Y_PRED)) == pytest.approx(LOSSES[name](Y_TRUE, Y_PRED), rel=1e-5)
     each = loss.call(Y_TRUE, Y_PRED)
     assert np.shape(each) == (3,)
+    own = LONG.get(name, name)
+    assert (loss.name, getattr(keras.losses, own.removesuffix("_loss")).__name__) == (own, own.removesuffix("_loss"))
     total = type(loss)(reduction="sum")(Y_TRUE, Y_PRED)
     assert float(total) == pytest.approx(3 * LOSSES[name](Y_TRUE, Y_PRED), rel=1e-5)
     weights = np.array([1.0, 0.0, 2.0], np.float32)
@@ -263,6 +269,12 @@ def test_fit_goes_on_where_the_one_before_ended():
     first_half = other.fit(dataset, verbose=0).history["loss"]
     assert len(first_half) == 1
     assert int(float(other.optimizer.iterations)) == 6
+
+
+def test_functions_are_metrics_by_their_names():
+    model = regression(metrics=[keras.losses.mean_absolute_error, keras.losses.log_cosh, keras.losses.huber])
+    names = list(model.evaluate(X, Y, 16, verbose=0, return_dict=True))
+    assert names == ["loss", "mean_absolute_error", "log_cosh", "huber"]
 
 
 def test_a_loss_that_is_not_reduced_is_its_mean():

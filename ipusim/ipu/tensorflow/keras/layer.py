@@ -25,8 +25,8 @@ from ipusim.model.functions.variables import check_inside, inside
 from ipusim.model.layers.layer import Array
 
 
-def _snake(name: str) -> str:
-    """Return the name of a class as Keras writes it in those of layers."""
+def snake_case(name: str) -> str:
+    """Return the name of a class as Keras writes it in those of layers, losses and metrics."""
     found = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name.lstrip("_"))
     return re.sub("([a-z])([A-Z])", r"\1_\2", found).lower()
 
@@ -50,7 +50,7 @@ class Layer:
         """Name a subclass's layers after it, as Keras does, unless it says how."""
         super().__init_subclass__(**kwargs)
         if "kind" not in vars(cls):
-            cls.kind = _snake(cls.__name__)
+            cls.kind = snake_case(cls.__name__)
 
     def __init__(self, trainable: bool = True, name: str | None = None, dtype: Any = None, **kwargs: Any) -> None:
         """Take a name; raises ProgramTypeError for arguments of other types, or that there are not."""

@@ -15,6 +15,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.nn import (
     log_softmax,
@@ -118,23 +119,25 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     return EachLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
 
 
-def _of_differences(function: Callable[[Any], Any], doc: str) -> Callable[[Any, Any], Any]:
-    def call(y_true: Any, y_pred: Any) -> Any:
-        predictions = tensor(y_pred)
-        return anp.mean(function(predictions - fitted(y_true, predictions)), axis=-1)
-
-    call.__doc__ = f"Return mean({doc}) of each sample, with d = y_pred - y_true."
-    return call
+def _differences(y_true: Any, y_pred: Any) -> Any:
+    predictions = tensor(y_pred)
+    return predictions - fitted(y_true, predictions)
 
 
-mean_absolute_error = _of_differences(anp.abs, "|d|")
-log_cosh = _of_differences(lambda d: anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), "log(cosh(d))")
+def mean_absolute_error(y_true: Any, y_pred: Any) -> Any:
+    """Return mean(|y_pred - y_true|) of each sample."""
+    return anp.mean(anp.abs(_differences(y_true, y_pred)), axis=-1)
+
+
+def log_cosh(y_true: Any, y_pred: Any) -> Any:
+    """Return mean(log(cosh(y_pred - y_true))) of each sample."""
+    d = _differences(y_true, y_pred)
+    return anp.mean(anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), axis=-1)
 
 
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
-    predictions = tensor(y_pred)
-    size = anp.abs(predictions - fitted(y_true, predictions))
+    size = anp.abs(_differences(y_true, y_pred))
     near = anp.minimum(size, delta)
     return anp.mean(near * (size - 0.5 * near), axis=-1)
 
@@ -263,7 +266,7 @@ class Huber(FunctionLoss):
 
 
 def _class(name: str, function: Callable[..., Any]) -> type[FunctionLoss]:
-    own = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    own = snake_case(name)
     return type(
         name,
         (FunctionLoss,),

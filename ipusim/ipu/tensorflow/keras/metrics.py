@@ -13,6 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
+from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.offered import offering
@@ -239,8 +240,8 @@ class Recall(_Counts):
         return right, there
 
 
-def _class(name: str, function: Callable[..., Any], own: str = "") -> type[MeanMetricWrapper]:
-    default = own or "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+def _class(name: str, function: Callable[..., Any]) -> type[MeanMetricWrapper]:
+    default = snake_case(name)
 
     def begin(self: MeanMetricWrapper, name: str | None = None, dtype: Any = None, **options: Any) -> None:
         MeanMetricWrapper.__init__(self, function, name or default, dtype, **options)
@@ -253,10 +254,8 @@ Accuracy = _class("Accuracy", accuracy)
 BinaryAccuracy = _class("BinaryAccuracy", binary_accuracy)
 CategoricalAccuracy = _class("CategoricalAccuracy", categorical_accuracy)
 SparseCategoricalAccuracy = _class("SparseCategoricalAccuracy", sparse_categorical_accuracy)
-TopKCategoricalAccuracy = _class("TopKCategoricalAccuracy", top_k_categorical_accuracy, "top_k_categorical_accuracy")
-SparseTopKCategoricalAccuracy = _class(
-    "SparseTopKCategoricalAccuracy", sparse_top_k_categorical_accuracy, "sparse_top_k_categorical_accuracy"
-)
+TopKCategoricalAccuracy = _class("TopKCategoricalAccuracy", top_k_categorical_accuracy)
+SparseTopKCategoricalAccuracy = _class("SparseTopKCategoricalAccuracy", sparse_top_k_categorical_accuracy)
 MeanSquaredError = _class("MeanSquaredError", losses.mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", losses.mean_absolute_error)
 BinaryCrossentropy = _class("BinaryCrossentropy", losses.binary_crossentropy)
