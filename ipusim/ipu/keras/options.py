@@ -15,6 +15,12 @@ _OWN: Final = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
+    "reduction_method": "gradient_accumulation_reduction_method",
+}
+#: Arguments of the accumulating optimizer that set_gradient_accumulation_options takes under a name of its own.
+_OWN_OF_OPTIMIZER: Final = {
+    "num_mini_batches": "gradient_accumulation_steps_per_replica",
+    "reduction_method": "gradient_accumulation_reduction_method",
 }
 _AUTOMATIC: Final = (
     "computational_stages",
@@ -138,11 +144,12 @@ def check_accumulating(given: Mapping[str, Any]) -> None:
             "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which "
             "the model has been compiled with is automatically wrapped."
         )
-    if "num_mini_batches" in given:
-        raise ProgramError(
-            "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the "
-            "`gradient_accumulation_steps_per_replica` argument to `set_gradient_accumulation_options` instead."
-        )
+    for name, alternative in _OWN_OF_OPTIMIZER.items():
+        if name in given:
+            raise ProgramError(
+                f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. Set the `{alternative}` argument to "
+                "`set_gradient_accumulation_options` instead."
+            )
     _check_known("set_gradient_accumulation_options", given, "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2")
 
 

@@ -291,6 +291,18 @@ MISUSES = {
         "`gradient_accumulation_steps_per_replica` argument to `set_pipelining_options` instead.",
         lambda: sequential().set_pipelining_options(gradient_accumulation_count=2),
     ),
+    "the way to accumulate of a pipeline": (
+        ProgramError,
+        "Found `reduction_method` key in `pipelining_kwargs`. Set the `gradient_accumulation_reduction_method` "
+        "argument to `set_pipelining_options` instead.",
+        lambda: sequential().set_pipelining_options(4, reduction_method="mean"),
+    ),
+    "the way to accumulate": (
+        ProgramError,
+        "Found `reduction_method` key in `gradient_accumulation_optimizer_kwargs`. Set the "
+        "`gradient_accumulation_reduction_method` argument to `set_gradient_accumulation_options` instead.",
+        lambda: sequential().set_gradient_accumulation_options(4, reduction_method="mean"),
+    ),
     "an automatic argument": (
         ProgramError,
         "Found `repeat_count` key in `pipelining_kwargs`. This argument is automatically set by Keras.",

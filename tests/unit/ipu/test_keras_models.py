@@ -118,6 +118,15 @@ def test_operators_of_symbolic_tensors_run_in_programs(name):
     assert model.fit(X, labels, 5, verbose=0).history["loss"] == [pytest.approx(float((expected**2).mean()), rel=1e-5)]
 
 
+def test_outputs_of_one_layer_have_names_of_their_own():
+    x, d, other = keras.Input((4,)), layers.Dense(1, name="d"), layers.Dense(1, name="d_1")
+    model = keras.Model(x, [d(x), d(2.0 * x), other(x), d(-x)])
+    assert model.output_names_of(model.outputs) == ("d", "d_1", "d_1_1", "d_2")
+    model.compile("sgd", "mse")
+    logs = model.evaluate(X, [np.zeros((5, 1), np.float32)] * 4, 5, verbose=0, return_dict=True)
+    assert list(logs) == ["loss", "d_loss", "d_1_loss", "d_1_1_loss", "d_2_loss"]
+
+
 def test_inputs_by_name_by_place_and_in_their_dtype():
     a, b = keras.Input((4,), name="a"), keras.Input((2,), name="b", dtype="int32")
     model = keras.Model([a, b], layers.Concatenate()([a, layers.Lambda(lambda x: tf.cast(x, tf.float32))(b)]))

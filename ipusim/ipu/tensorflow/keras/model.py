@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ class Model(Trainer, ModelExtension, Layer):
         found: list[str] = []
         for each in self.outputs:
             name = each.node.layer.name if each.node is not None else each.name
-            found.append(name if name not in found else f"{name}_{found.count(name)}")
+            numbers = (name if not number else f"{name}_{number}" for number in count())
+            found.append(next(numbered for numbered in numbers if numbered not in found))
         return tuple(found)
 
     @property
