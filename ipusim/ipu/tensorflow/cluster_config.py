@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.errors import ProgramError
+from ipusim.ipu import checks
 from ipusim.ipu.host_strategy import HostStrategy
 from ipusim.machine.hosts import this_host
 
 #: The name of the variable, which messages begin with.
-_VARIABLE: Final = "TF_CONFIG"
+VARIABLE: Final = "TF_CONFIG"
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
+
+
+class ClusterSpec:
+    """Addresses of a cluster's tasks, by kind."""
+
+    def __init__(self, cluster: Mapping[str, Sequence[str]]) -> None:
+        """Take them; raises ProgramTypeError for others."""
+        if not _is_cluster(cluster):
+            checks.wrong_type("cluster", "a dictionary of lists of addresses", cluster)
+        self._cluster = {kind: list(tasks) for kind, tasks in cluster.items()}
+
+    @property
+    def jobs(self) -> list[str]:
+        """The kinds of tasks."""
+        return sorted(self._cluster)
+
+    def num_tasks(self, job_name: str) -> int:
+        """Return how many tasks of a kind there are; raises ProgramError for another kind."""
+        if job_name not in self._cluster:
+            raise ProgramError(f"No such job in cluster: {job_name!r}")
+        return len(self._cluster[job_name])
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """Return the addresses by kind."""
+        return {kind: list(tasks) for kind, tasks in self._cluster.items()}
 
 
 class ClusterConfig(NamedTuple):
@@ -36,12 +62,19 @@ class ClusterConfig(NamedTuple):
     is_chief: bool
 
 
+def cluster_spec() -> ClusterSpec:
+    """Return the addresses that the environment says; raises ProgramError for what is none."""
+    return _cluster_in(_environment())
+
+
 def cluster_config() -> ClusterConfig:
     """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
     found = _environment()
-    cluster, task = _part(found, "cluster"), _part(found, "task")
+    cluster, task = _cluster_in(found).as_dict(), _part(found, "task")
     kind, place = task.get("type", _WORKER), task.get("index", 0)
-    if not isinstance(place, int) or place < 0:
+    if not isinstance(kind, str):
+        _refuse("expected a text as type of its task", kind)
+    if not isinstance(place, int) or isinstance(place, bool) or place < 0:
         _refuse("expected a whole number from 0 as index of its task", place)
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
@@ -72,13 +105,13 @@ def cluster_of(strategy: HostStrategy) -> ClusterConfig:
 
 
 def _environment() -> Mapping[str, Any]:
-    text = os.environ.get(_VARIABLE, "{}")
+    text = os.environ.get(VARIABLE, "{}")
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        _refuse("expected a dictionary in JSON", text)
+        _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
     return found
 
 
@@ -89,5 +122,20 @@ def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
+def _cluster_in(found: Mapping[str, Any]) -> ClusterSpec:
+    cluster = _part(found, "cluster")
+    if not _is_cluster(cluster):
+        _refuse("expected a list of addresses for each type of task of the cluster", cluster)
+    return ClusterSpec(cluster)
+
+
+def _is_cluster(cluster: Any) -> bool:
+    """Tell whether something is a dictionary of lists of texts."""
+    return isinstance(cluster, Mapping) and all(
+        isinstance(kind, str) and isinstance(tasks, list | tuple) and all(isinstance(each, str) for each in tasks)
+        for kind, tasks in cluster.items()
+    )
+
+
 def _refuse(text: str, given: object) -> NoReturn:
-    raise ProgramError(f"{_VARIABLE}: {text}, got {given!r}")
+    raise ProgramError(f"{VARIABLE}: {text}, got {given!r}")

@@ -613,8 +613,17 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("bogus", "expected a dictionary in JSON, got 'bogus'"),
+        ("bogus", r'expected {"cluster": {"worker": \["host:port", ...\]}, "task": ...} in JSON, got .bogus'),
         ('{"cluster": 1}', "expected a dictionary for 'cluster', got 1"),
+        (
+            '{"cluster": {"chief": ["a"], "worker": 5}, "task": {"type": "chief", "index": 0}}',
+            "expected a list of addresses for each type of task of the cluster, got {'chief': ",
+        ),
+        (
+            '{"cluster": {"chief": ["a"]}, "task": {"type": ["chief"], "index": 0}}',
+            r"expected a text as type of its task, got \['chief'\]",
+        ),
+        ('{"task": {"index": true}}', "expected a whole number from 0 as index of its task, got True"),
         ('{"task": {"index": -1}}', "expected a whole number from 0 as index of its task, got -1"),
         ('{"task": {"type": "ps"}}', "If cluster is not set in TF_CONFIG, task_type must be worker or chief, got 'ps'"),
         ('{"cluster": {"worker": ["a"]}}', "If `cluster` is set in TF_CONFIG, task type and index must be set"),
