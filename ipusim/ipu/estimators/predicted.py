@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
         return {"": batches}
     if keys is None:
         return batches
-    if isinstance(keys, str) or not all(isinstance(each, str) for each in keys):
+    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(each, str) for each in keys)):
         checks.wrong_type("predict_keys", "a list of names", keys)
     found = {name: each for name, each in batches.items() if name in keys}
     if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -568,6 +569,34 @@ MISUSES = {
         "epochs: expected a whole number from 0 to 2147483647, got -1",
         _fit(epochs=-1),
     ),
+    "validation every 0 epochs": (
+        ProgramError,
+        "validation_freq: expected a whole number from 1 to 2147483647, got 0",
+        _fit(validation_freq=0),
+    ),
+    "validation after a text": (
+        ProgramTypeError,
+        "validation_freq: expected a whole number, got 'ab'",
+        _fit(validation_freq=[2, "ab"]),
+    ),
+    "more than all for validation": (
+        ProgramError,
+        "validation_split: expected a share from 0 to 1, got 1.5",
+        _fit(validation_split=1.5),
+    ),
+    "less than nothing for validation": (
+        ProgramError,
+        "validation_split: expected a finite number from 0, got -0.5",
+        _fit(validation_split=-0.5),
+    ),
+    **{
+        f"{name} in no steps": (
+            ProgramError,
+            "decay_steps: expected a number above 0, got 0",
+            partial(getattr(keras.optimizers.schedules, name), 0.1, 0, 0.5),
+        )
+        for name in ("CosineDecay", "ExponentialDecay", "InverseTimeDecay", "PolynomialDecay")
+    },
     "an unknown optimizer": (
         ProgramError,
         "Unknown optimizer: adamw. Expected one of adam, lamb, rmsprop, sgd",

@@ -205,8 +205,10 @@ def _array(value: Any) -> Array:
 def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     """Return what trains and what validates, which is the last ``share`` of arrays.
 
-    Raises ProgramError for a share that leaves nothing of one of both, or data that are no arrays.
+    Raises ProgramError for a share that is none or leaves nothing of one of both, or data that are no arrays.
     """
+    if checks.not_negative("validation_split", share) > 1:
+        checks.wrong_value("validation_split", "a share from 0 to 1", share)
     if isinstance(x, Dataset) or not _is_arrays(x):
         raise ProgramError(
             "`validation_split` is only supported for Tensors or NumPy arrays, found following types in the input: "

@@ -19,8 +19,18 @@ class LearningRateSchedule(ABC):
         """Return the step size."""
 
 
+class _Decay(LearningRateSchedule):
+    """A schedule of a number of updates; raises ProgramError and ProgramTypeError for what is none above 0."""
+
+    decay_steps: int
+
+    def __post_init__(self) -> None:
+        if checks.not_negative("decay_steps", self.decay_steps) == 0:
+            checks.wrong_value("decay_steps", "a number above 0", self.decay_steps)
+
+
 @dataclass(frozen=True)
-class ExponentialDecay(LearningRateSchedule):
+class ExponentialDecay(_Decay):
     """initial_learning_rate * decay_rate ^ (step / decay_steps), with whole numbers of decays where ``staircase``."""
 
     initial_learning_rate: float
@@ -36,7 +46,7 @@ class ExponentialDecay(LearningRateSchedule):
 
 
 @dataclass(frozen=True)
-class InverseTimeDecay(LearningRateSchedule):
+class InverseTimeDecay(_Decay):
     """initial_learning_rate / (1 + decay_rate * step / decay_steps)."""
 
     initial_learning_rate: float
@@ -52,7 +62,7 @@ class InverseTimeDecay(LearningRateSchedule):
 
 
 @dataclass(frozen=True)
-class PolynomialDecay(LearningRateSchedule):
+class PolynomialDecay(_Decay):
     """From initial_learning_rate to end_learning_rate in decay_steps, and over again where ``cycle``."""
 
     initial_learning_rate: float
@@ -70,7 +80,7 @@ class PolynomialDecay(LearningRateSchedule):
 
 
 @dataclass(frozen=True)
-class CosineDecay(LearningRateSchedule):
+class CosineDecay(_Decay):
     """Along half a cosine from initial_learning_rate to alpha times that in decay_steps."""
 
     initial_learning_rate: float

@@ -135,6 +135,7 @@ class Trainer:
         if class_weight is not None:
             checks.wrong_value("class_weight", "None: give sample_weight", class_weight)
         _without_effect(kwargs)
+        _check_frequency(validation_freq)
         if validation_split:
             (x, y, sample_weight), validation_data = split_off(x, y, sample_weight, validation_split)
         data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
@@ -234,6 +235,12 @@ class Trainer:
         shown = 1 if verbose == "auto" else checks.whole("verbose", int(verbose))
         own = [*([ProgbarLogger(shown, training=training)] if shown else []), History()]
         return callback_list(callbacks, self, own, verbose=shown, epochs=epochs, steps=steps)
+
+
+def _check_frequency(freq: Any) -> None:
+    """Refuse what is no number of epochs, or no list of such; raises ProgramError and ProgramTypeError."""
+    for each in freq if isinstance(freq, Sequence) and not isinstance(freq, str) else [freq]:
+        checks.whole("validation_freq", each, 1)
 
 
 def _validates(epoch: int, freq: Any) -> bool:
