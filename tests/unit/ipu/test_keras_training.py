@@ -98,6 +98,22 @@ def test_callbacks_are_called_in_keras_order():
     assert noting.threads == {threading.get_ident()}
 
 
+def test_a_callback_is_told_once_whose_it_is():
+    """Of the model and the parameters, also where a validation is in the training."""
+    told = []
+
+    class Told(keras.callbacks.Callback):
+        def set_model(self, model):
+            told.append(model)
+
+        def set_params(self, params):
+            told.append(params)
+
+    model = regression(2)
+    model.fit(X, Y, 16, epochs=2, verbose=0, validation_data=(X, Y), callbacks=Told())
+    assert told == [model, {"verbose": 0, "epochs": 2, "steps": 4}]
+
+
 @pytest.mark.parametrize("stages", [None, [0, 1]])
 def test_asynchronous_callbacks_are_called_for_every_step_in_another_thread(stages):
     noting, seen = Noting(), []

@@ -83,13 +83,13 @@ class Callback:
 class CallbackList(Callback):
     """Several callbacks as one, which are called in their order."""
 
-    def __init__(self, callbacks: Any, model: Any, **params: Any) -> None:
-        """Take them, one or a list; raises ProgramTypeError for what is none."""
+    def __init__(self, callbacks: Any, model: Any, *, own: Sequence[Callback] = (), **params: Any) -> None:
+        """Take them, one or a list, and ``own`` behind them; raises ProgramTypeError for what is none."""
         given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
         for each in given:
             if not isinstance(each, Callback):
                 checks.wrong_type("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", each)
-        self.callbacks: list[Callback] = list(given)
+        self.callbacks: list[Callback] = [*given, *own]
         self.set_model(model)
         self.set_params(params)
 
@@ -148,8 +148,4 @@ def callback_list(callbacks: Any, model: Any, own: Sequence[Callback], **params:
     """Return callbacks as one, with those of fit's own behind them; a list that there is already stays as it is."""
     if isinstance(callbacks, CallbackList):
         return callbacks
-    found = CallbackList(callbacks, model, **params)
-    found.callbacks += own
-    found.set_model(model)
-    found.set_params(params)
-    return found
+    return CallbackList(callbacks, model, own=own, **params)
