@@ -104,13 +104,13 @@ def _check(name: object, of: object, method: str, x: Any, seed: object) -> None:
 
 def _parameters(name: str, of: Any, x: Any, seed: int) -> dict[str, Any]:
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
-    drawn = _initial(of, tuple(x.shape[1:]), dtype, (seed, zlib.crc32(name.encode())))
+    drawn = initial_parameters(of, tuple(x.shape[1:]), dtype, (seed, zlib.crc32(name.encode())))
     return {own: get_variable(f"{name}/{own}", array) for own, array in drawn.items()}
 
 
-@lru_cache(maxsize=64)
-def _initial(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, int]) -> dict[str, Array]:
-    """Draw a layer's parameters; asked for in every call, drawn once."""
+@lru_cache(maxsize=256)
+def initial_parameters(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, ...]) -> dict[str, Array]:
+    """Draw a layer's parameters as a scenario does; asked for in every call, drawn once."""
     found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
     return found
 

@@ -24,9 +24,9 @@ def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
     if steps is None and max_steps is None:
         raise ProgramError("One of `num_steps` or `final_step` must be specified.")
     for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None and checks.integer(name, value) <= 0:
-            raise ProgramError(f"Must specify {name} > 0, given: {value}")
         if value is not None:
+            if checks.integer(name, value) <= 0:
+                raise ProgramError(f"Must specify {name} > 0, given: {value}")
             checks.whole(name, value)
     if steps is not None and steps % iterations:
         raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")

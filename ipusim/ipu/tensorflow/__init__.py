@@ -15,32 +15,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow"
-
-
-def _of(module: str, names: str) -> dict[str, str]:
-    return {name: f"{_HERE}.{module}:{name}" for name in names.split()}
-
 
 _NAMES: Final = (
     {name: f"{_HERE}.{name}" for name in ("data", "initializers", "keras", "layers", "losses", "math", "nn", "train")}
     | {"random": f"{_HERE}.random", "estimator": f"{_HERE}.estimator", "metrics": f"{_HERE}.metrics"}
     | {"logging": f"{_HERE}.logging"}
-    | {name: f"numpy:{name}" for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
+    | found_in("numpy", "float16 float32 float64 int8 int16 int32 int64 uint8")
     | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat", "contrib": f"{_HERE}.contrib"}
     | {"distribute": f"{_HERE}.distribute", "IndexedSlices": "ipusim.ipu.indexed_slices:IndexedSlices"}
-    | _of("scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
-    | _of(
-        "session",
+    | found_in(f"{_HERE}.scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
+    | found_in(
+        f"{_HERE}.session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
         "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_logger "
         "global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
         "placeholder_with_default reset_default_graph set_random_seed",
     )
-    | _of(
-        "array_functions",
+    | found_in(
+        f"{_HERE}.array_functions",
         "abs add argmax argmin broadcast_to cast clip_by_value concat constant convert_to_tensor cos divide einsum "
         "equal exp expand_dims eye fill gather greater greater_equal identity less less_equal linspace log log1p "
         "logical_and logical_not logical_or matmul maximum minimum multiply negative not_equal one_hot ones ones_like "
@@ -48,8 +43,8 @@ _NAMES: Final = (
         "size split sqrt square squared_difference squeeze stack stop_gradient subtract tanh tensordot tile transpose "
         "unstack where zeros zeros_like",
     )
-    | _of(
-        "variables",
+    | found_in(
+        f"{_HERE}.variables",
         "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "
         "variables_initializer",
     )

@@ -19,7 +19,7 @@ from ipusim.ipu.tensorflow.keras.plain_layers import (
     add,
     concatenate,
 )
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.layers import convolution, dropout, embedding, gru, layers, lstm, normalisation, pooling
 
 __all__ = [
@@ -143,8 +143,8 @@ _OFFERED: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.keras.layers",
-    {name: f"{__name__}:{name}" for name in _OFFERED.split()}
+    found_in(__name__, _OFFERED)
     | {"MaxPool2D": f"{__name__}:MaxPooling2D", "AvgPool2D": f"{__name__}:AveragePooling2D"}
     | {"Layer": "ipusim.ipu.tensorflow.keras.layer:Layer"}
-    | {name: f"ipusim.ipu.tensorflow.keras.input_layer:{name}" for name in ("Input", "InputLayer")},
+    | found_in("ipusim.ipu.tensorflow.keras.input_layer", "Input InputLayer"),
 )

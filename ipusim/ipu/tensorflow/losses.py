@@ -7,7 +7,7 @@ from typing import Any
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.tensorflow.array_functions import reduce_mean
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.tensorflow.squared_errors import squared_errors
 
 
@@ -31,6 +31,4 @@ def _refuse_weights(weights: Any) -> None:
         raise UnsupportedProgramError(f"weights: expected 1.0, got {weights!r}: multiply the loss instead")
 
 
-__getattr__, __dir__ = offering(
-    "tf.losses", {name: f"{__name__}:{name}" for name in ("mean_squared_error", "sparse_softmax_cross_entropy")}
-)
+__getattr__, __dir__ = offering("tf.losses", found_in(__name__, "mean_squared_error sparse_softmax_cross_entropy"))

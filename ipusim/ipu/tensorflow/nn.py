@@ -14,7 +14,7 @@ from ipusim.ipu.layers import run, run_loss
 from ipusim.ipu.names import scope, unique
 from ipusim.ipu.operations.shaped_dropout import ShapedDropout
 from ipusim.ipu.tensorflow.array_functions import one_hot, tensor
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.convolution import Conv2D
@@ -255,7 +255,7 @@ _OFFERED = (
 )
 __getattr__, __dir__ = offering(
     "tf.nn",
-    {name: f"{__name__}:{name}" for name in _OFFERED.split()}
+    found_in(__name__, _OFFERED)
     | {"sigmoid": f"{__name__}:logistic"}
     | {"compute_average_loss": "ipusim.ipu.tensorflow.average_loss:compute_average_loss"},
 )

@@ -9,6 +9,11 @@ from typing import Any, NoReturn
 from ipusim.near_names import did_you_mean
 
 
+def found_in(home: str, names: str) -> dict[str, str]:
+    """Return the names of a text, each with the module ``home`` that it is in under this name."""
+    return {name: f"{home}:{name}" for name in names.split()}
+
+
 def offering(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of TensorFlow's ``module``, which offers ``names``.
 

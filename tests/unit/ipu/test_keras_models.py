@@ -150,6 +150,15 @@ def test_a_model_of_ones_own_and_one_in_another():
     assert outer.weights[1].name == "outer/own/dense/kernel"
 
 
+def test_a_layer_has_the_layers_of_all_of_its_attributes():
+    """In lists and dictionaries too, whatever these are called, and each once."""
+    inner = [layers.Dense(1) for _ in range(3)]
+    layer = layers.Layer()
+    layer._nodes, layer.inner, layer.again = inner[:1], {"a": (inner[1], [inner[2]])}, inner[2]
+    layer(keras.Input((2,)))
+    assert list(layer.sublayers()) == inner
+
+
 def test_weights_are_set_all_or_none(refused):
     model = keras.Sequential([layers.Dense(2, input_shape=(3,))])
     before = model.get_weights()

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 
 
 class LambdaCallback(Callback):
@@ -279,6 +279,5 @@ _OFFERED: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.keras.callbacks",
-    {name: f"{__name__}:{name}" for name in _OFFERED.split()}
-    | {name: f"ipusim.ipu.tensorflow.keras.callback:{name}" for name in ("Callback", "CallbackList", "History")},
+    found_in(__name__, _OFFERED) | found_in("ipusim.ipu.tensorflow.keras.callback", "Callback CallbackList History"),
 )

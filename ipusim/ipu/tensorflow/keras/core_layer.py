@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu.layers import run
+from ipusim.ipu.layers import initial_parameters, run
 from ipusim.ipu.names import program_trains, scope
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
@@ -134,7 +133,7 @@ class CoreLayer(Layer):
 
     def _of_model(self, x: Any) -> dict[str, NamedVariable]:
         """Return the weights by the core's names; raises ProgramError where they were made for another input."""
-        own, kept = self._names(), {each.own_name: each for each in self._all_weights()}
+        own, kept = self._names(), {each.own_name: each for each in self._weights}
         shapes = self._forms(tuple(x.shape[1:]))
         if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
@@ -186,7 +185,7 @@ class CoreLayer(Layer):
     def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
         """Return the initial value of each variable, by the core's names."""
         found: dict[str, Array] = {}
-        for own, initial in _initial(self._key, shape, dtype, (seed_of(None), self._place)).items():
+        for own, initial in initial_parameters(self._key, shape, dtype, (seed_of(None), self._place)).items():
             found[own] = self._begun(own, initial, len(found))
         return found
 
@@ -210,13 +209,6 @@ class CoreLayer(Layer):
                 name, np.array(initial), own not in self._untrained, shares=scope().reuse is not False
             )
         return kept
-
-
-@lru_cache(maxsize=256)
-def _initial(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, ...]) -> dict[str, Array]:
-    """Draw a layer's parameters as a scenario does, where the place is that in the network."""
-    found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
-    return found
 
 
 def _fitting(name: str, value: Any) -> Any:

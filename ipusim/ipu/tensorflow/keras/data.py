@@ -67,7 +67,6 @@ class Batches:
     Attributes:
         element: what a batch consists of.
         example: the first batch's arrays.
-        batch_size: samples of a batch.
         steps: batches of an epoch of all replicas together; None where the dataset has no end.
     """
 
@@ -76,7 +75,7 @@ class Batches:
         self.element, self.example = flat_element(first)
         if not self.example or not self.example[0].ndim:
             raise ProgramError("Expect x to be a non-empty array or dataset.")
-        self.batch_size, self.steps = len(self.example[0]), steps
+        self.steps = steps
         self._begin, self._goes_on = begin, goes_on
         self._running: Iterator[Any] | None = None
 

@@ -51,6 +51,6 @@ class InputLayer(Layer):
         self, input_shape: Any = None, batch_size: int | None = None, dtype: Any = None, **kwargs: Any
     ) -> None:
         """Take the shape without the batch; raises as Input does."""
-        given = {name: kwargs.pop(name) for name in ("batch_input_shape",) if name in kwargs}
+        shape = kwargs.pop("batch_input_shape", None)
         super().__init__(**kwargs)
-        self.tensor = Input(input_shape, batch_size, self._given_name, dtype, given.get("batch_input_shape"))
+        self.tensor = Input(input_shape, batch_size, self._given_name, dtype, shape)

@@ -89,7 +89,7 @@ class Layer:
     @trainable.setter
     def trainable(self, value: bool) -> None:
         self._trainable = checks.truth("trainable", value)
-        for each in self._all_weights():
+        for each in self._weights:
             each.trainable = value
         for layer in self.sublayers():
             layer.trainable = value
@@ -97,9 +97,7 @@ class Layer:
     def sublayers(self) -> Iterator[Layer]:
         """Yield the layers that are its attributes, or in lists or dictionaries that are, in the order of these."""
         seen: set[int] = set()
-        for name, value in vars(self).items():
-            if name in ("inbound_nodes", "_nodes"):
-                continue
+        for value in vars(self).values():
             for each in _layers_in(value):
                 if id(each) not in seen:
                     seen.add(id(each))
@@ -108,13 +106,10 @@ class Layer:
     @property
     def weights(self) -> list[Weight]:
         """Its weights and those of the layers in it."""
-        found = {id(each): each for each in self._all_weights()}
+        found = {id(each): each for each in self._weights}
         for layer in self.sublayers():
             found |= {id(each): each for each in layer.weights}
         return list(found.values())
-
-    def _all_weights(self) -> list[Weight]:
-        return list(self._weights)
 
     @property
     def trainable_weights(self) -> list[Weight]:

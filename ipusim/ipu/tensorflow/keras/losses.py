@@ -22,7 +22,7 @@ from ipusim.ipu.tensorflow.nn import (
     sigmoid_cross_entropy_with_logits,
     sparse_softmax_cross_entropy_with_logits,
 )
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.tensorflow.squared_errors import squared_errors
 
 #: Least probability that a logarithm is taken of, as Keras' backend has it.
@@ -327,6 +327,7 @@ _CLASSES: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.keras.losses",
-    {name: f"{__name__}:{name}" for name in (*_FUNCTIONS.split(), *_CLASSES.split())}
+    found_in(__name__, _FUNCTIONS)
+    | found_in(__name__, _CLASSES)
     | {"mse": f"{__name__}:mean_squared_error", "mae": f"{__name__}:mean_absolute_error"},
 )

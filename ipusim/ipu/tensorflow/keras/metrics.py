@@ -16,7 +16,7 @@ from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.functions.variables import inside
 
 
@@ -319,6 +319,4 @@ _CLASSES: Final = (
     "MeanMetricWrapper MeanSquaredError Metric Precision Recall RootMeanSquaredError SparseCategoricalAccuracy "
     "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
 )
-__getattr__, __dir__ = offering(
-    "tf.keras.metrics", {name: f"{__name__}:{name}" for name in (*_FUNCTIONS.split(), *_CLASSES.split())}
-)
+__getattr__, __dir__ = offering("tf.keras.metrics", found_in(__name__, _FUNCTIONS) | found_in(__name__, _CLASSES))

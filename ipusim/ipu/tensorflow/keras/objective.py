@@ -55,11 +55,6 @@ class Objective:
         """Those that logs have, in order."""
         return [self._total, *self._own, *(metric for _, metric, _ in self._metrics)]
 
-    def reset(self) -> None:
-        """Begin to add up anew."""
-        for each in self.metrics:
-            each.reset_state()
-
     def _resolve(self, names: tuple[str, ...], labels: Sequence[Any], predictions: Sequence[Any]) -> None:
         """Find losses and metrics of outputs by their names; raises ProgramError where they do not go together."""
         loss, asked, weighted, loss_weights = self._asked
