@@ -69,6 +69,24 @@ def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str,
     Nothing is unpickled, and no array takes more memory than the archive holds of it. Raises FileError,
     whose text is the reason, for what is no such archive and for an array that is missing or damaged.
     """
+    with _opened(file) as (archive, members):
+        names = list(members) if names is None else names
+        for name in names:
+            if name not in members:
+                held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
+                raise FileError(f"no array {name!r}; it holds {held or 'none'}")
+        return {name: _array(archive, members[name], name) for name in names}
+
+
+def array_names(file: BinaryIO) -> list[str]:
+    """Return the names of the arrays of a NumPy archive (npz); raises FileError for what is no such archive."""
+    with _opened(file) as (_, members):
+        return list(members)
+
+
+@contextmanager
+def _opened(file: BinaryIO) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Yield a NumPy archive, and what it has by the names of arrays."""
     if file.read(len(_NUMPY)) == _NUMPY:
         raise FileError("expected an npz archive, got a single array")
     try:
@@ -76,13 +94,7 @@ def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str,
     except Exception as error:  # damaged bytes fail in many ways
         raise FileError(f"not a NumPy archive: {_reason(error)}") from error
     with archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        names = list(members) if names is None else names
-        for name in names:
-            if name not in members:
-                held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
-                raise FileError(f"no array {name!r}; it holds {held or 'none'}")
-        return {name: _array(archive, members[name], name) for name in names}
+        yield archive, {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
 
 
 def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from ipusim.errors import FileError, ProgramError
-from ipusim.files import archive_of, open_file, read_arrays, read_up_to, write_file
+from ipusim.files import archive_of, array_names, open_file, read_arrays, read_up_to, write_file
 from ipusim.model.layers.layer import Array
 
 #: Ending of an archive's name.
@@ -42,13 +42,25 @@ def write_checkpoint(prefix: str, arrays: Mapping[str, Array]) -> None:
     write_file(_archive(prefix), archive_of(dict(arrays)))
 
 
-def read_checkpoint(prefix: str) -> dict[str, Array]:
-    """Return a checkpoint's arrays; raises ProgramError for none, or one that is damaged."""
+def read_checkpoint(prefix: str, names: Sequence[str] | None = None) -> dict[str, Array]:
+    """Return a checkpoint's arrays of those names, or all; raises ProgramError for none, or one that is damaged."""
+    with _opened(prefix) as file:
+        return read_arrays(file, names)
+
+
+def names_in_checkpoint(prefix: str) -> list[str]:
+    """Return the names of a checkpoint's arrays; raises as :func:`read_checkpoint` does."""
+    with _opened(prefix) as file:
+        return array_names(file)
+
+
+@contextmanager
+def _opened(prefix: str) -> Iterator[BinaryIO]:
     path = _archive(prefix)
     if not path.exists():
         raise ProgramError(f"The passed save_path is not a valid checkpoint: {prefix}")
     with of_checkpoint(prefix), open_file(path) as file:
-        return read_arrays(file)
+        yield file
 
 
 @contextmanager

@@ -5,6 +5,7 @@ All raise ProgramTypeError for a value of another type than they return.
 
 from __future__ import annotations
 
+from os import PathLike, fspath
 from reprlib import Repr
 from typing import Any, Final, NoReturn
 
@@ -70,6 +71,13 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         wrong_type(name, "a text", value)
     return value
+
+
+def path(name: str, value: Any) -> str:
+    """Return a path as a text."""
+    if not isinstance(value, str | PathLike):
+        wrong_type(name, "a path", value)
+    return fspath(value)
 
 
 def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:

@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu.estimators.calls import call_with, check_model_fn
+from ipusim.ipu.estimators.calls import check_model_fn
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.estimators.loop import loop_program
 from ipusim.ipu.estimators.program import EstimatorProgram
@@ -132,10 +132,9 @@ class IPUEstimator(Estimator):
 
     def _model(self, features: Any, labels: Any, mode: str) -> Any:
         """Call the model function; raises ProgramError in Graphcore's words for labels that it does not take."""
-        given = {"features": features, "labels": labels, "mode": mode, "params": self.params, "config": self.config}
         if labels is not None and "labels" not in self._arguments:
             raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
-        found = call_with(self._model_fn, given)
+        found = self.model_fn(features, labels, mode, self.config)
         if not isinstance(found, IPUEstimatorSpec | EstimatorSpec):
             raise ProgramError("`model_fn` must return IPUEstimatorSpec or EstimatorSpec")
         return found

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import FileError, ModelError, TimelineError
-from ipusim.files import open_file, read_arrays
+from ipusim.files import array_names, open_file, read_arrays
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.model.functions.python_file import load_function
 from ipusim.timeline.timeline import Timeline
@@ -112,6 +112,8 @@ def test_arrays_come_as_they_were_saved():
     for save in (np.savez, np.savez_compressed):
         buffer = io.BytesIO()
         save(buffer, **arrays)
+        buffer.seek(0)
+        assert array_names(buffer) == list(arrays)
         buffer.seek(0)
         read = read_arrays(buffer, list(arrays))
         for name, array in arrays.items():

@@ -20,7 +20,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.files import write_file
 from ipusim.ipu import checks
 from ipusim.ipu.configured import configure
-from ipusim.ipu.estimators.calls import arguments_of, dataset_of
+from ipusim.ipu.estimators.calls import arguments_of, call_with, dataset_of
 from ipusim.ipu.estimators.predicted import examples_of
 from ipusim.ipu.estimators.program import EstimatorProgram
 from ipusim.ipu.estimators.session import StartInfeed, StopAfterRuns, inside, runs
@@ -123,7 +123,7 @@ class Estimator(ABC):
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             given = {"features": features, "labels": labels, "mode": mode, "config": config, "params": self.params}
-            return self._model_fn(**{name: value for name, value in given.items() if name in self._arguments})
+            return call_with(self._model_fn, given)
 
         return public_model_fn
 

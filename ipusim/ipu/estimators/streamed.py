@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramTypeError
+from ipusim.ipu.tensorflow.estimator_spec import checked_metrics
 from ipusim.ipu.tensorflow.metrics import Metric
 
 
@@ -20,12 +20,7 @@ class Streamed:
 
     def add(self, metrics: Mapping[str, object]) -> None:
         """Add those of one run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
-        for name, pair in metrics.items():
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ProgramTypeError(
-                    "Values of eval_metric_ops must be (metric_value, update_op) tuples, given: "
-                    f"{pair!r} for key: {name}"
-                )
+        for name, pair in checked_metrics(metrics).items():
             before = self._found.get(name)
             if isinstance(pair, Metric) and isinstance(before, Metric):
                 self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,9 @@ class CheckpointSaverHook(SessionRunHook):
             raise ProgramError("Either save_secs or save_steps should be provided.")
         if save_secs is not None and save_steps is not None:
             raise ProgramError("Can not provide both save_secs and save_steps.")
-        if not isinstance(checkpoint_dir, str | PathLike):
-            checks.wrong_type("checkpoint_dir", "a path", checkpoint_dir)
+        self._folder = checks.path("checkpoint_dir", checkpoint_dir)
         if saver is not None and not isinstance(saver, Saver):
             checks.wrong_type("saver", "a tf.train.Saver", saver)
-        self._folder = fspath(checkpoint_dir)
         self._prefix = str(Path(self._folder) / checks.text("checkpoint_basename", checkpoint_basename))
         self._saver = saver
         self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Final, Generic, Self, TypeVar
 
 from ipusim.errors import ProgramError
@@ -200,9 +200,7 @@ def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | No
 
 
 def _path(model_dir: Any) -> str:
-    if not isinstance(model_dir, str | PathLike):
-        checks.wrong_type("model_dir", "a path", model_dir)
-    found = fspath(model_dir)
+    found = checks.path("model_dir", model_dir)
     if not found:
         raise ProgramError("model_dir should be non-empty")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ipusim.ipu.checkpoint_files import (
     LIST,
     Listed,
     delete_checkpoint,
+    names_in_checkpoint,
     of_checkpoint,
     read_checkpoint,
     read_list,
@@ -107,7 +108,7 @@ class Saver:
         naming what cannot be written.
         """
         _check_session(sess)
-        prefix = _path("save_path", save_path)
+        prefix = checks.path("save_path", save_path)
         if global_step is not None:
             value = sess.run(global_step) if isinstance(global_step, Fetch) else global_step
             step = checks.whole("global_step", np.asarray(value)[()])
@@ -130,7 +131,7 @@ class Saver:
         _check_session(sess)
         if save_path is None:
             raise ProgramError("Can't load save_path when it is None.")
-        prefix = _path("save_path", save_path)
+        prefix = checks.path("save_path", save_path)
         arrays = read_checkpoint(prefix)
         with of_checkpoint(prefix):
             go_on_from(arrays, self._wanted)
@@ -172,44 +173,37 @@ def get_checkpoint_state(
     checkpoint_dir: str | PathLike[str], latest_filename: str | None = None
 ) -> CheckpointState | None:
     """Return the checkpoints that a folder's list names; None without a list. Raises ProgramError for a damaged one."""
-    listed = read_list(
-        Path(_path("checkpoint_dir", checkpoint_dir)), LIST if latest_filename is None else latest_filename
-    )
+    folder = Path(checks.path("checkpoint_dir", checkpoint_dir))
+    listed = read_list(folder, LIST if latest_filename is None else latest_filename)
     return None if listed is None else CheckpointState(listed)
 
 
 def checkpoint_exists(checkpoint_prefix: str | PathLike[str]) -> bool:
     """Tell whether there is a checkpoint."""
-    return there(_path("checkpoint_prefix", checkpoint_prefix))
+    return there(checks.path("checkpoint_prefix", checkpoint_prefix))
 
 
 def list_variables(ckpt_dir_or_file: str | PathLike[str]) -> list[tuple[str, list[int]]]:
     """Return names and shapes of the variables and the optimizer's arrays of a checkpoint, or of a folder's latest."""
-    arrays = _read(ckpt_dir_or_file)
+    arrays = read_checkpoint(_prefix(ckpt_dir_or_file))
     return [(name, list(arrays[name].shape)) for name in sorted(arrays) if not is_own(name)]
 
 
 def load_variable(ckpt_dir_or_file: str | PathLike[str], name: str) -> Array:
     """Return an array of a checkpoint, or of a folder's latest; raises ProgramError for a name that it has not."""
-    arrays = _read(ckpt_dir_or_file)
-    key = checks.text("name", name).removesuffix(":0")
-    if key not in arrays:
-        raise ProgramError(f"Key {name} not found in checkpoint{did_you_mean(key, list(arrays))}")
-    return arrays[key]
+    prefix, key = _prefix(ckpt_dir_or_file), checks.text("name", name).removesuffix(":0")
+    known = names_in_checkpoint(prefix)
+    if key not in known:
+        raise ProgramError(f"Key {name} not found in checkpoint{did_you_mean(key, known)}")
+    return read_checkpoint(prefix, [key])[key]
 
 
-def _read(ckpt_dir_or_file: str | PathLike[str]) -> dict[str, Array]:
-    path = _path("ckpt_dir_or_file", ckpt_dir_or_file)
+def _prefix(ckpt_dir_or_file: str | PathLike[str]) -> str:
+    path = checks.path("ckpt_dir_or_file", ckpt_dir_or_file)
     prefix = latest_checkpoint(path) if Path(path).is_dir() else path
     if prefix is None:
         raise ProgramError(f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}")
-    return read_checkpoint(prefix)
-
-
-def _path(name: str, value: Any) -> str:
-    if not isinstance(value, str | PathLike):
-        checks.wrong_type(name, "a path", value)
-    return fspath(value)
+    return prefix
 
 
 def _check_session(sess: Any) -> None:

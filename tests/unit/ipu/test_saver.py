@@ -272,6 +272,19 @@ def test_a_damaged_checkpoint_is_refused(kind, text, tmp_path):
         tf.train.Saver().restore(tf.Session(), tmp_path / "model")
 
 
+def test_one_array_of_a_checkpoint_is_read_alone(tmp_path):
+    """Of one whose others are damaged, too; which names there are says a message."""
+    prefix = saved(tmp_path)
+    before = tf.train.load_variable(prefix, "a/dense/bias:0")
+    path = Path(prefix).with_suffix(".npz")
+    path.write_bytes(damaged("a bit", path))
+    np.testing.assert_array_equal(tf.train.load_variable(tmp_path, "a/dense/bias"), before)
+    with pytest.raises(ProgramError, match="'a/dense/kernel' cannot be read: Bad CRC-32"):
+        tf.train.load_variable(prefix, "a/dense/kernel")
+    with pytest.raises(ProgramError, match=r"Key a/dense/biass not found in checkpoint; did you mean a/dense/bias\?"):
+        tf.train.load_variable(prefix, "a/dense/biass")
+
+
 def test_an_array_by_any_name_is_saved(tmp_path):
     names = ["file", "x/y", "z:0 a"]
     for name in names:
