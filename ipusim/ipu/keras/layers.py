@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import autograd.numpy as anp
 import numpy as np
@@ -24,6 +24,16 @@ from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import gru, lstm
 from ipusim.model.layers.dropout import Dropout as CoreDropout
+
+#: What Keras' weights begin with, where nothing says it.
+_DEFAULTS: Final = {
+    "embeddings": "uniform",
+    "beta": "zeros",
+    "gamma": "ones",
+    "kernel": "glorot_uniform",
+    "recurrent": "orthogonal",
+    "bias": "zeros",
+}
 
 
 class Dropout(keras_layers.Dropout):
@@ -132,25 +142,11 @@ def _normal(
 
 def _chosen(**initializers: Any) -> dict[str, Any]:
     """Return initializers as arguments; those that are Keras' defaults are what the core's layer begins with."""
-    usual = ("uniform", "zeros", "ones", "glorot_uniform", "orthogonal", None)
     return {
         f"{name}_initializer": value
         for name, value in initializers.items()
-        if not (value is None or (isinstance(value, str) and value in usual and _is_default(name, value)))
+        if value is not None and not (isinstance(value, str) and value == _DEFAULTS[name])
     }
-
-
-def _is_default(name: str, value: str) -> bool:
-    """Tell whether the core's layer begins that way by itself."""
-    defaults = {
-        "embeddings": "uniform",
-        "beta": "zeros",
-        "gamma": "ones",
-        "kernel": "glorot_uniform",
-        "recurrent": "orthogonal",
-        "bias": "zeros",
-    }
-    return defaults[name] == value
 
 
 class _Popnn(keras_layers.CoreLayer):
