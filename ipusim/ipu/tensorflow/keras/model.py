@@ -18,7 +18,7 @@ from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all, mapped_arrays
 from ipusim.ipu.tensorflow.keras.model_names import model_name
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, mapped, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
 from ipusim.ipu.tensorflow.keras.weight import on_host
 from ipusim.model.functions.variables import inside
@@ -65,16 +65,15 @@ class Model(Trainer, ModelExtension, Layer):
         """Name all layers, those that are called first, and say from where what they hold is drawn."""
         if not self.in_model:
             self._home = ""
-        known = {id(each): each for each in ([] if self._graph is None else self._graph.layers)}
-        known |= {id(each): each for each in self.sublayers()}
-        adopt_all([each for each in known.values() if not isinstance(each, InputLayer)], f"{self.path}/")
+        adopt_all(list(self.sublayers()), f"{self.path}/")
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
         """Be in another model, whose names and places go before its own."""
         self._home, self.in_model = home, True
-        for each in self.layers:
+        own = list(self.sublayers())
+        for each in own:
             each.in_model = False
-        adopt_all([each for each in self.layers if not isinstance(each, InputLayer)], f"{self.path}/", places)
+        adopt_all(own, f"{self.path}/", places)
 
     def sublayers(self) -> Iterator[Layer]:
         """Yield the layers of the graph, and those that are attributes."""
@@ -178,14 +177,8 @@ class Model(Trainer, ModelExtension, Layer):
 
     def _build_for(self, inputs: Any) -> None:
         if not self.built:
-            dtypes = mapped_arrays(_compute_dtype, inputs)
-            shapes = mapped_arrays(lambda each: (None, *np.shape(each)[1:]), inputs)
-            self.build_with(shapes, dtypes)
-
-    def build_with(self, shapes: Any, dtypes: Any) -> None:
-        """Make the weights, for inputs of these shapes and dtypes, in structures alike."""
-        self.build(_tensors_of(shapes, dtypes))
-        self.built = True
+            self.build(mapped_arrays(_symbolic_like, inputs))
+            self.built = True
 
     def save_weights(self, filepath: str | Path, overwrite: bool = True, save_format: str | None = None) -> None:
         """Write all weights to a file, NumPy's archive (npz) whatever its name; whole or not at all.
@@ -237,29 +230,21 @@ def _input_layer(given: KerasTensor, place: int) -> InputLayer:
     return found
 
 
-def _compute_dtype(array: Any) -> Any:
-    """Return the dtype in which a model takes an array: float32 for float64, as Keras."""
+def _symbolic_like(array: Any) -> KerasTensor:
+    """Return a symbolic tensor for an array in the dtype in which a model takes it: float32 for float64, as Keras."""
     kind = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
-    return np.dtype(np.float32) if kind == np.float64 else kind
+    return KerasTensor((None, *np.shape(array)[1:]), np.float32 if kind == np.float64 else kind)
 
 
 def _symbolic(shapes: Any, dtype: Any) -> Any:
     """Return symbolic tensors of the shapes in a structure; those that are there already stay."""
-    if isinstance(shapes, KerasTensor) or is_symbolic(shapes):
-        return mapped(lambda each: each, shapes)
+    if is_symbolic(shapes):
+        return shapes
     if isinstance(shapes, dict):
         return {name: _symbolic(each, dtype) for name, each in shapes.items()}
     if isinstance(shapes, tuple | list) and shapes and isinstance(shapes[0], tuple | list):
         return [_symbolic(each, dtype) for each in shapes]
     return KerasTensor((None, *tuple(shapes)[1:]), dtype)
-
-
-def _tensors_of(shapes: Any, dtypes: Any) -> Any:
-    if isinstance(dtypes, dict):
-        return {name: _tensors_of(shapes[name], each) for name, each in dtypes.items()}
-    if isinstance(dtypes, tuple | list):
-        return [_tensors_of(*each) for each in zip(shapes, dtypes, strict=True)]
-    return KerasTensor(shapes, dtypes)
 
 
 def _one(found: list[Any]) -> Any:

@@ -71,8 +71,8 @@ class Sequential(SequentialExtension, Model):
         """Leave stages to set_pipeline_stage_assignment, as Graphcore's."""
 
     def sublayers(self) -> Iterator[Layer]:
-        """Yield the layers in order."""
-        yield from getattr(self, "_stack", ())
+        """Yield the layers in order, each once."""
+        yield from dict.fromkeys(getattr(self, "_stack", ()))
 
     @property
     def layers(self) -> list[Layer]:
