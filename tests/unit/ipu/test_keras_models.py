@@ -150,6 +150,30 @@ def test_a_model_of_ones_own_and_one_in_another():
     assert outer.weights[1].name == "outer/own/dense/kernel"
 
 
+def test_a_layer_is_told_whether_it_trains_where_its_call_takes_that():
+    """By itself, from the class that it is of, or among others; a call that does not take it is not told."""
+
+    class Told(layers.Layer):
+        def call(self, inputs, training=None):
+            return inputs * (2.0 if training else 1.0)
+
+    class Inherits(Told):
+        pass
+
+    class Others(layers.Layer):
+        def call(self, inputs, **kwargs):
+            return inputs * (2.0 if kwargs.get("training") else 1.0)
+
+    class Not(Told):
+        def call(self, inputs):
+            return inputs
+
+    x = keras.Input((4,))
+    model = keras.Model(x, Inherits()(Not()(Others()(Told()(x)))))
+    np.testing.assert_allclose(model(X, training=True), 8 * X)
+    np.testing.assert_array_equal(model(X, training=False), X)
+
+
 def test_a_layer_has_the_layers_of_all_of_its_attributes():
     """In lists and dictionaries too, whatever these are called, and each once."""
     inner = [layers.Dense(1) for _ in range(3)]

@@ -45,10 +45,13 @@ class Layer:
     kind: ClassVar[str] = "layer"
     #: Whether it has no weights, and can be called anywhere.
     is_plain: ClassVar[bool] = False
+    #: Whether ``call`` is told if it trains.
+    _takes_training: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Name a subclass's layers after it, as Keras does, unless it says how."""
+        """Name a subclass's layers after it, as Keras does, unless it says how; find out what its ``call`` takes."""
         super().__init_subclass__(**kwargs)
+        cls._takes_training = takes(cls.call, "training")
         if "kind" not in vars(cls):
             cls.kind = snake_case(cls.__name__)
 
@@ -207,7 +210,7 @@ class Layer:
         return self._call(inputs, *args, training=training, **kwargs)
 
     def _call(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
-        if training is not None and takes(self.call, "training"):
+        if training is not None and self._takes_training:
             kwargs["training"] = training
         return self.call(inputs, *args, **kwargs)
 
