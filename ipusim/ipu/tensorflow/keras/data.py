@@ -13,7 +13,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.dataset import Dataset
-from ipusim.ipu.tensorflow.keras.layer import mapped_arrays
+from ipusim.ipu.tensorflow.keras.symbolic import leaves, mapped_arrays
 from ipusim.ipu.tensorflow.seeds import seed_of
 from ipusim.model.layers.layer import Array
 
@@ -33,8 +33,8 @@ class Element:
     y: Any
     sample_weight: Any
 
-    def unpack(self, arrays: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """Return inputs, labels and weights, each in its structure."""
+    def unpack(self, arrays: Sequence[Any] | Mapping[int, Any]) -> tuple[Any, Any, Any]:
+        """Return inputs, labels and weights, each in its structure; ``arrays`` are in their places or by these."""
 
         def at(structure: Any) -> Any:
             return None if structure is None else mapped_arrays(lambda place: arrays[place], structure)
@@ -162,8 +162,7 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
     parts = tuple(
         None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)
     )
-    lengths: list[int] = []
-    mapped_arrays(lambda each: lengths.append(len(each) if np.ndim(each) else -1), [p for p in parts if p is not None])
+    lengths = [len(each) if np.ndim(each) else -1 for part in parts if part is not None for each in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
         raise ProgramError(
             f"Data cardinality is ambiguous: sizes {', '.join(map(str, lengths))}. Make sure all arrays contain the "
@@ -214,8 +213,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
             f"[{type(x)}]"
         )
     parts = [None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)]
-    lengths: list[int] = []
-    mapped_arrays(lambda each: lengths.append(len(each)), [part for part in parts if part is not None])
+    lengths = [len(each) for part in parts if part is not None for each in leaves(part)]
     at = int(np.floor(lengths[0] * (1.0 - share)))
     if at in (0, lengths[0]):
         raise ProgramError(

@@ -12,7 +12,8 @@ from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu.tensorflow.keras.data import Batches, Element
 from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.program import Program, Source
-from ipusim.ipu.tensorflow.keras.stages import Task, flattened
+from ipusim.ipu.tensorflow.keras.stages import Task
+from ipusim.ipu.tensorflow.keras.symbolic import leaves
 
 #: Functions that Graphcore does not let a model override either, in a pipeline.
 _NOT_OVERRIDDEN = (
@@ -107,7 +108,7 @@ class Execution:
 
     def _taken(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arrays of an element that the program takes: those of the inputs alone in a prediction."""
-        return arrays if self._objective is not None else arrays[: len(flattened(self._data.element.x))]
+        return arrays if self._objective is not None else arrays[: len(list(leaves(self._data.element.x)))]
 
     def _arrays(self, epoch: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         return map(self._taken, epoch)

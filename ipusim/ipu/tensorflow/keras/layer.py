@@ -17,7 +17,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.keras.pipeline_stage import pipeline_stage
 from ipusim.ipu.names import counts, scope, unique
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, is_symbolic, mapped
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, is_symbolic, leaves, mapped, mapped_arrays
 from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
@@ -101,8 +101,8 @@ class Layer:
         """Yield the layers that are its attributes, or in lists or dictionaries that are, in the order of these."""
         seen: set[int] = set()
         for value in vars(self).values():
-            for each in _layers_in(value):
-                if id(each) not in seen:
+            for each in leaves(value):
+                if isinstance(each, Layer) and id(each) not in seen:
                     seen.add(id(each))
                     yield each
 
@@ -281,33 +281,10 @@ def takes(function: Callable[..., Any], argument: str) -> bool:
     return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def mapped_arrays(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Return a structure with ``function`` of each array in its place."""
-    if isinstance(structure, Mapping):
-        return {name: mapped_arrays(function, each) for name, each in structure.items()}
-    if isinstance(structure, tuple | list):
-        found = [mapped_arrays(function, each) for each in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
-    return function(structure)
-
-
 def _float_of(inputs: Any) -> Any:
     """Return the floating-point dtype of the first array that has one, float32 for none or for float64."""
-    leaves: list[Any] = []
-    mapped_arrays(leaves.append, inputs)
-    kinds = [each.dtype for each in leaves if hasattr(each, "dtype") and each.dtype.kind == "f"]
+    kinds = [each.dtype for each in leaves(inputs) if hasattr(each, "dtype") and each.dtype.kind == "f"]
     return kinds[0] if kinds and kinds[0] != np.float64 else np.dtype(np.float32)
-
-
-def _layers_in(value: Any) -> Iterator[Layer]:
-    if isinstance(value, Layer):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _layers_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _layers_in(each)
 
 
 def _given_shape(kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:

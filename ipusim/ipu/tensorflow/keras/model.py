@@ -14,11 +14,11 @@ from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
-from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all, mapped_arrays
+from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
 from ipusim.ipu.tensorflow.keras.model_names import model_name
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, mapped_arrays, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
 from ipusim.ipu.tensorflow.keras.weight import on_host
 from ipusim.model.functions.variables import inside

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.tensorflow.keras.data import Element
 from ipusim.ipu.tensorflow.keras.graph import Graph
-from ipusim.ipu.tensorflow.keras.layer import mapped_arrays
 from ipusim.ipu.tensorflow.keras.objective import Objective
-from ipusim.ipu.tensorflow.keras.symbolic import Node, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import Node, leaves, tensors
 
 
 class Computing(Protocol):
@@ -55,7 +54,7 @@ class Task:
     def result(self, outputs: Any, y: Any, weights: Any) -> list[Any]:
         """Return what outputs give, with labels and weights."""
         if self.objective is None:
-            return [concrete(each) for each in flattened(outputs)]
+            return [concrete(each) for each in leaves(outputs)]
         names = self.model.output_names_of(outputs)
         return self.objective.terms(names, y, in_order(outputs), weights)
 
@@ -68,7 +67,8 @@ def stages(task: Task, graph: Graph, stage_of: Sequence[int]) -> list[Callable[.
     count = max(stage_of, default=0) + 1
     of = [[node for node, at in zip(graph.nodes, stage_of, strict=True) if at == stage] for stage in range(count)]
     travels = [_alive(graph, of, stage) for stage in range(count)]
-    beside = list(_places(task.element.y)) + list(_places(task.element.sample_weight))
+    parts = task.element.y, task.element.sample_weight
+    beside = [place for part in parts if part is not None for place in leaves(part)]
     return [_Stage(task, graph, of, travels, beside, stage) for stage in range(count)]
 
 
@@ -99,11 +99,7 @@ class _Stage:
         graph.run(values, self._nodes, task.training)
         if not self._is_last:
             return (*(concrete(values[each]) for each in self._gives), *beside)
-        at = dict(zip(self._beside, beside, strict=True))
-        y, weights = (
-            None if part is None else mapped_arrays(lambda place: at[place], part)
-            for part in (task.element.y, task.element.sample_weight)
-        )
+        _, y, weights = replace(task.element, x=None).unpack(dict(zip(self._beside, beside, strict=True)))
         return task.result(graph.result(values), y, weights)
 
 
@@ -114,20 +110,6 @@ def _alive(graph: Graph, of: list[list[Node]], stage: int) -> list[int]:
     needed = {id(each) for each in tensors(graph.outputs)}
     needed |= {id(each) for nodes in of[stage + 1 :] for node in nodes for each in node.inputs}
     return [each for each in dict.fromkeys(there) if each in needed]
-
-
-def _places(structure: Any) -> list[int]:
-    found: list[int] = []
-    if structure is not None:
-        mapped_arrays(found.append, structure)
-    return found
-
-
-def flattened(structure: Any) -> list[Any]:
-    """Return the leaves of a structure."""
-    found: list[Any] = []
-    mapped_arrays(found.append, structure)
-    return found
 
 
 def in_order(outputs: Any) -> Any:

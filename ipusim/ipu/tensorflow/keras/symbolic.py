@@ -108,16 +108,31 @@ class Node:
         yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
 
 
-def tensors(structure: Any) -> Iterator[KerasTensor]:
-    """Yield the symbolic tensors of a structure, from left to right."""
-    if isinstance(structure, KerasTensor):
-        yield structure
-    elif isinstance(structure, Mapping):
+def leaves(structure: Any) -> Iterator[Any]:
+    """Yield what a structure of dictionaries, lists and tuples has in it, from left to right."""
+    if isinstance(structure, Mapping):
         for each in structure.values():
-            yield from tensors(each)
+            yield from leaves(each)
     elif isinstance(structure, tuple | list):
         for each in structure:
-            yield from tensors(each)
+            yield from leaves(each)
+    else:
+        yield structure
+
+
+def mapped_arrays(function: Callable[[Any], Any], structure: Any) -> Any:
+    """Return a structure with ``function`` of each of its leaves in its place."""
+    if isinstance(structure, Mapping):
+        return {name: mapped_arrays(function, each) for name, each in structure.items()}
+    if isinstance(structure, tuple | list):
+        found = [mapped_arrays(function, each) for each in structure]
+        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
+    return function(structure)
+
+
+def tensors(structure: Any) -> Iterator[KerasTensor]:
+    """Yield the symbolic tensors of a structure, from left to right."""
+    return (each for each in leaves(structure) if isinstance(each, KerasTensor))
 
 
 def is_symbolic(structure: Any) -> bool:
@@ -127,14 +142,7 @@ def is_symbolic(structure: Any) -> bool:
 
 def mapped(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
     """Return a structure with ``function`` of each symbolic tensor in its place."""
-    if isinstance(structure, KerasTensor):
-        return function(structure)
-    if isinstance(structure, Mapping):
-        return {name: mapped(function, each) for name, each in structure.items()}
-    if isinstance(structure, tuple | list):
-        found = [mapped(function, each) for each in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
-    return structure
+    return mapped_arrays(lambda each: function(each) if isinstance(each, KerasTensor) else each, structure)
 
 
 def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
