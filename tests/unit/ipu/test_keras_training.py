@@ -288,6 +288,32 @@ def test_fit_goes_on_where_the_one_before_ended():
     assert int(float(other.optimizer.iterations)) == 6
 
 
+def test_batches_of_several_sizes_train_with_one_momentum():
+    """Programs that take turns: each goes on from the one before, as one optimizer in NumPy does."""
+    model = keras.Sequential([layers.Dense(1, use_bias=False, input_shape=(4,))])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
+    (w,) = model.get_weights()
+    velocity = np.zeros_like(w)
+    for size in (16, 32, 16, 8, 32):
+        model.fit(X, Y, size, verbose=0, shuffle=False)
+        for start in range(0, 64, size):
+            x, y = X[start : start + size], Y[start : start + size]
+            velocity = 0.9 * velocity - 0.01 * 2 * x.T @ (x @ w - y) / size
+            w = w + velocity
+        np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-4, atol=1e-6)
+
+
+def test_a_program_built_before_options_have_changed_runs_no_more():
+    """Neither where another one has been built since."""
+    model = regression(4)
+    for size, updates in ((16, 4), (8, 2), (16, 1)):
+        before = int(float(model.optimizer.iterations))
+        model.fit(X, Y, size, verbose=0)
+        assert int(float(model.optimizer.iterations)) - before == updates
+        if size == 16:
+            model.set_gradient_accumulation_options(4)
+
+
 def test_functions_are_metrics_by_their_names():
     model = regression(metrics=[keras.losses.mean_absolute_error, keras.losses.log_cosh, keras.losses.huber])
     names = list(model.evaluate(X, Y, 16, verbose=0, return_dict=True))

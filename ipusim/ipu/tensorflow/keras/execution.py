@@ -68,20 +68,21 @@ class Execution:
         forms = tuple((array.shape, array.dtype.str) for array in arrays)
         key = kind, repr(self._element), forms, per_execution
         held = model.__dict__.setdefault("_programs", {})
-        version, program = held.get(kind + "/version"), held.get(key)
-        if program is None or version != options.version:
+        if held.get("version") != options.version:
+            held.clear()
+            held["version"] = options.version
+        program, before = held.get(key), held.get(kind)
+        if program is None:
             task = Task(model, self._element, self._objective, self._training)
             source = Source()
             source.current = self._arrays(self._epoch)
-            before = held.get("train") if self._training and version == options.version else None
             optimizer = model.optimizer if self._training else None
             program = Program(task, options, per_execution, source, optimizer)
-            if before is not None:
-                program.go_on_from(before)
-            held[key], held[kind + "/version"] = program, options.version
         else:
             program.source.current = self._arrays(self._epoch)
-        held[kind] = model.__dict__["_program"] = program
+        if self._training and before not in (None, program):
+            program.go_on_from(before)
+        held[key] = held[kind] = model.__dict__["_program"] = program
         return program  # type: ignore[no-any-return]
 
     def _steps(self, steps: int | None, replicas: int) -> int:
