@@ -14,6 +14,8 @@ from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.program import Program, Source
 from ipusim.ipu.tensorflow.keras.stages import Task, flattened
 
+#: Under what a model has the last program of each kind.
+_KINDS = ("train", "test", "predict")
 #: Functions that Graphcore does not let a model override either, in a pipeline.
 _NOT_OVERRIDDEN = (
     "train_step",
@@ -65,21 +67,23 @@ class Execution:
         arrays = self._taken(data.example)
         kind = "train" if self._training else "test" if self._objective is not None else "predict"
         forms = tuple((array.shape, array.dtype.str) for array in arrays)
-        key = kind, repr(self._element), forms, per_execution
+        key = kind, repr(self._element), forms, per_execution, options.version
         held = model.__dict__.setdefault("_programs", {})
-        version, program = held.get(kind + "/version"), held.get(key)
-        if program is None or version != options.version:
+        program = held.get(key)
+        goes_on = self._training and (program is None or program is not held.get("train"))
+        before = model.training_state if goes_on else None
+        if program is None:
             task = Task(model, self._element, self._objective, self._training)
             source = Source()
             source.current = self._arrays(self._epoch)
-            before = held.get("train") if self._training and version == options.version else None
-            optimizer = model.optimizer if self._training else None
-            program = Program(task, options, per_execution, source, optimizer)
-            if before is not None:
-                program.go_on_from(before)
-            held[key], held[kind + "/version"] = program, options.version
+            program = Program(task, options, per_execution, source, model.optimizer if self._training else None)
+            for old in [each for each in held if each[-1] != options.version and each not in _KINDS]:
+                del held[old]
+            held[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
+        if before is not None:
+            program.go_on_from(before)
         held[kind] = model.__dict__["_program"] = program
         return program  # type: ignore[no-any-return]
 
