@@ -220,6 +220,10 @@ class SequentialExtension(_Extension):
 
         self._assign(held, stage_of)
 
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign layers to stages, one number for each layer; raises as set_pipeline_stage_assignment does."""
+        self.set_pipeline_stage_assignment(list(stages))
+
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
         layer = assignment.layer
         return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
@@ -295,6 +299,11 @@ class _GraphExtension(_Extension):
         held = list(given)
         _checked_stages(held, calls)
         self._assign(held, lambda graph: _checked_stages(held, graph.nodes))
+
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign calls to stages, one number for each call in order; raises as set_pipeline_stage_assignment does."""
+        pairs = zip(self._calls(), stages, strict=True)
+        self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, stage) for node, stage in pairs])
 
     def _take_scopes(self) -> None:
         """Assign calls to the stages of the scopes that they were made in, if any was.

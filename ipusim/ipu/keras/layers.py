@@ -174,6 +174,18 @@ class _Popnn(keras_layers.CoreLayer):
             chosen["recurrent_kernel_initializer"] = chosen.pop("recurrent_initializer")
         super().__init__(**given, **chosen)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        found = super().get_config()
+        if "recurrent_kernel_initializer" in found:
+            found["recurrent_initializer"] = found.pop("recurrent_kernel_initializer")
+        return found | {
+            "dropout": self._dropout.rate if self._dropout else 0.0,
+            "time_major": self._time_major,
+            "return_state": self._return_state,
+            "stateful": self.stateful,
+        }
+
     def build(self, input_shape: Any) -> None:
         """Make the weights, for inputs (batch, time steps, elements), or time steps first where these are."""
         shape = tuple(input_shape)

@@ -72,6 +72,10 @@ class ReLU(CoreLayer):
         """Take a name."""
         super().__init__("relu", **kwargs)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        return {name: value for name, value in super().get_config().items() if name != "activation"}
+
 
 class Dropout(CoreLayer):
     """Keras ``Dropout``."""

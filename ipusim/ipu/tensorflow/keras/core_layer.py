@@ -15,6 +15,9 @@ from ipusim.ipu.layers import run
 from ipusim.ipu.names import program_trains, scope
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
+from ipusim.ipu.tensorflow.keras import activations
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope, custom_objects
+from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
@@ -72,6 +75,7 @@ class CoreLayer(Layer):
             raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
         base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
         super().__init__(**base)
+        self._arguments = given | {name: value for name, value in kwargs.items() if name not in _OF_ALL_LAYERS}
         self._initializers = {
             argument.removesuffix("_initializer"): initializer_of(kwargs.pop(argument))
             for argument in list(kwargs)
@@ -118,7 +122,38 @@ class CoreLayer(Layer):
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
-        return super().get_config() | own
+        if own.get("activation") == "identity":
+            own["activation"] = "linear"
+        return super().get_config() | own | {name: described(value) for name, value in self._arguments.items()}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a layer of what ``get_config`` gave; raises as making one does."""
+        given = dict(config)
+        for name, value in config.items():
+            if name.endswith("_initializer"):
+                given[name] = revived("initializer", value)
+            elif name == "activation" and isinstance(value, str):
+                given[name] = custom_objects().get(value, value)
+        return cls(**given)
+
+    def copied(self) -> Layer:
+        """Return a layer with the same arguments, and none of the weights and calls."""
+        functions = {each.__name__: each for each in self._arguments.values() if hasattr(each, "__name__")}
+        with custom_object_scope(functions):
+            return super().copied()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a weight by its own name, as ``kernel``, or an argument of the layer's, as ``units``."""
+        held = self.__dict__
+        for each in held.get("_weights", ()):
+            if each.own_name == name:
+                return each
+        if name == "activation" and "_after" in held and hasattr(held.get("_layer"), name):
+            return held["_after"] or activations.get(held["_layer"].activation)
+        if "_layer" in held and name in [field.name for field in fields(self.core)]:
+            return getattr(held["_layer"], name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forms(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each variable for an input of a shape, by the core's names."""

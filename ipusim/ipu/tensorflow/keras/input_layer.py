@@ -54,3 +54,15 @@ class InputLayer(Layer):
         given = {name: kwargs.pop(name) for name in ("batch_input_shape",) if name in kwargs}
         super().__init__(**kwargs)
         self.tensor = Input(input_shape, batch_size, self._given_name, dtype, given.get("batch_input_shape"))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its shape with the batch, dtype and name."""
+        shape, dtype = self.tensor.shape, self.tensor.dtype.name
+        return {"batch_input_shape": shape, "dtype": dtype, "name": self.name}
+
+    @property
+    def input(self) -> Any:
+        """The tensor that it stands for."""
+        return self.tensor
+
+    output = input

@@ -15,6 +15,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.nn import (
     log_softmax,
@@ -103,17 +104,18 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     return EachLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
 
 
-def _of_differences(function: Callable[[Any], Any], doc: str) -> Callable[[Any, Any], Any]:
+def _of_differences(name: str, function: Callable[[Any], Any], doc: str) -> Callable[[Any, Any], Any]:
     def call(y_true: Any, y_pred: Any) -> Any:
         predictions = tensor(y_pred)
         return anp.mean(function(predictions - fitted(y_true, predictions)), axis=-1)
 
+    call.__name__ = name
     call.__doc__ = f"Return mean({doc}) of each sample, with d = y_pred - y_true."
     return call
 
 
-mean_absolute_error = _of_differences(anp.abs, "|d|")
-log_cosh = _of_differences(lambda d: anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), "log(cosh(d))")
+mean_absolute_error = _of_differences("mean_absolute_error", anp.abs, "|d|")
+log_cosh = _of_differences("log_cosh", lambda d: anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), "log(cosh(d))")
 
 
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
@@ -145,7 +147,7 @@ def poisson(y_true: Any, y_pred: Any) -> Any:
     return anp.mean(predictions - fitted(y_true, predictions) * anp.log(predictions + EPSILON), axis=-1)
 
 
-class Loss:
+class Loss(Configured):
     """Base of the losses that are objects: ``call`` gives that of each sample.
 
     Arguments:
@@ -164,6 +166,11 @@ class Loss:
                 "\"('auto', 'none', 'sum', 'sum_over_batch_size')\""
             )
         self.reduction, self.name = found, name or self.default_name
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        found = super().get_config()
+        return found | {name: getattr(self, name) for name in ("reduction", "name") if name in found}
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the loss of each sample; a subclass says what that is."""
@@ -277,6 +284,11 @@ _BY_NAME: Final[dict[str, type[Loss]]] = {
     **dict.fromkeys(("kld", "KLD", "kl_divergence", "kullback_leibler_divergence"), KLDivergence),
     "poisson": Poisson,
 }
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a loss is known by a name."""
+    return name in _BY_NAME
 
 
 def get(identifier: Any) -> Loss:

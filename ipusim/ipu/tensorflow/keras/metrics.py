@@ -13,13 +13,14 @@ from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
+from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.functions.variables import inside
 
 
-class Metric:
+class Metric(Configured):
     """Base of all metrics.
 
     A micro-batch gives :meth:`statistics` on the device, which are added up; :meth:`result_of` makes the metric's
@@ -41,6 +42,11 @@ class Metric:
             )
         self.name = name or self.default_name
         self.total: list[Any] | None = None
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        found = {name: value for name, value in super().get_config().items() if name != "dtype" or value is not None}
+        return found | ({"name": self.name} if "name" in found else {})
 
     def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Return what a micro-batch adds, each a number."""
@@ -287,6 +293,11 @@ _BY_NAME: Final[dict[str, type[Metric]]] = {
 }
 #: Names of texts whose metric keeps the text as its name.
 _SHORT: Final = {"mse": MeanSquaredError, "mae": MeanAbsoluteError}
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a metric is known by a name."""
+    return name in _BY_NAME or name in _SHORT or name in ("accuracy", "acc")
 
 
 def _of(kind: type[Any], name: str) -> Metric:

@@ -6,7 +6,7 @@ the mean of squares begins at one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,8 @@ from ipusim.ipu.optimizers.train import (
     RMSPropOptimizer,
 )
 from ipusim.ipu.optimizers.variable import GradientsAndVariables
+from ipusim.ipu.tensorflow.keras.configured import Configured
+from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
 from ipusim.ipu.tensorflow.keras.setting import Setting
 from ipusim.ipu.tensorflow.offered import offering
@@ -31,12 +33,8 @@ from ipusim.model.learning import optimizers as core
 _Made = Callable[[float], BaseOptimizer]
 
 
-class Optimizer(BaseOptimizer):
-    """Base of Keras' optimizers.
-
-    Attributes:
-        replicas: that update with it, each on its own.
-    """
+class Optimizer(Configured, BaseOptimizer):
+    """Base of Keras' optimizers, whose updates each replica makes on its own."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class Optimizer(BaseOptimizer):
         self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
         self._rate = Setting("learning_rate", 0.0 if self._schedule else learning_rate)
         self._limits = clipnorm, clipvalue, global_clipnorm
-        self._calls, self.replicas = 0, 1
+        self._calls, self._replicas = 0, 1
         super().__init__(made(self._rate_now()).rule, name)
 
     @property
@@ -76,10 +74,23 @@ class Optimizer(BaseOptimizer):
     @property
     def iterations(self) -> Setting:
         """The number of updates so far."""
-        return Setting("iterations", self._calls // self.replicas)
+        return Setting("iterations", self._calls // self._replicas)
+
+    @iterations.setter
+    def iterations(self, value: Any) -> None:
+        self._calls = int(Setting("iterations", value)) * self._replicas
+
+    @property
+    def replicas(self) -> int:
+        """The replicas that update with it."""
+        return self._replicas
+
+    @replicas.setter
+    def replicas(self, value: int) -> None:
+        self._calls, self._replicas = self._calls // self._replicas * value, value
 
     def _rate_now(self) -> float:
-        return self._schedule(self._calls // self.replicas) if self._schedule else float(self._rate)
+        return self._schedule(self._calls // self._replicas) if self._schedule else float(self._rate)
 
     @property
     def rule(self) -> core.Optimizer:
@@ -106,8 +117,14 @@ class Optimizer(BaseOptimizer):
         return pairs
 
     def get_config(self) -> dict[str, Any]:
-        """Return its name and step size."""
-        return {"name": self.name, "learning_rate": self._schedule or float(self._rate)}
+        """Return its arguments, with the step size that it has now."""
+        now = described(self._schedule) if self._schedule else float(self._rate)
+        return super().get_config() | {"name": self.name, "learning_rate": now}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return an optimizer of what ``get_config`` gave; raises as making one does."""
+        return cls(**{**config, "learning_rate": revived("schedule", config.get("learning_rate", 0.01))})
 
 
 def _length(gradients: list[Any]) -> float:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.array_functions import reduce_max, reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_objects
+from ipusim.ipu.tensorflow.keras.described import described
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
 
@@ -33,6 +36,10 @@ class Softmax(_Plain):
     def call(self, inputs: Any) -> Any:
         """Return exp(x), divided by its sum."""
         return softmax_of_layer(inputs, self._axis)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the axis too."""
+        return super().get_config() | {"axis": self._axis}
 
 
 class GlobalAveragePooling2D(_Plain):
@@ -100,6 +107,10 @@ class Concatenate(_Plain):
         """Return several tensors joined."""
         return anp.concatenate([tensor(each) for each in inputs], axis=self._axis)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the axis too."""
+        return super().get_config() | {"axis": self._axis}
+
 
 class Lambda(_Plain):
     """Keras ``Lambda``: a function of a tensor as a layer."""
@@ -116,6 +127,31 @@ class Lambda(_Plain):
     def call(self, inputs: Any) -> Any:
         """Return what the function gives."""
         return self._function(inputs, **self._arguments)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the function by its name, and its arguments; raises UnsupportedProgramError for one without a name."""
+        name = getattr(self._function, "__name__", "<lambda>")
+        if name == "<lambda>":
+            raise UnsupportedProgramError(
+                f"layer {self.name!r}: expected a function with a name, which load_model finds in custom_objects, as "
+                "no code is saved; got a lambda"
+            )
+        return super().get_config() | {"function": described(self._function), "arguments": self._arguments}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a layer of what ``get_config`` gave; raises ProgramError for a function that is not known."""
+        function = custom_objects().get(config["function"])
+        if function is None:
+            raise ProgramError(
+                f"Unknown function: {config['function']}. Please ensure this object is passed to the `custom_objects` "
+                "argument."
+            )
+        return cls(**{**config, "function": function})
+
+    def copied(self) -> Lambda:
+        """Return a layer of the same function."""
+        return type(self)(self._function, arguments=self._arguments, **super().get_config())
 
 
 def add(inputs: Any, **kwargs: Any) -> Any:

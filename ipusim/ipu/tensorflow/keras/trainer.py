@@ -89,6 +89,10 @@ class Trainer:
         last = self.__dict__.get("_programs", {}).get("train")
         return self.__dict__.get("_resumed") if last is None else last.state()
 
+    def resume(self, state: TrainingState) -> None:
+        """Let the next training go on from ``state``, which :attr:`training_state` was of a model of the same kind."""
+        self.__dict__["_resumed"] = state
+
     @property
     def pipeline(self) -> Pipeline:
         """The program of the last training, evaluation or prediction, with its Timeline: the simulator's own.
