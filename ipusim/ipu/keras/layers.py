@@ -169,17 +169,11 @@ class _Popnn(keras_layers.CoreLayer):
         rate = given.pop("dropout")
         self._dropout = CoreDropout(rate) if rate else None
         named = {name: given.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
-        chosen = _chosen(**named)
-        if "recurrent_initializer" in chosen:
-            chosen["recurrent_kernel_initializer"] = chosen.pop("recurrent_initializer")
-        super().__init__(**given, **chosen)
+        super().__init__(**given, **_chosen(**named))
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        found = super().get_config()
-        if "recurrent_kernel_initializer" in found:
-            found["recurrent_initializer"] = found.pop("recurrent_kernel_initializer")
-        return found | {
+        return super().get_config() | {
             "dropout": self._dropout.rate if self._dropout else 0.0,
             "time_major": self._time_major,
             "return_state": self._return_state,

@@ -34,7 +34,7 @@ from ipusim.model.layers.layer import Array, Shape
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 #: Arguments that change nothing that is simulated, and those that must be what they stand with.
-_WITHOUT_EFFECT: Final = frozenset({"input_dim", "seed"})
+_WITHOUT_EFFECT: Final = frozenset({"seed"})
 _OF_ALL_LAYERS: Final = ("name", "trainable", "dtype", "input_shape", "batch_input_shape")
 _ONLY: Final[dict[str, tuple[Any, ...]]] = {
     "data_format": (None, "channels_last"),
@@ -68,6 +68,7 @@ class CoreLayer(Layer):
         ModelError for a value that the layer does not take.
         """
         own = [field.name for field in fields(self.core)]
+        _take_sizes(kwargs, own)
         if len(args) > len(own):
             raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(own)} arguments, got {len(args)}")
         given = dict(zip(own, args, strict=False))
@@ -124,7 +125,11 @@ class CoreLayer(Layer):
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
         if own.get("activation") == "identity":
             own["activation"] = "linear"
-        return super().get_config() | own | {name: described(value) for name, value in self._arguments.items()}
+        given = {
+            "recurrent_initializer" if name == "recurrent_kernel_initializer" else name: described(value)
+            for name, value in self._arguments.items()
+        }
+        return super().get_config() | own | given
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -252,6 +257,18 @@ def _initial(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, ...])
     """Draw a layer's parameters as a scenario does, where the place is that in the network."""
     found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
     return found
+
+
+def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:
+    """Turn other ways to say the shape of a layer's input into ``input_shape``, where they are no argument of its own.
+
+    An initializer has Keras' name then.
+    """
+    for name in ("input_dim", "input_length"):
+        if name not in own and (size := kwargs.pop(name, None)) is not None:
+            kwargs.setdefault("input_shape", (size,))
+    if "recurrent_initializer" in kwargs:
+        kwargs["recurrent_kernel_initializer"] = kwargs.pop("recurrent_initializer")
 
 
 def _fitting(name: str, value: Any) -> Any:

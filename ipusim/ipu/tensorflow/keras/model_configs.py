@@ -99,14 +99,8 @@ def graph_of(config: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def options_config(model: Any) -> dict[str, Any]:
-    """Return how a model runs on IPUs; what is not kept is said in a log."""
+    """Return how a model runs on IPUs."""
     options = model.options
-    for name, method in _NOT_KEPT.items():
-        if getattr(options, name):
-            get_logger().warning(
-                "Model %s: %s is not saved, call %s again on the model that is loaded",
-                *(model.name, ", ".join(getattr(options, name)), method),
-            )
     assigned = model.__dict__.get("_assigned") or None
     if assigned and model.graph is not None:
         assigned = list(options.stage_of(model.graph))
@@ -114,6 +108,19 @@ def options_config(model: Any) -> dict[str, Any]:
         assigned = [each.pipeline_stage for each in assigned]
     kept = {name: getattr(options, own) for name, own in _KEPT.items()}
     return {"pipeline_stage_assignment": assigned, **kept, _METHOD: options.reduction_method.name.lower()}
+
+
+def say_what_is_not_kept(model: Any) -> None:
+    """Log which options of a model are not saved with it; once after they were set."""
+    if model.__dict__.get("_said") == model.options.version:
+        return
+    model.__dict__["_said"] = model.options.version
+    for name, method in _NOT_KEPT.items():
+        if given := getattr(model.options, name):
+            get_logger().warning(
+                "Model %s: %s of %s is not saved, as Graphcore has it: call it again on the model that is loaded",
+                *(model.name, ", ".join(given), method),
+            )
 
 
 def set_options(model: Any, config: Mapping[str, Any]) -> None:

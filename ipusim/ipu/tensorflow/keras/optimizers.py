@@ -44,12 +44,21 @@ class Optimizer(Configured, BaseOptimizer):
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
+        decay: float = 0.0,
+        lr: Any = None,
+        **others: Any,
     ) -> None:
         """Take what makes the rule of a step size; and that, a number or a schedule, and limits of gradients.
 
+        ``lr`` is the older name of the step size, which ``decay`` divides by 1 + decay * iterations.
+
         Raises ModelError for numbers out of range, ProgramTypeError and ProgramError for what are none.
         """
+        for argument in others:
+            checks.wrong_type(type(self).__name__, "arguments of Keras' optimizer", argument)
         self._made = made
+        learning_rate = learning_rate if lr is None else lr
+        self._decay = checks.not_negative("decay", decay)
         self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
         self._rate = Setting("learning_rate", 0.0 if self._schedule else learning_rate)
         self._limits = clipnorm, clipvalue, global_clipnorm
@@ -90,7 +99,8 @@ class Optimizer(Configured, BaseOptimizer):
         self._calls, self._replicas = self._calls // self._replicas * value, value
 
     def _rate_now(self) -> float:
-        return self._schedule(self._calls // self._replicas) if self._schedule else float(self._rate)
+        updates = self._calls // self._replicas
+        return self._schedule(updates) if self._schedule else float(self._rate) / (1 + self._decay * updates)
 
     @property
     def rule(self) -> core.Optimizer:
@@ -119,7 +129,8 @@ class Optimizer(Configured, BaseOptimizer):
     def get_config(self) -> dict[str, Any]:
         """Return its arguments, with the step size that it has now."""
         now = described(self._schedule) if self._schedule else float(self._rate)
-        return super().get_config() | {"name": self.name, "learning_rate": now}
+        found = {name: value for name, value in super().get_config().items() if name != "lr"}
+        return found | {"name": self.name, "learning_rate": now}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -228,6 +239,8 @@ def get(identifier: Any) -> BaseOptimizer:
 
     Raises ProgramError for a name that there is not, ProgramTypeError for what is no optimizer.
     """
+    if isinstance(identifier, Mapping):
+        identifier = revived("optimizer", identifier)
     if isinstance(identifier, BaseOptimizer):
         return identifier
     if isinstance(identifier, type) and issubclass(identifier, Optimizer):

@@ -16,6 +16,19 @@ MODEL: Final = "model"
 #: What the names of weights begin with in the file of a whole model.
 WEIGHTS: Final = "weights/"
 _HDF5: Final = b"\x89HDF"
+_HDF5_ENDINGS: Final = (".h5", ".hdf5")
+
+
+def check_format(filepath: Any, save_format: Any) -> Path:
+    """Return the path to save to; raises ProgramError for HDF5 and TensorFlow's SavedModel, by format or ending."""
+    path = Path(filepath)
+    if save_format not in (None, "keras") or path.suffix in _HDF5_ENDINGS:
+        asked = f"save_format {save_format!r}" if save_format not in (None, "keras") else f"the ending {path.suffix!r}"
+        raise ProgramError(
+            f"{path}: expected save_format None or 'keras', and another ending than .h5, got {asked}: models are saved "
+            "in one file of NumPy's arrays, and neither in HDF5 nor as TensorFlow's SavedModel"
+        )
+    return path
 
 
 def names_of(weights: Sequence[Weight], prefix: str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ipusim.ipu.keras.options import Options
     from ipusim.ipu.optimizers import Optimizer
     from ipusim.ipu.run import Pipeline
+    from ipusim.ipu.tensorflow.keras.layer import Layer
     from ipusim.ipu.tensorflow.keras.metrics import Metric
     from ipusim.ipu.tensorflow.keras.program import TrainingState
 
@@ -36,6 +37,7 @@ class Trainer:
     """
 
     name: str
+    layers: list[Layer]
     options: Options
     optimizer: Optimizer | None = None
     history: History | None = None
@@ -67,6 +69,7 @@ class Trainer:
 
         Raises ProgramError and ProgramTypeError for what there is not.
         """
+        kwargs.pop("jit_compile", None)  # all programs are compiled
         for argument in kwargs:
             checks.wrong_type("compile", "arguments of Keras' compile", argument)
         if run_eagerly:
@@ -113,6 +116,12 @@ class Trainer:
     def metrics_names(self) -> list[str]:
         """Their names."""
         return [each.name for each in self.metrics]
+
+    def reset_states(self) -> None:
+        """Let stateful layers begin with zeros again."""
+        for each in self.layers:
+            if hasattr(each, "reset_states"):
+                each.reset_states()
 
     def reset_metrics(self) -> None:
         """Begin to measure anew."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,27 +19,14 @@ from ipusim.files import archive_of, check_target, write_file
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
 from ipusim.ipu.tensorflow.keras.described import described, plain, restored, revived
+from ipusim.ipu.tensorflow.keras.model_configs import say_what_is_not_kept
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.program import TrainingState
-from ipusim.ipu.tensorflow.keras.saving import MODEL, WEIGHTS, arrays_in, names_of, set_weights
+from ipusim.ipu.tensorflow.keras.saving import MODEL, WEIGHTS, arrays_in, check_format, names_of, set_weights
 from ipusim.ipu.tensorflow.keras.symbolic import mapped
 from ipusim.ipu.tensorflow.keras.training_config import compile_arguments, training_config
 from ipusim.model.layers.layer import Array
 from ipusim.runs.checkpoint import OPTIMIZER
-
-_HDF5: Final = (".h5", ".hdf5")
-
-
-def check_format(filepath: Any, save_format: Any) -> Path:
-    """Return the path to save to; raises ProgramError for HDF5 and TensorFlow's SavedModel, by format or ending."""
-    path = Path(filepath)
-    if save_format not in (None, "keras") or path.suffix in _HDF5:
-        asked = f"save_format {save_format!r}" if save_format not in (None, "keras") else f"the ending {path.suffix!r}"
-        raise ProgramError(
-            f"{path}: expected save_format None or 'keras', and another ending than .h5, got {asked}: models are saved "
-            "in one file of NumPy's arrays, and neither in HDF5 nor as TensorFlow's SavedModel"
-        )
-    return path
 
 
 def save_model(
@@ -65,6 +52,7 @@ def save_model(
         raise ProgramError(f"{path}: expected no file, as overwrite is False, got one")
     check_target(path)
     model.check_built("save")
+    say_what_is_not_kept(model)
     text, arrays = _contents(model, checks.truth("include_optimizer", include_optimizer))
     names = names_of(model.weights, f"{model.path}/")
     held = {f"{WEIGHTS}{name}": each.numpy() for name, each in zip(names, model.weights, strict=True)}
