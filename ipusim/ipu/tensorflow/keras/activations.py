@@ -31,15 +31,15 @@ def get(identifier: Any) -> Any:
         return identifier
     core, after = nn.core_activation(identifier)
     if core not in ACTIVATIONS:
-        raise ProgramError(f"Unknown activation function: {identifier}. Expected one of {', '.join(_NAMES)}")
+        raise ProgramError(f"Unknown activation function: {core}. Expected one of {', '.join(_NAMES.split())}")
     return after or (linear if core == "identity" else nn.Activation(core))
 
 
-_NAMES: Final = ("gelu", "hard_sigmoid", "linear", "relu", "sigmoid", "softmax", "swish", "tanh")
+_NAMES: Final = "elu gelu hard_sigmoid leaky_relu linear relu selu sigmoid softmax softplus swish tanh"
 hard_sigmoid = nn.Activation("hard_sigmoid")
 __getattr__, __dir__ = offering(
     "tf.keras.activations",
-    {name: f"{_NN}:{name}" for name in ("gelu", "relu", "swish", "tanh")}
+    {name: f"{_NN}:{name}" for name in ("elu", "gelu", "relu", "selu", "softplus", "swish", "tanh")}
     | {"sigmoid": f"{_NN}:logistic"}
     | {name: f"{__name__}:{name}" for name in ("get", "hard_sigmoid", "linear", "softmax")},
 )

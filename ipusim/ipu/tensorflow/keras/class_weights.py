@@ -63,6 +63,8 @@ def _weighed(y: Any, sample_weight: Any, weights: Array) -> Array:
         labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
     numbers = labels.astype(np.int64)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(weights):
-        checks.wrong_value("class_weight", f"a weight of each class up to {numbers.max()}", dict(enumerate(weights)))
+        checks.wrong_value(
+            "class_weight", f"a weight of each class up to {numbers.max()}", dict(enumerate(weights.tolist()))
+        )
     found: Array = weights[numbers]
     return found if sample_weight is None else found * checks.numbers("sample_weight", sample_weight)

@@ -18,7 +18,7 @@ from ipusim.ipu.keras.pipeline_stage import pipeline_stage
 from ipusim.ipu.names import counts, scope, unique
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
 from ipusim.ipu.tensorflow.keras.called import Called
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, is_symbolic, mapped
+from ipusim.ipu.tensorflow.keras.symbolic import TRIED, KerasTensor, Node, batched, is_symbolic, mapped
 from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
@@ -298,12 +298,19 @@ class Layer(Called):
         return node.outputs
 
     def _gives(self, node: Node) -> Any:
-        """Return the tensors of a call, by trying the layer on zeros."""
-        args, kwargs = mapped(lambda each: each.zeros, (node.args, dict(node.kwargs)))
-        with trying():
-            self._build_for(args[0])
-            given = self._call(*args, **{"training": None} | kwargs)
-        return mapped_arrays(lambda each: KerasTensor((None, *np.shape(each)[1:]), each.dtype, node), given)
+        """Return the tensors of a call, by trying the layer on zeros of two batches."""
+        given: list[Any] = []
+        for batch in TRIED:
+            args, kwargs = mapped(lambda each, size=batch: each.zeros(size), (node.args, dict(node.kwargs)))
+            with trying():
+                self._build_for(args[0])
+                given.append(self._call(*args, **{"training": None} | kwargs))
+        others: list[Any] = []
+        mapped_arrays(others.append, given[1])
+        shapes = iter(map(np.shape, others))
+        return mapped_arrays(
+            lambda each: KerasTensor(batched(np.shape(each), next(shapes)), each.dtype, node), given[0]
+        )
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
         """Be in a model: take names, and a place among its layers that seeds what is drawn."""

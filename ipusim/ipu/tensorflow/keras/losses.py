@@ -118,6 +118,31 @@ mean_absolute_error = _of_differences("mean_absolute_error", anp.abs, "|d|")
 log_cosh = _of_differences("log_cosh", lambda d: anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), "log(cosh(d))")
 
 
+def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
+    """Return 100 * mean(|d / y_true|) of each sample, with d = y_pred - y_true, and at least 1e-7 below."""
+    predictions = tensor(y_pred)
+    labels = fitted(y_true, predictions)
+    return 100 * anp.mean(anp.abs((labels - predictions) / anp.maximum(anp.abs(labels), EPSILON)), axis=-1)
+
+
+def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
+    """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
+    predictions = tensor(y_pred)
+    first, second = (anp.log(anp.maximum(each, EPSILON) + 1) for each in (fitted(y_true, predictions), predictions))
+    return anp.mean(anp.square(first - second), axis=-1)
+
+
+def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
+    """Return minus the cosine between labels and predictions of each sample."""
+    predictions = tensor(y_pred)
+    return -anp.sum(_directed(fitted(y_true, predictions), axis) * _directed(predictions, axis), axis=axis)
+
+
+def _directed(x: Any, axis: int) -> Any:
+    """Return vectors of length 1, as TensorFlow's l2_normalize with its least squared length."""
+    return x / anp.sqrt(anp.maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
+
+
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
     predictions = tensor(y_pred)
@@ -266,6 +291,9 @@ def _class(name: str, function: Callable[..., Any]) -> type[FunctionLoss]:
 
 MeanSquaredError = _class("MeanSquaredError", mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", mean_absolute_error)
+MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", mean_absolute_percentage_error)
+MeanSquaredLogarithmicError = _class("MeanSquaredLogarithmicError", mean_squared_logarithmic_error)
+CosineSimilarity = _class("CosineSimilarity", cosine_similarity)
 LogCosh = _class("LogCosh", log_cosh)
 Hinge = _class("Hinge", hinge)
 KLDivergence = _class("KLDivergence", kl_divergence)
@@ -278,6 +306,9 @@ _BY_NAME: Final[dict[str, type[Loss]]] = {
     "binary_crossentropy": BinaryCrossentropy,
     **dict.fromkeys(("mse", "MSE", "mean_squared_error"), MeanSquaredError),
     **dict.fromkeys(("mae", "MAE", "mean_absolute_error"), MeanAbsoluteError),
+    **dict.fromkeys(("mape", "MAPE", "mean_absolute_percentage_error"), MeanAbsolutePercentageError),
+    **dict.fromkeys(("msle", "MSLE", "mean_squared_logarithmic_error"), MeanSquaredLogarithmicError),
+    "cosine_similarity": CosineSimilarity,
     **dict.fromkeys(("huber", "huber_loss"), Huber),
     **dict.fromkeys(("log_cosh", "logcosh"), LogCosh),
     "hinge": Hinge,
@@ -313,12 +344,14 @@ def get(identifier: Any) -> Loss:
 
 
 _FUNCTIONS: Final = (
-    "binary_crossentropy categorical_crossentropy hinge huber kl_divergence log_cosh mean_absolute_error "
-    "mean_squared_error poisson sparse_categorical_crossentropy get"
+    "binary_crossentropy categorical_crossentropy cosine_similarity hinge huber kl_divergence log_cosh "
+    "mean_absolute_error mean_absolute_percentage_error mean_squared_error mean_squared_logarithmic_error poisson "
+    "sparse_categorical_crossentropy get"
 )
 _CLASSES: Final = (
-    "BinaryCrossentropy CategoricalCrossentropy Hinge Huber KLDivergence LogCosh Loss MeanAbsoluteError "
-    "MeanSquaredError Poisson SparseCategoricalCrossentropy"
+    "BinaryCrossentropy CategoricalCrossentropy CosineSimilarity Hinge Huber KLDivergence LogCosh Loss "
+    "MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson "
+    "SparseCategoricalCrossentropy"
 )
 __getattr__, __dir__ = offering(
     "tf.keras.losses",
