@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
@@ -33,6 +34,10 @@ __all__ = [
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",
 ]
+
+
+#: Missing stages that a message lists.
+_LISTED: Final = 16
 
 
 class _Extension:
@@ -348,7 +353,7 @@ def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int
     if any(id(node) not in stages for node in calls):
         raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
     found = sorted(set(stages.values()))
-    missing = [str(each) for each in range(found[-1] + 1) if each not in found]
+    missing = [str(each) for each in islice((each for each in range(found[-1]) if each not in found), _LISTED)]
     if missing or found[0] < 0:
         raise ProgramError(
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "

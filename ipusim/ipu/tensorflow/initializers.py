@@ -240,5 +240,6 @@ __getattr__, __dir__ = offering(
     "tf.initializers",
     {name: f"{__name__}:{kind.__name__}" for name, kind in _BY_NAME.items()}
     | {"constant": f"{__name__}:Constant", "variance_scaling": f"{__name__}:VarianceScaling"}
-    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _BY_NAME.values()},
+    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in (*_BY_NAME.values(), Constant, VarianceScaling)}
+    | {"get": f"{__name__}:initializer_of"},
 )

@@ -118,6 +118,7 @@ class Conv1D(CoreLayer):
     """Keras ``Conv1D``."""
 
     core, kind = convolution.Conv1D, "conv1d"
+    _axes = 1
 
 
 class MaxPooling2D(CoreLayer):

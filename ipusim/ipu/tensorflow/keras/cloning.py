@@ -20,7 +20,7 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
     Raises ProgramError for a text that is none, or with what is not known.
     """
     try:
-        found = restored(json.loads(checks.text("json_string", json_string)))
+        found = json.loads(checks.text("json_string", json_string))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ProgramError(f"json_string: expected what to_json() gave: {error}") from error
     return model_from_config(found, custom_objects)
@@ -28,10 +28,10 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
 
 def model_from_config(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
     """Return the model of a class_name and what its ``get_config`` gave; raises as :func:`model_from_json` does."""
-    if not isinstance(config, Mapping) or not {"class_name", "config"} <= set(config):
+    if not isinstance(config, dict) or not {"class_name", "config"} <= set(config):
         checks.wrong_type("config", "a dictionary with class_name and config", config)
     with custom_object_scope(custom_objects):
-        return revived("layer", config)
+        return revived("layer", restored(config))
 
 
 def clone_model(

@@ -60,6 +60,8 @@ class CoreLayer(Layer):
 
     core: ClassVar[type]
     kind: ClassVar[str]
+    #: Along how many its windows go, if it has any.
+    _axes: ClassVar[int] = 2
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take the layer's own arguments, initializers, and ``name``.
@@ -87,7 +89,9 @@ class CoreLayer(Layer):
         self._check({name: value for name, value in kwargs.items() if name not in own})
         if "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
-        self._layer: core_layer.Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
+        self._layer: core_layer.Layer = self.core(
+            **{name: _fitting(name, value, self._axes) for name, value in arguments.items()}
+        )
         self._key: Any = self._layer
         self._variables: dict[str, NamedVariable] = {}
 
@@ -271,8 +275,11 @@ def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:
         kwargs["recurrent_kernel_initializer"] = kwargs.pop("recurrent_initializer")
 
 
-def _fitting(name: str, value: Any) -> Any:
-    """Return one size for both axes as two, and lists as tuples, as the core has them."""
-    if name in ("kernel_size", "strides", "pool_size") and isinstance(value, int):
-        return (value, value)
+def _fitting(name: str, value: Any, axes: int) -> Any:
+    """Return sizes of windows as the core has them, one for both axes as two; and lists as tuples."""
+    if name in ("kernel_size", "strides", "pool_size"):
+        if axes == 1 and isinstance(value, list | tuple) and len(value) == 1:
+            return value[0]
+        if axes == 2 and isinstance(value, int):
+            return (value, value)
     return tuple(value) if isinstance(value, list) else value.lower() if name == "padding" else value
