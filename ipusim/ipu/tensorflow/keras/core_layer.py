@@ -154,6 +154,8 @@ class CoreLayer(Layer):
 
     def __getattr__(self, name: str) -> Any:
         """Return a weight by its own name, as ``kernel``, or an argument of the layer's, as ``units``."""
+        if isinstance(getattr(type(self), name, None), property):
+            return object.__getattribute__(self, name)  # which says why it has no value
         held = self.__dict__
         for each in held.get("_weights", ()):
             if each.own_name == name:

@@ -275,6 +275,8 @@ SparseTopKCategoricalAccuracy = _class(
 )
 MeanSquaredError = _class("MeanSquaredError", losses.mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", losses.mean_absolute_error)
+MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", losses.mean_absolute_percentage_error)
+MeanSquaredLogarithmicError = _class("MeanSquaredLogarithmicError", losses.mean_squared_logarithmic_error)
 BinaryCrossentropy = _class("BinaryCrossentropy", losses.binary_crossentropy)
 CategoricalCrossentropy = _class("CategoricalCrossentropy", losses.categorical_crossentropy)
 SparseCategoricalCrossentropy = _class("SparseCategoricalCrossentropy", losses.sparse_categorical_crossentropy)
@@ -287,12 +289,19 @@ _BY_NAME: Final[dict[str, type[Metric]]] = {
     "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
     "mean_squared_error": MeanSquaredError,
     "mean_absolute_error": MeanAbsoluteError,
+    "mean_absolute_percentage_error": MeanAbsolutePercentageError,
+    "mean_squared_logarithmic_error": MeanSquaredLogarithmicError,
     "binary_crossentropy": BinaryCrossentropy,
     "categorical_crossentropy": CategoricalCrossentropy,
     "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
 }
 #: Names of texts whose metric keeps the text as its name.
-_SHORT: Final = {"mse": MeanSquaredError, "mae": MeanAbsoluteError}
+_SHORT: Final = {
+    "mse": MeanSquaredError,
+    "mae": MeanAbsoluteError,
+    "mape": MeanAbsolutePercentageError,
+    "msle": MeanSquaredLogarithmicError,
+}
 
 
 def is_known(name: str) -> bool:
@@ -338,7 +347,8 @@ _FUNCTIONS: Final = (
 )
 _CLASSES: Final = (
     "Accuracy BinaryAccuracy BinaryCrossentropy CategoricalAccuracy CategoricalCrossentropy Mean MeanAbsoluteError "
-    "MeanMetricWrapper MeanSquaredError Metric Precision Recall RootMeanSquaredError SparseCategoricalAccuracy "
+    "MeanAbsolutePercentageError MeanMetricWrapper MeanSquaredError MeanSquaredLogarithmicError Metric Precision Recall "
+    "RootMeanSquaredError SparseCategoricalAccuracy "
     "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
 )
 __getattr__, __dir__ = offering(
