@@ -236,10 +236,11 @@ def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
     return found
 
 
+_CLASSES: Final[tuple[type[Initializer], ...]] = (*_BY_NAME.values(), Constant, VarianceScaling)
 __getattr__, __dir__ = offering(
     "tf.initializers",
     {name: f"{__name__}:{kind.__name__}" for name, kind in _BY_NAME.items()}
     | {"constant": f"{__name__}:Constant", "variance_scaling": f"{__name__}:VarianceScaling"}
-    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in (*_BY_NAME.values(), Constant, VarianceScaling)}
+    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _CLASSES}
     | {"get": f"{__name__}:initializer_of"},
 )

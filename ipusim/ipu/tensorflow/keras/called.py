@@ -15,8 +15,12 @@ class Called:
         inbound_nodes: the calls.
     """
 
-    name: str
     inbound_nodes: list[Node]
+
+    @property
+    def name(self) -> str:
+        """Its name; whoever is called says it."""
+        raise NotImplementedError
 
     @property
     def input(self) -> Any:

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
@@ -221,7 +222,7 @@ class Layer(Called):
     @property
     def dtype(self) -> str:
         """The dtype of its weights, float32 where nothing says it."""
-        return np.dtype(self._weight_dtype).name
+        return str(np.dtype(self._weight_dtype).name)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the shape that it gives for inputs of a shape, both with None for the batch."""
@@ -301,7 +302,7 @@ class Layer(Called):
         """Return the tensors of a call, by trying the layer on zeros of two batches."""
         given: list[Any] = []
         for batch in TRIED:
-            args, kwargs = mapped(lambda each, size=batch: each.zeros(size), (node.args, dict(node.kwargs)))
+            args, kwargs = mapped(methodcaller("zeros", batch), (node.args, dict(node.kwargs)))
             with trying():
                 self._build_for(args[0])
                 given.append(self._call(*args, **{"training": None} | kwargs))

@@ -347,8 +347,8 @@ _FUNCTIONS: Final = (
 )
 _CLASSES: Final = (
     "Accuracy BinaryAccuracy BinaryCrossentropy CategoricalAccuracy CategoricalCrossentropy Mean MeanAbsoluteError "
-    "MeanAbsolutePercentageError MeanMetricWrapper MeanSquaredError MeanSquaredLogarithmicError Metric Precision Recall "
-    "RootMeanSquaredError SparseCategoricalAccuracy "
+    "MeanAbsolutePercentageError MeanMetricWrapper MeanSquaredError MeanSquaredLogarithmicError Metric Precision "
+    "Recall RootMeanSquaredError SparseCategoricalAccuracy "
     "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
 )
 __getattr__, __dir__ = offering(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ipusim.ipu.keras.options import Options
     from ipusim.ipu.optimizers import Optimizer
     from ipusim.ipu.run import Pipeline
-    from ipusim.ipu.tensorflow.keras.layer import Layer
     from ipusim.ipu.tensorflow.keras.metrics import Metric
     from ipusim.ipu.tensorflow.keras.program import TrainingState
 
@@ -37,7 +36,6 @@ class Trainer:
     """
 
     name: str
-    layers: list[Layer]
     options: Options
     optimizer: Optimizer | None = None
     history: History | None = None
@@ -119,7 +117,7 @@ class Trainer:
 
     def reset_states(self) -> None:
         """Let stateful layers begin with zeros again."""
-        for each in self.layers:
+        for each in self.layers:  # type: ignore[attr-defined]  # a model's
             if hasattr(each, "reset_states"):
                 each.reset_states()
 
