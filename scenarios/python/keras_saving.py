@@ -1,8 +1,8 @@
 """A Keras model over two pipelined IPUs that is saved after each epoch, loaded, and trained on to the same bits."""
 
 import argparse
-import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def main():
 
     strategy = ipu.ipu_strategy.IPUStrategy()
     with strategy.scope(), tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "saved.keras")
+        path = Path(folder) / "saved.keras"
         model = create_model()
         model.fit(x, y, BATCH_SIZE, epochs=args.epochs, callbacks=[keras.callbacks.ModelCheckpoint(path)], verbose=2)
 

@@ -384,6 +384,70 @@ def test_checkpoints_are_whole_models_unless_weights_alone_are_wanted(tmp_path):
     assert same_bits(first, model)
 
 
+class Interrupting(keras.callbacks.Callback):
+    """Ends a training as a failing machine does."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("make", [sequential, Own])
+def test_a_training_that_is_interrupted_goes_on_behind_its_last_epoch(make, tmp_path):
+    def made():
+        keras.backend.clear_session()
+        model = make()
+        model.compile(keras.optimizers.Adam(SCHEDULES.CosineDecay(0.1, 20)), "mse")
+        return model
+
+    whole, first, second = made(), made(), made()
+    backup = keras.callbacks.BackupAndRestore(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        first.fit(X, Y, batch_size=8, epochs=4, verbose=0, callbacks=[backup, Interrupting()])
+    expected = fit(whole, 4)["loss"][2:]
+    for model in (second, first):  # in another process, and in the same one
+        (file,) = tmp_path.iterdir()
+        content = file.read_bytes()
+        again = keras.callbacks.experimental.BackupAndRestore(str(tmp_path))
+        history = model.fit(X, Y, batch_size=8, epochs=4, verbose=0, callbacks=again)
+        assert (history.epoch, history.history["loss"]) == ([2, 3], expected)
+        assert same_bits(model, whole)
+        assert list(tmp_path.iterdir()) == []
+        file.write_bytes(content)
+
+
+def test_backups_of_another_model_are_refused(tmp_path):
+    keras.callbacks.BackupAndRestore(tmp_path).restored(None, 3)
+    model = accumulating()
+    fit(model)
+    callback = keras.callbacks.BackupAndRestore(tmp_path)
+    callback.set_model(model)
+    callback.on_epoch_end(0)
+    path = tmp_path / "backup.npz"
+    with pytest.raises(ProgramError, match=f"^{path}: expected a backup of this model's training: expected shape"):
+        sequential().fit(X[:, :2], Y, batch_size=8, callbacks=[callback])
+    path.write_bytes(b"")
+    with pytest.raises(ProgramError, match=f"^{path}: expected a file of a backup of a training that can be read"):
+        sequential().fit(X, Y, batch_size=8, callbacks=[callback])
+    with pytest.raises(ProgramError, match="backup_dir: expected a path, got 1"):
+        keras.callbacks.BackupAndRestore(1)
+
+
+def test_arrays_of_another_optimizer_are_refused(saved):
+    path, arrays, described = saved
+    (name, *_) = [each for each in arrays if each.startswith("optimizer/") and arrays[each].ndim == 2]
+    _written(path, arrays | {name: arrays[name][1:]}, described)
+
+    def run():
+        model = keras.models.load_model(path, CUSTOM)
+        with pytest.raises(
+            ProgramError, match=r"^the optimizer's arrays that the training is to go on from are of ano"
+        ):
+            fit(model)
+
+    on(2, run)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Return a path, the arrays of a model's file, and what they describe."""

@@ -287,8 +287,10 @@ class TerminateOnNaN(Callback):
 _OFFERED: Final = (
     "CSVLogger EarlyStopping LambdaCallback LearningRateScheduler ModelCheckpoint ReduceLROnPlateau TerminateOnNaN"
 )
+_BACKUP: Final = "ipusim.ipu.tensorflow.keras.backup"
 __getattr__, __dir__ = offering(
     "tf.keras.callbacks",
     {name: f"{__name__}:{name}" for name in _OFFERED.split()}
-    | {name: f"ipusim.ipu.tensorflow.keras.callback:{name}" for name in ("Callback", "CallbackList", "History")},
+    | {name: f"ipusim.ipu.tensorflow.keras.callback:{name}" for name in ("Callback", "CallbackList", "History")}
+    | {"BackupAndRestore": f"{_BACKUP}:BackupAndRestore", "experimental": _BACKUP},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ipusim.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
 from ipusim.ipu.host import Running, collect
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -88,9 +89,12 @@ class Program:
         return TrainingState(found, session.elements)
 
     def go_on_from(self, state: TrainingState) -> None:
-        """Go on from where another program of the model was; raises FileError for arrays of another form."""
+        """Go on from where another program of the model was; raises ProgramError for arrays of another form."""
         session = self.pipeline.session
-        set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
+        try:
+            set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
+        except FileError as error:
+            raise ProgramError(f"the optimizer's arrays that the training is to go on from are {error}") from error
         each = session.job.program.shape.micro_batches * self.replicas
         session.executions = -(-state.batches // each)
 

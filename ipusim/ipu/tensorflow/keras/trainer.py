@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.errors import ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras import optimizers
+from ipusim.ipu.tensorflow.keras.backup import restored_epoch
 from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, callback_list
 from ipusim.ipu.tensorflow.keras.class_weights import by_class
 from ipusim.ipu.tensorflow.keras.data import batches, samples_of, split_off
@@ -92,6 +93,7 @@ class Trainer:
 
     def resume(self, state: TrainingState) -> None:
         """Let the next training go on from ``state``, which :attr:`training_state` was of a model of the same kind."""
+        self.__dict__.get("_programs", {}).pop("train", None)
         self.__dict__["_resumed"] = state
 
     @property
@@ -157,6 +159,8 @@ class Trainer:
             (x, y, sample_weight), validation_data = split_off(x, y, sample_weight, validation_split)
         x, y, sample_weight = by_class(x, y, sample_weight, class_weight)
         data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
+        self._build_for(data.element.unpack(data.example)[0])  # type: ignore[attr-defined]  # a model's
+        initial_epoch = restored_epoch(callbacks, self, checks.whole("initial_epoch", initial_epoch))
         ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
         told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
         self.stop_training, self.history = False, None

@@ -20,13 +20,11 @@ from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
 from ipusim.ipu.tensorflow.keras.described import described, plain, restored, revived
 from ipusim.ipu.tensorflow.keras.model_configs import say_what_is_not_kept
-from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
-from ipusim.ipu.tensorflow.keras.program import TrainingState
-from ipusim.ipu.tensorflow.keras.saving import MODEL, WEIGHTS, arrays_in, check_format, names_of, set_weights
+from ipusim.ipu.tensorflow.keras.saving import MODEL, arrays_in, check_format, set_weights
 from ipusim.ipu.tensorflow.keras.symbolic import mapped
+from ipusim.ipu.tensorflow.keras.training_arrays import resume, state_of, weight_arrays
 from ipusim.ipu.tensorflow.keras.training_config import compile_arguments, training_config
 from ipusim.model.layers.layer import Array
-from ipusim.runs.checkpoint import OPTIMIZER
 
 
 def save_model(
@@ -54,9 +52,8 @@ def save_model(
     model.check_built("save")
     say_what_is_not_kept(model)
     text, arrays = _contents(model, checks.truth("include_optimizer", include_optimizer))
-    names = names_of(model.weights, f"{model.path}/")
-    held = {f"{WEIGHTS}{name}": each.numpy() for name, each in zip(names, model.weights, strict=True)}
-    write_file(path, archive_of({MODEL: np.frombuffer(text.encode(), np.uint8), **held, **arrays}))
+    content = {MODEL: np.frombuffer(text.encode(), np.uint8), **weight_arrays(model), **arrays}
+    write_file(path, archive_of(content))
 
 
 def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Array]]:
@@ -67,10 +64,7 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
     arrays: Mapping[str, Array] = {}
     if include_optimizer and (compiled := training_config(model)) is not None:
         found["training_config"] = compiled
-        state = model.training_state
-        if state is not None:
-            arrays = state.arrays
-            found["training_state"] = {"iterations": int(model.optimizer.iterations), "batches": state.batches}
+        found["training_state"], arrays = state_of(model)
     return json.dumps(plain(found, model.name)), arrays
 
 
@@ -92,7 +86,8 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
             model.build(found["build_input_shape"])
         set_weights(model.weights, arrays, f"{model.path}/")
         if compile and "training_config" in found:
-            _compile(model, found, arrays)
+            model.compile(**compile_arguments(found["training_config"]))
+            resume(model, found["training_state"], arrays)
         return model
 
 
@@ -100,17 +95,6 @@ def _checked(model: Any) -> Any:
     if not hasattr(model, "fit"):
         raise ProgramError(f"expected a model, got {model!r}")
     return model
-
-
-def _compile(model: Any, found: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    model.compile(**compile_arguments(found["training_config"]))
-    state = found.get("training_state")
-    if state is None:
-        return
-    of_optimizer = {name: each for name, each in arrays.items() if name.startswith(OPTIMIZER)}
-    model.resume(TrainingState(of_optimizer, checks.whole("batches", state["batches"])))
-    if isinstance(model.optimizer, Optimizer):
-        model.optimizer.iterations = checks.whole("iterations", state["iterations"])
 
 
 @contextmanager
