@@ -38,6 +38,14 @@ def test_functional_models_tell_each_step(capsys, monkeypatch):
     assert " both (Concatenate) (0)                 dense                1\n" in out
 
 
+def test_a_model_that_is_loaded_goes_on_to_the_same_bits(capsys, monkeypatch):
+    out, _ = ran("keras_saving", capsys, monkeypatch, "--epochs", "2")
+    assert "Loaded saved after 8 weight updates\nTrained on to the same bits\n" in out
+    (last,) = re.findall(r"^Loss ([\d.]+), mean absolute error [\d.]+$", out, flags=re.MULTILINE)
+    (first, _) = re.findall(r"^32/32 - [\d.]+ us - loss: ([\d.]+)", out, flags=re.MULTILINE)
+    assert float(last) < float(first) / 3
+
+
 def test_a_subclass_says_its_stages_in_call(capsys, monkeypatch):
     out, _ = ran("keras_subclass", capsys, monkeypatch)
     first, last = map(float, re.findall(r"Loss from ([\d.]+) to ([\d.]+)", out)[0])

@@ -21,6 +21,7 @@ WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "several_hosts", "
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
+    "keras_saving": ["--epochs", "1"],
     "keras_sequential": ["--epochs", "1"],
     "keras_single_ipu": ["--epochs", "1"],
     "step1_single_ipu": ["--epochs", "2"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
@@ -33,6 +34,10 @@ __all__ = [
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",
 ]
+
+
+#: Missing stages that a message lists.
+_LISTED: Final = 16
 
 
 class _Extension:
@@ -220,6 +225,10 @@ class SequentialExtension(_Extension):
 
         self._assign(held, stage_of)
 
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign layers to stages, one number for each layer; raises as set_pipeline_stage_assignment does."""
+        self.set_pipeline_stage_assignment(list(stages))
+
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
         layer = assignment.layer
         return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
@@ -296,6 +305,11 @@ class _GraphExtension(_Extension):
         _checked_stages(held, calls)
         self._assign(held, lambda graph: _checked_stages(held, graph.nodes))
 
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign calls to stages, one number for each call in order; raises as set_pipeline_stage_assignment does."""
+        pairs = zip(self._calls(), stages, strict=True)
+        self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, stage) for node, stage in pairs])
+
     def _take_scopes(self) -> None:
         """Assign calls to the stages of the scopes that they were made in, if any was.
 
@@ -339,7 +353,7 @@ def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int
     if any(id(node) not in stages for node in calls):
         raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
     found = sorted(set(stages.values()))
-    missing = [str(each) for each in range(found[-1] + 1) if each not in found]
+    missing = [str(each) for each in islice((each for each in range(found[-1]) if each not in found), _LISTED)]
     if missing or found[0] < 0:
         raise ProgramError(
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "

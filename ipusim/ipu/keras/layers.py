@@ -165,17 +165,23 @@ class _Popnn(keras_layers.CoreLayer):
         rate = given.pop("dropout")
         self._dropout = CoreDropout(rate) if rate else None
         named = {name: given.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
-        chosen = _chosen(**named)
-        if "recurrent_initializer" in chosen:
-            chosen["recurrent_kernel_initializer"] = chosen.pop("recurrent_initializer")
-        super().__init__(**given, **chosen)
+        super().__init__(**given, **_chosen(**named))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        return super().get_config() | {
+            "dropout": self._dropout.rate if self._dropout else 0.0,
+            "time_major": self._time_major,
+            "return_state": self._return_state,
+            "stateful": self.stateful,
+        }
 
     def build(self, input_shape: Any) -> None:
         """Make the weights, for inputs (batch, time steps, elements), or time steps first where these are."""
         shape = tuple(input_shape)
         if len(shape) != 3:
             checks.wrong_value("input_shape", "three axes", shape)
-        super().build((shape[1], shape[0], shape[2]) if self._time_major else shape)
+        super().build((None, shape[0] or 1, shape[2]) if self._time_major else shape)  # whose number weights have not
 
     def call(self, inputs: Any, training: bool | None = None, initial_state: Any = None, **_: Any) -> Any:
         """Return the outputs, and where they were asked for the states behind the last time step.
@@ -244,12 +250,9 @@ class _Popnn(keras_layers.CoreLayer):
         return self._continued(x, self._of_program(x, self.path), given, training)
 
     def _gives(self, node: Node) -> Any:
-        if not self._time_major:
-            beside = len(node.args) > 1 or bool(node.kwargs.get("initial_state") is not None)
-            return Layer._gives(self, node) if self._has_states(None) or beside else super()._gives(node)
-        raise UnsupportedProgramError(
-            f"{type(self).__name__}: time_major is simulated as False alone in a model, whose batch is the first axis"
-        )
+        beside = len(node.args) > 1 or bool(node.kwargs.get("initial_state") is not None)
+        tried = self._time_major or self._has_states(None) or beside
+        return Layer._gives(self, node) if tried else super()._gives(node)
 
     def _turned(self, x: Any) -> Any:
         return anp.swapaxes(x, 0, 1) if self._time_major and anp.ndim(x) == 3 else x

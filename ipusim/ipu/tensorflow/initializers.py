@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.layers.layer import Array, Shape
+from ipusim.model.layers.recurrent import orthogonal
 
 #: Standard deviation of a normal distribution that is cut at two of them.
 _CUT: Final = 0.87962566103423978
@@ -36,6 +37,15 @@ class Initializer(ABC):
     @abstractmethod
     def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Return values of ``shape`` in float64."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Initializer:
+        """Return one of these arguments."""
+        return cls(**config)
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,41 @@ class HeNormal(VarianceScaling):
     scale: float = 2.0
 
 
+@dataclass(frozen=True)
+class HeUniform(VarianceScaling):
+    """Uniform, of variance 2 / inputs."""
+
+    scale: float = 2.0
+    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+
+
+@dataclass(frozen=True)
+class LecunNormal(VarianceScaling):
+    """Normal, of variance 1 / inputs."""
+
+
+@dataclass(frozen=True)
+class LecunUniform(VarianceScaling):
+    """Uniform, of variance 1 / inputs."""
+
+    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+
+
+@dataclass(frozen=True)
+class Orthogonal(Initializer):
+    """A matrix with orthonormal rows or columns, whichever are fewer, times ``gain``; all axes but the last are one."""
+
+    gain: float = 1.0
+    seed: int | None = None
+
+    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw; raises ProgramError for fewer than two axes."""
+        if len(shape) < 2:
+            checks.wrong_value("shape", "two axes or more, for an orthogonal matrix", shape)
+        flat = orthogonal((math.prod(shape[:-1]), shape[-1]), rng, np.float64)
+        return self.gain * flat.reshape(shape)
+
+
 #: Initializers by the names that Keras gives them as texts.
 _BY_NAME: Final[dict[str, type[Initializer]]] = {
     "zeros": Zeros,
@@ -153,6 +198,10 @@ _BY_NAME: Final[dict[str, type[Initializer]]] = {
     "glorot_uniform": GlorotUniform,
     "glorot_normal": GlorotNormal,
     "he_normal": HeNormal,
+    "he_uniform": HeUniform,
+    "lecun_normal": LecunNormal,
+    "lecun_uniform": LecunUniform,
+    "orthogonal": Orthogonal,
 }
 
 
@@ -162,9 +211,10 @@ def initializer_of(given: Any) -> Initializer | Callable[..., Any]:
     Raises ProgramError for a name that there is not, ProgramTypeError for anything else.
     """
     if isinstance(given, str):
-        if given not in _BY_NAME:
+        by_class = {kind.__name__: kind for kind in _BY_NAME.values()}
+        if given not in _BY_NAME | by_class:
             raise ProgramError(f"initializer: expected one of {', '.join(_BY_NAME)}, got {given!r}")
-        return _BY_NAME[given]()
+        return (_BY_NAME | by_class)[given]()
     if isinstance(given, type) and issubclass(given, Initializer):
         return given()
     if not callable(given):
@@ -186,9 +236,11 @@ def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
     return found
 
 
+_CLASSES: Final[tuple[type[Initializer], ...]] = (*_BY_NAME.values(), Constant, VarianceScaling)
 __getattr__, __dir__ = offering(
     "tf.initializers",
     {name: f"{__name__}:{kind.__name__}" for name, kind in _BY_NAME.items()}
     | {"constant": f"{__name__}:Constant", "variance_scaling": f"{__name__}:VarianceScaling"}
-    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _BY_NAME.values()},
+    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _CLASSES}
+    | {"get": f"{__name__}:initializer_of"},
 )

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.tensorflow.keras.batch_normalization import BatchNormalization
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.tensorflow.keras.plain_layers import (
     Add,
     Average,
     Concatenate,
+    GlobalAveragePooling1D,
     GlobalAveragePooling2D,
+    GlobalMaxPooling1D,
     GlobalMaxPooling2D,
     Lambda,
+    LeakyReLU,
+    Maximum,
+    Minimum,
     Multiply,
+    Permute,
+    RepeatVector,
+    Rescaling,
     Softmax,
     Subtract,
     add,
@@ -28,10 +37,18 @@ __all__ = [
     "BatchNormalization",
     "Concatenate",
     "CoreLayer",
+    "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
     "Lambda",
+    "LeakyReLU",
+    "Maximum",
+    "Minimum",
     "Multiply",
+    "Permute",
+    "RepeatVector",
+    "Rescaling",
     "Softmax",
     "Subtract",
     "add",
@@ -68,9 +85,21 @@ class ReLU(CoreLayer):
 
     core, kind = layers.ActivationLayer, "re_lu"
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Take a name."""
+    def __init__(
+        self, max_value: float | None = None, negative_slope: float = 0.0, threshold: float = 0.0, **kwargs: Any
+    ) -> None:
+        """Take a name; raises UnsupportedProgramError for another slope, or for limits."""
+        for name, value in (("max_value", max_value), ("negative_slope", negative_slope), ("threshold", threshold)):
+            if value:
+                raise UnsupportedProgramError(
+                    f"ReLU: {name} is simulated as none alone, got {value!r}: use LeakyReLU, or tf.clip_by_value in a "
+                    "Lambda"
+                )
         super().__init__("relu", **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        return {name: value for name, value in super().get_config().items() if name != "activation"}
 
 
 class Dropout(CoreLayer):
@@ -83,6 +112,13 @@ class Conv2D(CoreLayer):
     """Keras ``Conv2D``."""
 
     core, kind = convolution.Conv2D, "conv2d"
+
+
+class Conv1D(CoreLayer):
+    """Keras ``Conv1D``."""
+
+    core, kind = convolution.Conv1D, "conv1d"
+    _axes = 1
 
 
 class MaxPooling2D(CoreLayer):
@@ -137,9 +173,10 @@ class GRU(CoreLayer):
 
 
 _OFFERED: Final = (
-    "Activation Add Average AveragePooling2D BatchNormalization Concatenate Conv2D Dense Dropout Embedding Flatten GRU "
-    "GlobalAveragePooling2D GlobalMaxPooling2D GroupNormalization InstanceNormalization LSTM Lambda "
-    "LayerNormalization MaxPooling2D Multiply ReLU Reshape Softmax Subtract add concatenate"
+    "Activation Add Average AveragePooling2D BatchNormalization Concatenate Conv1D Conv2D Dense Dropout Embedding "
+    "Flatten GRU GlobalAveragePooling1D GlobalAveragePooling2D GlobalMaxPooling1D GlobalMaxPooling2D "
+    "GroupNormalization InstanceNormalization LSTM Lambda LayerNormalization LeakyReLU MaxPooling2D Maximum Minimum "
+    "Multiply Permute ReLU RepeatVector Rescaling Reshape Softmax Subtract add concatenate"
 )
 __getattr__, __dir__ = offering(
     "tf.keras.layers",

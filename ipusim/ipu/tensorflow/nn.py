@@ -48,6 +48,31 @@ tanh = Activation("tanh")
 logistic = Activation("sigmoid")
 
 
+def elu(features: Any, name: str | None = None) -> Any:
+    """Return x of each element where it is positive, else exp(x) - 1."""
+    x = tensor(features)
+    return anp.where(x > 0, x, anp.exp(anp.minimum(x, 0)) - 1)
+
+
+def selu(features: Any, name: str | None = None) -> Any:
+    """Return a scaled elu, which keeps mean 0 and variance 1 (arXiv:1706.02515, equation 2 and appendix A1)."""
+    x = tensor(features)
+    scale, alpha = x.dtype.type(1.0507009873554805), x.dtype.type(1.6732632423543772)
+    return scale * anp.where(x > 0, x, alpha * (anp.exp(anp.minimum(x, 0)) - 1))
+
+
+def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
+    """Return x of each element where it is positive, else alpha * x."""
+    x = tensor(features)
+    return anp.where(x > 0, x, x.dtype.type(alpha) * x)
+
+
+def softplus(features: Any, name: str | None = None) -> Any:
+    """Return log(1 + exp(x)) of each element."""
+    x = tensor(features)
+    return anp.logaddexp(x, x.dtype.type(0))
+
+
 def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
     """Return exp(x), divided by its sum along an axis."""
     return anp.exp(log_softmax(logits, axis))
@@ -240,7 +265,7 @@ def core_activation(given: Any) -> tuple[str, Callable[[Any], Any] | None]:
     if isinstance(given, Activation):
         return given.core, None
     if isinstance(given, str):
-        return ("identity", softmax) if given == "softmax" else (_CORE.get(given, given), None)
+        return ("identity", _ELSE[given]) if given in _ELSE else (_CORE.get(given, given), None)
     if not callable(given):
         checks.wrong_type("activation", "None, a name, or a function such as tf.nn.relu", given)
     return "identity", given
@@ -248,10 +273,18 @@ def core_activation(given: Any) -> tuple[str, Callable[[Any], Any] | None]:
 
 #: The core's names of activations that have other names in Keras.
 _CORE = {"silu": "swish"}
+#: Activations by the names that texts have for them, for which the core has no layer.
+_ELSE: dict[str, Callable[[Any], Any]] = {
+    "elu": elu,
+    "leaky_relu": leaky_relu,
+    "selu": selu,
+    "softmax": softmax,
+    "softplus": softplus,
+}
 _OFFERED = (
-    "avg_pool bias_add conv2d dropout embedding_lookup gelu l2_loss log_softmax max_pool moments relu "
-    "sigmoid_cross_entropy_with_logits silu softmax softmax_cross_entropy_with_logits "
-    "softmax_cross_entropy_with_logits_v2 sparse_softmax_cross_entropy_with_logits swish tanh xw_plus_b"
+    "avg_pool bias_add conv2d dropout elu embedding_lookup gelu l2_loss leaky_relu log_softmax max_pool moments relu "
+    "selu sigmoid_cross_entropy_with_logits silu softmax softmax_cross_entropy_with_logits "
+    "softmax_cross_entropy_with_logits_v2 softplus sparse_softmax_cross_entropy_with_logits swish tanh xw_plus_b"
 )
 __getattr__, __dir__ = offering(
     "tf.nn",

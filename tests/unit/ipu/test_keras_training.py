@@ -592,15 +592,18 @@ MISUSES = {
     ),
     "an unknown loss": (
         ProgramError,
-        "Unknown loss function: mess. Expected one of KLD, MAE, MSE, binary_crossentropy, categorical_crossentropy, "
-        "hinge, huber, huber_loss, kl_divergence, kld, kullback_leibler_divergence, log_cosh, logcosh, mae, "
-        "mean_absolute_error, mean_squared_error, mse, poisson, sparse_categorical_crossentropy",
+        "Unknown loss function: mess. Expected one of KLD, MAE, MAPE, MSE, MSLE, binary_crossentropy, "
+        "categorical_crossentropy, cosine_similarity, hinge, huber, huber_loss, kl_divergence, kld, "
+        "kullback_leibler_divergence, log_cosh, logcosh, mae, mape, mean_absolute_error, "
+        "mean_absolute_percentage_error, mean_squared_error, mean_squared_logarithmic_error, mse, msle, poisson, "
+        "sparse_categorical_crossentropy",
         _with_an_unknown_loss,
     ),
     "an unknown metric": (
         ProgramError,
         "Unknown metric function: mas. Expected one of accuracy, binary_accuracy, binary_crossentropy, "
-        "categorical_accuracy, categorical_crossentropy, mae, mean_absolute_error, mean_squared_error, mse, "
+        "categorical_accuracy, categorical_crossentropy, mae, mape, mean_absolute_error, "
+        "mean_absolute_percentage_error, mean_squared_error, mean_squared_logarithmic_error, mse, msle, "
         "sparse_categorical_accuracy, sparse_categorical_crossentropy, sparse_top_k_categorical_accuracy, "
         "top_k_categorical_accuracy",
         _fit(model=regression(metrics=["mas"])),

@@ -47,6 +47,10 @@ class BatchNormalization(CoreLayer):
         assert isinstance(self._layer, normalisation.BatchNorm)
         self._epsilon = self._layer.epsilon
 
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        return super().get_config() | {"momentum": self._momentum}
+
     def _names(self) -> dict[str, str]:
         return super()._names() | {"mean": "moving_mean", "variance": "moving_variance"}
 

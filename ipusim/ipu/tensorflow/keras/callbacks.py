@@ -12,6 +12,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
+from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.offered import found_in, offering
 
 
@@ -189,7 +190,7 @@ class ReduceLROnPlateau(Callback):
 
 
 class ModelCheckpoint(Callback):
-    """Saves the weights at the end of epochs: all, or those that are better than before."""
+    """Saves the model, or its weights alone, at the end of epochs: of all, or of those that are better than before."""
 
     def __init__(
         self,
@@ -203,13 +204,22 @@ class ModelCheckpoint(Callback):
     ) -> None:
         """Take the file's name, in which {epoch} and names of values stand for these; and what to watch.
 
-        Raises ProgramError for a mode that there is not, and for another frequency than "epoch".
+        Raises ProgramError for a mode that there is not, for another frequency than "epoch", and for whole models in
+        HDF5.
         """
+        self._weights_only = checks.truth("save_weights_only", save_weights_only)
+        if not self._weights_only:
+            check_format(filepath, None)
         if save_freq != "epoch":
             checks.wrong_value("save_freq", "'epoch', as weights come to the host after executions", save_freq)
         self._file, self.monitor, self._verbose = str(filepath), monitor, verbose
         self._best_only, self._better = save_best_only, _is_better(mode, monitor)
         self.best = -np.inf if self._better(1.0, 0.0) else np.inf
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Refuse a model that cannot be saved whole before it is trained; raises as ``get_config`` does."""
+        if not self._weights_only:
+            self.model.to_json()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Save; raises ProgramError for a name with a value that there is not."""
@@ -226,7 +236,7 @@ class ModelCheckpoint(Callback):
             self.best = current
         if self._verbose > 0:
             print(f"\nEpoch {epoch + 1}: saving model to {path}")
-        self.model.save_weights(path)
+        (self.model.save_weights if self._weights_only else self.model.save)(path)
 
 
 class CSVLogger(Callback):
@@ -277,7 +287,10 @@ class TerminateOnNaN(Callback):
 _OFFERED: Final = (
     "CSVLogger EarlyStopping LambdaCallback LearningRateScheduler ModelCheckpoint ReduceLROnPlateau TerminateOnNaN"
 )
+_BACKUP: Final = "ipusim.ipu.tensorflow.keras.backup"
 __getattr__, __dir__ = offering(
     "tf.keras.callbacks",
-    found_in(__name__, _OFFERED) | found_in("ipusim.ipu.tensorflow.keras.callback", "Callback CallbackList History"),
+    found_in(__name__, _OFFERED)
+    | found_in("ipusim.ipu.tensorflow.keras.callback", "Callback CallbackList History")
+    | {"BackupAndRestore": f"{_BACKUP}:BackupAndRestore", "experimental": _BACKUP},
 )

@@ -14,6 +14,9 @@ from ipusim.ipu.layers import initial_parameters, run
 from ipusim.ipu.names import program_trains, scope
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
+from ipusim.ipu.tensorflow.keras import activations
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope, custom_objects
+from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
@@ -30,7 +33,7 @@ from ipusim.model.layers.layer import Array, Shape
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 #: Arguments that change nothing that is simulated, and those that must be what they stand with.
-_WITHOUT_EFFECT: Final = frozenset({"input_dim", "seed"})
+_WITHOUT_EFFECT: Final = frozenset({"seed"})
 _OF_ALL_LAYERS: Final = ("name", "trainable", "dtype", "input_shape", "batch_input_shape")
 _ONLY: Final[dict[str, tuple[Any, ...]]] = {
     "data_format": (None, "channels_last"),
@@ -56,6 +59,8 @@ class CoreLayer(Layer):
 
     core: ClassVar[type]
     kind: ClassVar[str]
+    #: Along how many its windows go, if it has any.
+    _axes: ClassVar[int] = 2
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take the layer's own arguments, initializers, and ``name``.
@@ -64,6 +69,7 @@ class CoreLayer(Layer):
         ModelError for a value that the layer does not take.
         """
         own = [field.name for field in fields(self.core)]
+        _take_sizes(kwargs, own)
         if len(args) > len(own):
             raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(own)} arguments, got {len(args)}")
         given = dict(zip(own, args, strict=False))
@@ -71,6 +77,7 @@ class CoreLayer(Layer):
             raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
         base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
         super().__init__(**base)
+        self._arguments = given | {name: value for name, value in kwargs.items() if name not in _OF_ALL_LAYERS}
         self._initializers = {
             argument.removesuffix("_initializer"): initializer_of(kwargs.pop(argument))
             for argument in list(kwargs)
@@ -81,7 +88,9 @@ class CoreLayer(Layer):
         self._check({name: value for name, value in kwargs.items() if name not in own})
         if "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
-        self._layer: core_layer.Layer = self.core(**{name: _fitting(name, value) for name, value in arguments.items()})
+        self._layer: core_layer.Layer = self.core(
+            **{name: _fitting(name, value, self._axes) for name, value in arguments.items()}
+        )
         self._key: Any = self._layer
         self._variables: dict[str, NamedVariable] = {}
 
@@ -117,7 +126,44 @@ class CoreLayer(Layer):
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
-        return super().get_config() | own
+        if own.get("activation") == "identity":
+            own["activation"] = "linear"
+        given = {
+            "recurrent_initializer" if name == "recurrent_kernel_initializer" else name: described(value)
+            for name, value in self._arguments.items()
+        }
+        return super().get_config() | own | given
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a layer of what ``get_config`` gave; raises as making one does."""
+        given = dict(config)
+        for name, value in config.items():
+            if name.endswith("_initializer"):
+                given[name] = revived("initializer", value)
+            elif name == "activation" and isinstance(value, str):
+                given[name] = custom_objects().get(value, value)
+        return cls(**given)
+
+    def copied(self) -> Layer:
+        """Return a layer with the same arguments, and none of the weights and calls."""
+        functions = {each.__name__: each for each in self._arguments.values() if hasattr(each, "__name__")}
+        with custom_object_scope(functions):
+            return super().copied()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a weight by its own name, as ``kernel``, or an argument of the layer's, as ``units``."""
+        if isinstance(getattr(type(self), name, None), property):
+            return object.__getattribute__(self, name)  # which says why it has no value
+        held = self.__dict__
+        for each in held.get("_weights", ()):
+            if each.own_name == name:
+                return each
+        if name == "activation" and "_after" in held and hasattr(held.get("_layer"), name):
+            return held["_after"] or activations.get(held["_layer"].activation)
+        if "_layer" in held and name in [field.name for field in fields(self.core)]:
+            return getattr(held["_layer"], name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forms(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each variable for an input of a shape, by the core's names."""
@@ -211,8 +257,23 @@ class CoreLayer(Layer):
         return kept
 
 
-def _fitting(name: str, value: Any) -> Any:
-    """Return one size for both axes as two, and lists as tuples, as the core has them."""
-    if name in ("kernel_size", "strides", "pool_size") and isinstance(value, int):
-        return (value, value)
+def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:
+    """Turn other ways to say the shape of a layer's input into ``input_shape``, where they are no argument of its own.
+
+    An initializer has Keras' name then.
+    """
+    for name in ("input_dim", "input_length"):
+        if name not in own and (size := kwargs.pop(name, None)) is not None:
+            kwargs.setdefault("input_shape", (size,))
+    if "recurrent_initializer" in kwargs:
+        kwargs["recurrent_kernel_initializer"] = kwargs.pop("recurrent_initializer")
+
+
+def _fitting(name: str, value: Any, axes: int) -> Any:
+    """Return sizes of windows as the core has them, one for both axes as two; and lists as tuples."""
+    if name in ("kernel_size", "strides", "pool_size"):
+        if axes == 1 and isinstance(value, list | tuple) and len(value) == 1:
+            return value[0]
+        if axes == 2 and isinstance(value, int):
+            return (value, value)
     return tuple(value) if isinstance(value, list) else value.lower() if name == "padding" else value

@@ -115,6 +115,16 @@ def batches(
     return _of_arrays(x, y, sample_weight, batch_size, steps, shuffle)
 
 
+def samples_of(x: Any) -> int:
+    """Return how many samples the arrays of one batch have; raises ProgramError for a dataset, or what has none."""
+    if x is None or isinstance(x, Dataset) or not _is_arrays(x):
+        checks.wrong_type("x", "the arrays of one batch", x)
+    lengths = [len(each) if np.ndim(each) else 0 for each in leaves(_as_structure(x))]
+    if not any(lengths):
+        raise ProgramError("Expect x to be a non-empty array or dataset.")
+    return lengths[0]
+
+
 def _is_arrays(x: Any) -> bool:
     return isinstance(x, np.ndarray | list | tuple | Mapping) or hasattr(x, "__array__")
 

@@ -15,6 +15,8 @@ from ipusim.ipu.tensorflow.keras.program import Program, Source
 from ipusim.ipu.tensorflow.keras.stages import Task
 from ipusim.ipu.tensorflow.keras.symbolic import leaves
 
+#: Under what a model has the last program of each kind.
+_KINDS = ("train", "test", "predict")
 #: Functions that Graphcore does not let a model override either, in a pipeline.
 _NOT_OVERRIDDEN = (
     "train_step",
@@ -66,23 +68,24 @@ class Execution:
         arrays = self._taken(data.example)
         kind = "train" if self._training else "test" if self._objective is not None else "predict"
         forms = tuple((array.shape, array.dtype.str) for array in arrays)
-        key = kind, repr(self._element), forms, per_execution
+        key = kind, repr(self._element), forms, per_execution, options.version
         held = model.__dict__.setdefault("_programs", {})
-        if held.get("version") != options.version:
-            held.clear()
-            held["version"] = options.version
-        program, before = held.get(key), held.get(kind)
+        program = held.get(key)
+        goes_on = self._training and (program is None or program is not held.get("train"))
+        before = model.training_state if goes_on else None
         if program is None:
             task = Task(model, self._element, self._objective, self._training)
             source = Source()
             source.current = self._arrays(self._epoch)
-            optimizer = model.optimizer if self._training else None
-            program = Program(task, options, per_execution, source, optimizer)
+            program = Program(task, options, per_execution, source, model.optimizer if self._training else None)
+            for old in [each for each in held if each[-1] != options.version and each not in _KINDS]:
+                del held[old]
+            held[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
-        if self._training and before not in (None, program):
+        if before is not None:
             program.go_on_from(before)
-        held[key] = held[kind] = model.__dict__["_program"] = program
+        held[kind] = model.__dict__["_program"] = program
         return program  # type: ignore[no-any-return]
 
     def _steps(self, steps: int | None, replicas: int) -> int:

@@ -54,3 +54,15 @@ class InputLayer(Layer):
         shape = kwargs.pop("batch_input_shape", None)
         super().__init__(**kwargs)
         self.tensor = Input(input_shape, batch_size, self._given_name, dtype, shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its shape with the batch, dtype and name."""
+        shape, dtype = self.tensor.shape, self.tensor.dtype.name
+        return {"batch_input_shape": shape, "dtype": dtype, "name": self.name}
+
+    @property
+    def input(self) -> Any:
+        """The tensor that it stands for."""
+        return self.tensor
+
+    output = input

@@ -7,17 +7,28 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.keras.pipeline_stage import pipeline_stage
 from ipusim.ipu.names import counts, scope, unique
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, is_symbolic, leaves, mapped, mapped_arrays
+from ipusim.ipu.tensorflow.keras.called import Called
+from ipusim.ipu.tensorflow.keras.symbolic import (
+    TRIED,
+    KerasTensor,
+    Node,
+    batched,
+    is_symbolic,
+    leaves,
+    mapped,
+    mapped_arrays,
+)
 from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
@@ -31,7 +42,7 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", found).lower()
 
 
-class Layer:
+class Layer(Called):
     """Base of all layers. A subclass makes weights in ``build``, with add_weight, and computes in ``call``.
 
     Attributes:
@@ -61,7 +72,7 @@ class Layer:
             raise ProgramTypeError(f"{type(self).__name__}() got an unexpected keyword argument {argument!r}")
         self._given_name = None if name is None else checks.text("name", name)
         self._trainable = checks.truth("trainable", trainable)
-        self._dtype = None if dtype is None else checks.dtype("dtype", dtype, "biuf")
+        self._dtype = self._given_dtype = None if dtype is None else checks.dtype("dtype", dtype, "biuf")
         self._given_input_shape = _given_shape(kwargs)
         self._begin()
 
@@ -190,8 +201,61 @@ class Layer:
         return inputs
 
     def get_config(self) -> dict[str, Any]:
-        """Return its name and whether it trains, as far as the base knows."""
-        return {"name": self.name, "trainable": self.trainable}
+        """Return the arguments that the base knows: name, trainable, and dtype and batch_input_shape where given.
+
+        Raises UnsupportedProgramError in Keras' words for a subclass with others, which says them itself.
+        """
+        known = inspect.signature(type(self).__init__).parameters.values()
+        own = {each.name for each in known if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+        if type(self).get_config is Layer.get_config and own - {"self", "name", "trainable", "dtype"}:
+            raise UnsupportedProgramError(
+                f"Layer {type(self).__name__} has arguments in `__init__` and therefore must override `get_config`."
+            )
+        found: dict[str, Any] = {"name": self.name, "trainable": self.trainable}
+        if self._given_input_shape is not None:
+            found["batch_input_shape"] = self._given_input_shape
+        return found if self._given_dtype is None else found | {"dtype": self._given_dtype.name}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a layer of what ``get_config`` gave; raises as making one does."""
+        return cls(**config)
+
+    def copied(self) -> Layer:
+        """Return a layer with the same arguments, and none of the weights and calls."""
+        found: Layer = type(self).from_config(self.get_config())
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its weights, float32 where nothing says it."""
+        return str(np.dtype(self._weight_dtype).name)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the shape that it gives for inputs of a shape, both with None for the batch."""
+        shape = tuple(input_shape)
+        with trying():
+            given = self.copied()(KerasTensor((None, *shape[1:]), self._weight_dtype))
+        return mapped(lambda each: (shape[0], *each.shape[1:]), given)
+
+    @property
+    def losses(self) -> list[Any]:
+        """None: whatever is trained stands in the loss that compile is given."""
+        return []
+
+    def add_loss(self, losses: Any, **kwargs: Any) -> None:
+        """Refuse. Raises UnsupportedProgramError."""
+        raise UnsupportedProgramError(
+            f"{type(self).__name__}.add_loss is not simulated: give the value as an output of the model, with a loss "
+            "of its own in compile()"
+        )
+
+    def add_metric(self, value: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse. Raises UnsupportedProgramError."""
+        raise UnsupportedProgramError(
+            f"{type(self).__name__}.add_metric is not simulated: give the metric to compile(metrics=...), as a "
+            "function of labels and predictions"
+        )
 
     def __call__(self, inputs: Any, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
         """Return what the layer gives for arrays in a stage, or for symbolic tensors."""
@@ -242,12 +306,19 @@ class Layer:
         return node.outputs
 
     def _gives(self, node: Node) -> Any:
-        """Return the tensors of a call, by trying the layer on zeros."""
-        args, kwargs = mapped(lambda each: each.zeros, (node.args, dict(node.kwargs)))
-        with trying():
-            self._build_for(args[0])
-            given = self._call(*args, **{"training": None} | kwargs)
-        return mapped_arrays(lambda each: KerasTensor((None, *np.shape(each)[1:]), each.dtype, node), given)
+        """Return the tensors of a call, by trying the layer on zeros of two batches."""
+        given: list[Any] = []
+        for batch in TRIED:
+            args, kwargs = mapped(methodcaller("zeros", batch), (node.args, dict(node.kwargs)))
+            with trying():
+                self._build_for(args[0])
+                given.append(self._call(*args, **{"training": None} | kwargs))
+        others: list[Any] = []
+        mapped_arrays(others.append, given[1])
+        shapes = iter(map(np.shape, others))
+        return mapped_arrays(
+            lambda each: KerasTensor(batched(np.shape(each), next(shapes)), each.dtype, node), given[0]
+        )
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
         """Be in a model: take names, and a place among its layers that seeds what is drawn."""

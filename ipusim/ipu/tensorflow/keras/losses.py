@@ -15,6 +15,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.nn import (
@@ -135,6 +136,31 @@ def log_cosh(y_true: Any, y_pred: Any) -> Any:
     return anp.mean(anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), axis=-1)
 
 
+def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
+    """Return 100 * mean(|d / y_true|) of each sample, with d = y_pred - y_true, and at least 1e-7 below."""
+    predictions = tensor(y_pred)
+    labels = fitted(y_true, predictions)
+    return 100 * anp.mean(anp.abs((labels - predictions) / anp.maximum(anp.abs(labels), EPSILON)), axis=-1)
+
+
+def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
+    """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
+    predictions = tensor(y_pred)
+    first, second = (anp.log(anp.maximum(each, EPSILON) + 1) for each in (fitted(y_true, predictions), predictions))
+    return anp.mean(anp.square(first - second), axis=-1)
+
+
+def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
+    """Return minus the cosine between labels and predictions of each sample."""
+    predictions = tensor(y_pred)
+    return -anp.sum(_directed(fitted(y_true, predictions), axis) * _directed(predictions, axis), axis=axis)
+
+
+def _directed(x: Any, axis: int) -> Any:
+    """Return vectors of length 1, as TensorFlow's l2_normalize with its least squared length."""
+    return x / anp.sqrt(anp.maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
+
+
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
     size = anp.abs(_differences(y_true, y_pred))
@@ -163,7 +189,7 @@ def poisson(y_true: Any, y_pred: Any) -> Any:
     return anp.mean(predictions - fitted(y_true, predictions) * anp.log(predictions + EPSILON), axis=-1)
 
 
-class Loss:
+class Loss(Configured):
     """Base of the losses that are objects: ``call`` gives that of each sample.
 
     Arguments:
@@ -182,6 +208,11 @@ class Loss:
                 "\"('auto', 'none', 'sum', 'sum_over_batch_size')\""
             )
         self.reduction, self.name = found, name or self.default_name
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        found = super().get_config()
+        return found | {name: getattr(self, name) for name in ("reduction", "name") if name in found}
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the loss of each sample; a subclass says what that is."""
@@ -276,6 +307,9 @@ def _class(name: str, function: Callable[..., Any]) -> type[FunctionLoss]:
 
 MeanSquaredError = _class("MeanSquaredError", mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", mean_absolute_error)
+MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", mean_absolute_percentage_error)
+MeanSquaredLogarithmicError = _class("MeanSquaredLogarithmicError", mean_squared_logarithmic_error)
+CosineSimilarity = _class("CosineSimilarity", cosine_similarity)
 LogCosh = _class("LogCosh", log_cosh)
 Hinge = _class("Hinge", hinge)
 KLDivergence = _class("KLDivergence", kl_divergence)
@@ -288,12 +322,20 @@ _BY_NAME: Final[dict[str, type[Loss]]] = {
     "binary_crossentropy": BinaryCrossentropy,
     **dict.fromkeys(("mse", "MSE", "mean_squared_error"), MeanSquaredError),
     **dict.fromkeys(("mae", "MAE", "mean_absolute_error"), MeanAbsoluteError),
+    **dict.fromkeys(("mape", "MAPE", "mean_absolute_percentage_error"), MeanAbsolutePercentageError),
+    **dict.fromkeys(("msle", "MSLE", "mean_squared_logarithmic_error"), MeanSquaredLogarithmicError),
+    "cosine_similarity": CosineSimilarity,
     **dict.fromkeys(("huber", "huber_loss"), Huber),
     **dict.fromkeys(("log_cosh", "logcosh"), LogCosh),
     "hinge": Hinge,
     **dict.fromkeys(("kld", "KLD", "kl_divergence", "kullback_leibler_divergence"), KLDivergence),
     "poisson": Poisson,
 }
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a loss is known by a name."""
+    return name in _BY_NAME
 
 
 def get(identifier: Any) -> Loss:
@@ -318,12 +360,14 @@ def get(identifier: Any) -> Loss:
 
 
 _FUNCTIONS: Final = (
-    "binary_crossentropy categorical_crossentropy hinge huber kl_divergence log_cosh mean_absolute_error "
-    "mean_squared_error poisson sparse_categorical_crossentropy get"
+    "binary_crossentropy categorical_crossentropy cosine_similarity hinge huber kl_divergence log_cosh "
+    "mean_absolute_error mean_absolute_percentage_error mean_squared_error mean_squared_logarithmic_error poisson "
+    "sparse_categorical_crossentropy get"
 )
 _CLASSES: Final = (
-    "BinaryCrossentropy CategoricalCrossentropy Hinge Huber KLDivergence LogCosh Loss MeanAbsoluteError "
-    "MeanSquaredError Poisson SparseCategoricalCrossentropy"
+    "BinaryCrossentropy CategoricalCrossentropy CosineSimilarity Hinge Huber KLDivergence LogCosh Loss "
+    "MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson "
+    "SparseCategoricalCrossentropy"
 )
 __getattr__, __dir__ = offering(
     "tf.keras.losses",

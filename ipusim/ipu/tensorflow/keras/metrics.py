@@ -13,6 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
+from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
@@ -20,7 +21,7 @@ from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.functions.variables import inside
 
 
-class Metric:
+class Metric(Configured):
     """Base of all metrics.
 
     A micro-batch gives :meth:`statistics` on the device, which are added up; :meth:`result_of` makes the metric's
@@ -42,6 +43,11 @@ class Metric:
             )
         self.name = name or self.default_name
         self.total: list[Any] | None = None
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its arguments."""
+        found = {name: value for name, value in super().get_config().items() if name != "dtype" or value is not None}
+        return found | ({"name": self.name} if "name" in found else {})
 
     def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Return what a micro-batch adds, each a number."""
@@ -258,6 +264,8 @@ TopKCategoricalAccuracy = _class("TopKCategoricalAccuracy", top_k_categorical_ac
 SparseTopKCategoricalAccuracy = _class("SparseTopKCategoricalAccuracy", sparse_top_k_categorical_accuracy)
 MeanSquaredError = _class("MeanSquaredError", losses.mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", losses.mean_absolute_error)
+MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", losses.mean_absolute_percentage_error)
+MeanSquaredLogarithmicError = _class("MeanSquaredLogarithmicError", losses.mean_squared_logarithmic_error)
 BinaryCrossentropy = _class("BinaryCrossentropy", losses.binary_crossentropy)
 CategoricalCrossentropy = _class("CategoricalCrossentropy", losses.categorical_crossentropy)
 SparseCategoricalCrossentropy = _class("SparseCategoricalCrossentropy", losses.sparse_categorical_crossentropy)
@@ -270,12 +278,24 @@ _BY_NAME: Final[dict[str, type[Metric]]] = {
     "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
     "mean_squared_error": MeanSquaredError,
     "mean_absolute_error": MeanAbsoluteError,
+    "mean_absolute_percentage_error": MeanAbsolutePercentageError,
+    "mean_squared_logarithmic_error": MeanSquaredLogarithmicError,
     "binary_crossentropy": BinaryCrossentropy,
     "categorical_crossentropy": CategoricalCrossentropy,
     "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
 }
 #: Names of texts whose metric keeps the text as its name.
-_SHORT: Final = {"mse": MeanSquaredError, "mae": MeanAbsoluteError}
+_SHORT: Final = {
+    "mse": MeanSquaredError,
+    "mae": MeanAbsoluteError,
+    "mape": MeanAbsolutePercentageError,
+    "msle": MeanSquaredLogarithmicError,
+}
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a metric is known by a name."""
+    return name in _BY_NAME or name in _SHORT or name in ("accuracy", "acc")
 
 
 def _of(kind: type[Any], name: str) -> Metric:
@@ -316,7 +336,8 @@ _FUNCTIONS: Final = (
 )
 _CLASSES: Final = (
     "Accuracy BinaryAccuracy BinaryCrossentropy CategoricalAccuracy CategoricalCrossentropy Mean MeanAbsoluteError "
-    "MeanMetricWrapper MeanSquaredError Metric Precision Recall RootMeanSquaredError SparseCategoricalAccuracy "
+    "MeanAbsolutePercentageError MeanMetricWrapper MeanSquaredError MeanSquaredLogarithmicError Metric Precision "
+    "Recall RootMeanSquaredError SparseCategoricalAccuracy "
     "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
 )
 __getattr__, __dir__ = offering("tf.keras.metrics", found_in(__name__, _FUNCTIONS) | found_in(__name__, _CLASSES))

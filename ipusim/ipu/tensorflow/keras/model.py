@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,18 @@ import numpy as np
 from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
+from ipusim.ipu.tensorflow.keras.described import described, plain
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
+from ipusim.ipu.tensorflow.keras.model_configs import (
+    copied_graph,
+    graph_config,
+    graph_of,
+    options_config,
+    set_options,
+)
 from ipusim.ipu.tensorflow.keras.model_names import model_name
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
@@ -131,6 +141,16 @@ class Model(Trainer, ModelExtension, Layer):
         return tuple(found)
 
     @property
+    def input(self) -> Any:
+        """Its symbolic input, or a list of several."""
+        return _one(self.inputs)
+
+    @property
+    def output(self) -> Any:
+        """Its symbolic output, or a list of several."""
+        return _one(self.outputs)
+
+    @property
     def input_shape(self) -> Any:
         """The shape of its input, or a list of those of several."""
         return _one([each.shape for each in self.inputs])
@@ -186,7 +206,7 @@ class Model(Trainer, ModelExtension, Layer):
         Raises ProgramError before there are weights, and for a file that must not be overwritten; OutputError for one
         that cannot be written.
         """
-        self._check_built("save")
+        self.check_built("save")
         save(Path(filepath), self.weights, f"{self.path}/", overwrite=overwrite)
 
     def load_weights(self, filepath: str | Path, by_name: bool = False) -> None:
@@ -194,15 +214,62 @@ class Model(Trainer, ModelExtension, Layer):
 
         Raises ProgramError before there are weights, for a file that cannot be read, and for other weights.
         """
-        self._check_built("load")
+        self.check_built("load")
         load(Path(filepath), self.weights, f"{self.path}/", by_name=by_name)
 
-    def _check_built(self, verb: str) -> None:
+    def check_built(self, verb: str) -> None:
+        """Refuse to save or load before there are weights; raises ProgramError."""
         if not self.built:
             raise ProgramError(
                 f"Unable to {verb} weights of a model that has not created its variables yet. Call the Model first, "
                 "`build()` it, or train it."
             )
+
+    @property
+    def is_subclass(self) -> bool:
+        """Whether it is neither functional nor sequential, but of a class of the program's own."""
+        return True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what a functional or a sequential model is made of; raises UnsupportedProgramError for another."""
+        raise UnsupportedProgramError(
+            f"Saving the model {self.name} requires the model to be a Functional model or a Sequential model. It does "
+            "not work for subclassed models, because such models are defined via the body of a Python method, which "
+            "isn't safely serializable. Consider using `save_weights`."
+        )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Return the model of what ``get_config`` gave, with weights drawn anew; raises as making one does."""
+        with custom_object_scope(custom_objects):
+            return cls(**config) if cls is not Model else Functional.from_config(config)
+
+    def to_json(self, **kwargs: Any) -> str:
+        """Return class and configuration as a text; ``kwargs`` are of json.dumps. Raises as ``get_config`` does."""
+        return json.dumps(plain(described(self), self.name), **kwargs)
+
+    def save(
+        self,
+        filepath: str | Path,
+        overwrite: bool = True,
+        include_optimizer: bool = True,
+        save_format: str | None = None,
+        signatures: None = None,
+        options: None = None,
+        save_traces: bool = True,
+    ) -> None:
+        """Write the model to one file, which ``keras.models.load_model`` reads; raises as ``save_model`` does."""
+        from ipusim.ipu.tensorflow.keras.whole_models import save_model  # noqa: PLC0415 - for those who save
+
+        save_model(self, filepath, overwrite, include_optimizer, save_format, signatures, options, save_traces)
+
+    def copied(self) -> Any:
+        """Return a model of new layers with the same arguments."""
+        return super().copied() if self.is_subclass else self.copied_with(lambda layer: layer.copied())
+
+    def copied_with(self, made: Callable[[Layer], Layer]) -> Any:
+        """Return a model with a layer ``made`` of each of its own; a functional or sequential one says how."""
+        raise NotImplementedError
 
     def summary(
         self, line_length: int | None = None, positions: Any = None, print_fn: Callable[[str], object] | None = None
@@ -221,6 +288,37 @@ class Functional(FunctionalExtension, Model):
     """A model that is a graph of calls of layers."""
 
     kind = "model"
+
+    @property
+    def is_subclass(self) -> bool:
+        """Whether it is of a class of the program's own."""
+        return False
+
+    def get_config(self) -> dict[str, Any]:
+        """Return name, layers, their calls, inputs and outputs, and how it runs on IPUs."""
+        assert self._graph is not None
+        return {
+            "name": self.name,
+            **graph_config(self._graph, self._input_layers),
+            "ipu_options": options_config(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Return the model of what ``get_config`` gave, with weights drawn anew; raises as making one does."""
+        with custom_object_scope(custom_objects):
+            inputs, outputs = graph_of(config)
+        found = cls(inputs=inputs, outputs=outputs, name=config["name"])
+        set_options(found, config["ipu_options"])
+        return found
+
+    def copied_with(self, made: Callable[[Layer], Layer]) -> Functional:
+        """Return a model of the same calls, with a layer ``made`` of each of its own."""
+        assert self._graph is not None
+        inputs, outputs = copied_graph(self._graph, made)
+        found = type(self)(inputs, outputs, name=self.name)
+        set_options(found, options_config(self))
+        return found
 
 
 def _input_layer(given: KerasTensor, place: int) -> InputLayer:

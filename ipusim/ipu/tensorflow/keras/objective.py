@@ -38,11 +38,14 @@ class Objective:
         asked: metrics, likewise.
         weighted: metrics that take sample weights.
         loss_weights: of the losses of several outputs.
+
+    Attributes:
+        asked: all four, as they were given.
     """
 
     def __init__(self, loss: Any, asked: Any, weighted: Any, loss_weights: Any) -> None:
         """Take them; what they are is found when there are outputs."""
-        self._asked = loss, asked, weighted, loss_weights
+        self.asked = loss, asked, weighted, loss_weights
         self._names: tuple[str, ...] | None = None
         self._losses: list[tuple[str, losses.Loss, float]] = []
         self._metrics: list[tuple[int, Metric, bool]] = []
@@ -57,7 +60,7 @@ class Objective:
 
     def _resolve(self, names: tuple[str, ...], labels: Sequence[Any], predictions: Sequence[Any]) -> None:
         """Find losses and metrics of outputs by their names; raises ProgramError where they do not go together."""
-        loss, asked, weighted, loss_weights = self._asked
+        loss, asked, weighted, loss_weights = self.asked
         if loss is None:
             raise ProgramError("Model: expected a loss in compile(), got none")
         self._names = names

@@ -6,7 +6,7 @@ the mean of squares begins at one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,8 @@ from ipusim.ipu.optimizers.train import (
     RMSPropOptimizer,
 )
 from ipusim.ipu.optimizers.variable import GradientsAndVariables
+from ipusim.ipu.tensorflow.keras.configured import Configured
+from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
 from ipusim.ipu.tensorflow.keras.setting import Setting
 from ipusim.ipu.tensorflow.offered import offering
@@ -31,12 +33,8 @@ from ipusim.model.learning import optimizers as core
 _Made = Callable[[float], BaseOptimizer]
 
 
-class Optimizer(BaseOptimizer):
-    """Base of Keras' optimizers.
-
-    Attributes:
-        replicas: that update with it, each on its own.
-    """
+class Optimizer(Configured, BaseOptimizer):
+    """Base of Keras' optimizers, whose updates each replica makes on its own."""
 
     def __init__(
         self,
@@ -46,16 +44,25 @@ class Optimizer(BaseOptimizer):
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
+        decay: float = 0.0,
+        lr: Any = None,
+        **others: Any,
     ) -> None:
         """Take what makes the rule of a step size; and that, a number or a schedule, and limits of gradients.
 
+        ``lr`` is the older name of the step size, which ``decay`` divides by 1 + decay * iterations.
+
         Raises ModelError for numbers out of range, ProgramTypeError and ProgramError for what are none.
         """
+        for argument in others:
+            checks.wrong_type(type(self).__name__, "arguments of Keras' optimizer", argument)
         self._made = made
+        learning_rate = learning_rate if lr is None else lr
+        self._decay = checks.not_negative("decay", decay)
         self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
         self._rate = Setting("learning_rate", 0.0 if self._schedule else learning_rate)
         self._limits = clipnorm, clipvalue, global_clipnorm
-        self._calls, self.replicas = 0, 1
+        self._calls, self._replicas = 0, 1
         super().__init__(made(self._rate_now()).rule, name)
 
     @property
@@ -76,10 +83,24 @@ class Optimizer(BaseOptimizer):
     @property
     def iterations(self) -> Setting:
         """The number of updates so far."""
-        return Setting("iterations", self._calls // self.replicas)
+        return Setting("iterations", self._calls // self._replicas)
+
+    @iterations.setter
+    def iterations(self, value: Any) -> None:
+        self._calls = int(Setting("iterations", value)) * self._replicas
+
+    @property
+    def replicas(self) -> int:
+        """The replicas that update with it."""
+        return self._replicas
+
+    @replicas.setter
+    def replicas(self, value: int) -> None:
+        self._calls, self._replicas = self._calls // self._replicas * value, value
 
     def _rate_now(self) -> float:
-        return self._schedule(self._calls // self.replicas) if self._schedule else float(self._rate)
+        updates = self._calls // self._replicas
+        return self._schedule(updates) if self._schedule else float(self._rate) / (1 + self._decay * updates)
 
     @property
     def rule(self) -> core.Optimizer:
@@ -106,8 +127,15 @@ class Optimizer(BaseOptimizer):
         return pairs
 
     def get_config(self) -> dict[str, Any]:
-        """Return its name and step size."""
-        return {"name": self.name, "learning_rate": self._schedule or float(self._rate)}
+        """Return its arguments, with the step size that it has now."""
+        now = described(self._schedule) if self._schedule else float(self._rate)
+        found = {name: value for name, value in super().get_config().items() if name != "lr"}
+        return found | {"name": self.name, "learning_rate": now}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return an optimizer of what ``get_config`` gave; raises as making one does."""
+        return cls(**{**config, "learning_rate": revived("schedule", config.get("learning_rate", 0.01))})
 
 
 def _length(gradients: list[Any]) -> float:
@@ -211,6 +239,8 @@ def get(identifier: Any) -> BaseOptimizer:
 
     Raises ProgramError for a name that there is not, ProgramTypeError for what is no optimizer.
     """
+    if isinstance(identifier, Mapping):
+        identifier = revived("optimizer", identifier)
     if isinstance(identifier, BaseOptimizer):
         return identifier
     if isinstance(identifier, type) and issubclass(identifier, Optimizer):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ipusim.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
 from ipusim.ipu.host import Running, collect
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -16,7 +17,7 @@ from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.polling import Polling
 from ipusim.ipu.tensorflow.keras.stages import Task, stages
 from ipusim.model.layers.layer import Array
-from ipusim.runs.session import SessionState
+from ipusim.runs.checkpoint import OPTIMIZER, arrays_of, set_arrays_of
 
 if TYPE_CHECKING:
     from ipusim.ipu.keras.options import Options
@@ -36,6 +37,18 @@ class Source:
     def __next__(self) -> tuple[Array, ...]:
         """Return the next element of the epoch that runs."""
         return next(self.current)
+
+
+class TrainingState(NamedTuple):
+    """What a training goes on from beside the weights, in a program of the same model.
+
+    Attributes:
+        arrays: the optimizer's, by name.
+        batches: those that all replicas have trained with so far, on which random draws go on.
+    """
+
+    arrays: Mapping[str, Array]
+    batches: int
 
 
 class Program:
@@ -69,9 +82,21 @@ class Program:
         """The replicas that it runs on."""
         return self.pipeline.system.replicas
 
-    def go_on_from(self, other: Program) -> None:
-        """Take what the optimizer keeps of the weights from a program of the same stages."""
-        self.pipeline.session.set_state(SessionState({}, other.pipeline.session.state().slots))
+    def state(self) -> TrainingState:
+        """Return what another program of the model can go on from."""
+        session = self.pipeline.session
+        found = {name: array for name, array in arrays_of(session).items() if name.startswith(OPTIMIZER)}
+        return TrainingState(found, session.elements)
+
+    def go_on_from(self, state: TrainingState) -> None:
+        """Go on from where another program of the model was; raises ProgramError for arrays of another form."""
+        session = self.pipeline.session
+        try:
+            set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
+        except FileError as error:
+            raise ProgramError(f"the optimizer's arrays that the training is to go on from are {error}") from error
+        each = session.job.program.shape.micro_batches * self.replicas
+        session.executions = -(-state.batches // each)
 
     def _pipelined(self, options: Options, optimizer: AnyOptimizer | None) -> None:
         task, graph = self._task, self._task.model.graph

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.offered import offering
 
 
-class LearningRateSchedule(ABC):
+class LearningRateSchedule(Configured, ABC):
     """From the number of updates so far to the step size of the next one."""
 
     @abstractmethod

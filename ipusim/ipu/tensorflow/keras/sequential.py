@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.keras.extensions import SequentialExtension
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
+from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import Input, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.model import Model
+from ipusim.ipu.tensorflow.keras.model_configs import options_config, set_options
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor
 
 
@@ -60,7 +63,9 @@ class Sequential(SequentialExtension, Model):
         self._stack.append(layer)
 
     def _rebuild(self) -> None:
-        """Connect the layers, where the shape of the first one's input is known."""
+        """Connect the layers, where the shape of the first one's input is known; they forget their calls before."""
+        for node in () if self._graph is None else self._graph.nodes:
+            node.layer.inbound_nodes = [each for each in node.layer.inbound_nodes if each is not node]
         self._graph, self.built = None, False
         if self._input is not None and self._stack:
             self.build(self._input)
@@ -78,6 +83,36 @@ class Sequential(SequentialExtension, Model):
     def layers(self) -> list[Layer]:
         """The layers in order, without that of the input."""
         return list(self._stack)
+
+    @property
+    def is_subclass(self) -> bool:
+        """Whether it is of a class of the program's own."""
+        return False
+
+    def get_config(self) -> dict[str, Any]:
+        """Return name, layers, that of the input first where it is known, and how it runs on IPUs."""
+        inputs = getattr(self, "_input_layers", ()) if self._input is not None else ()
+        return {
+            "name": self.name,
+            "layers": [described(each) for each in (*inputs, *self._stack)],
+            "ipu_options": options_config(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Return the model of what ``get_config`` gave, with weights drawn anew; raises as making one does."""
+        with custom_object_scope(custom_objects):
+            found = cls([revived("layer", each) for each in config["layers"]], name=config["name"])
+        set_options(found, config["ipu_options"])
+        return found
+
+    def copied_with(self, made: Callable[[Layer], Layer]) -> Sequential:
+        """Return a model with a layer ``made`` of each of its own."""
+        given = self._input
+        begin = [] if given is None else [Input(batch_shape=given.shape, dtype=given.dtype, name=given.name or None)]
+        found = type(self)([*begin, *(made(each) for each in self._stack)], name=self.name)
+        set_options(found, options_config(self))
+        return found
 
     def _trace(self, inputs: Any) -> None:
         if not isinstance(inputs, KerasTensor):

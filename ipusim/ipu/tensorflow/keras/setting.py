@@ -35,6 +35,10 @@ class Setting:
         """Return it as Python's number."""
         return self._value
 
+    def __int__(self) -> int:
+        """Return it as Python's whole number."""
+        return int(self._value)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return it as an array."""
         return np.asarray(self._value, np.float32 if dtype is None else dtype)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import numpy as np
 
-from ipusim.errors import ProgramTypeError
+from ipusim.errors import ProgramError, ProgramTypeError
 
 #: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
 Layer = Any
-#: Samples of the batch that stands for any, where a shape is found by trying.
-TRIED: Final = 2
+#: Samples of the batches that stand for any, where a shape is found by trying: axes that follow them are the batch's.
+TRIED: Final = (2, 3)
+#: Most elements of a sample in a layer that is tried: more than an IPU's memory holds.
+_MOST: Final = 1 << 28
 
 
 class KerasTensor:
@@ -60,10 +63,11 @@ class KerasTensor:
         """The shape without the batch."""
         return cast("tuple[int, ...]", self.shape[1:])
 
-    @property
-    def zeros(self) -> np.ndarray[Any, Any]:
-        """An array of its shape and dtype, for a batch of a few samples."""
-        return np.zeros([TRIED if axis is None else axis for axis in self.shape], self.dtype)
+    def zeros(self, batch: int) -> np.ndarray[Any, Any]:
+        """Return an array of its shape and dtype for a ``batch``; raises ProgramError for more than fits."""
+        if math.prod(axis or 1 for axis in self.shape) > _MOST:
+            raise ProgramError(f"expected tensors of at most {_MOST:,} elements a sample, got shape {self.shape}")
+        return np.zeros([batch if axis is None else axis for axis in self.shape], self.dtype)
 
 
 @dataclass(eq=False)
@@ -138,6 +142,12 @@ def tensors(structure: Any) -> Iterator[KerasTensor]:
 def is_symbolic(structure: Any) -> bool:
     """Tell whether there is a symbolic tensor in a structure."""
     return next(tensors(structure), None) is not None
+
+
+def batched(first: Sequence[int], second: Sequence[int]) -> tuple[int | None, ...]:
+    """Return a shape with None for the batch, of what was given for two batches; at least the first axis is one."""
+    axes = [one if one == two else None for one, two in zip(first, second, strict=True)]
+    return tuple(axes) if None in axes else (None, *axes[1:])
 
 
 def mapped(function: Callable[[KerasTensor], Any], structure: Any) -> Any:

@@ -10,8 +10,10 @@ import numpy as np
 from ipusim.errors import ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras import optimizers
+from ipusim.ipu.tensorflow.keras.backup import restored_epoch
 from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, callback_list
-from ipusim.ipu.tensorflow.keras.data import batches, split_off
+from ipusim.ipu.tensorflow.keras.class_weights import by_class
+from ipusim.ipu.tensorflow.keras.data import batches, samples_of, split_off
 from ipusim.ipu.tensorflow.keras.execution import Execution
 from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.progress import ProgbarLogger
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ipusim.ipu.optimizers import Optimizer
     from ipusim.ipu.run import Pipeline
     from ipusim.ipu.tensorflow.keras.metrics import Metric
+    from ipusim.ipu.tensorflow.keras.program import TrainingState
 
 
 class Trainer:
@@ -65,6 +68,7 @@ class Trainer:
 
         Raises ProgramError and ProgramTypeError for what there is not.
         """
+        kwargs.pop("jit_compile", None)  # all programs are compiled
         for argument in kwargs:
             checks.wrong_type("compile", "arguments of Keras' compile", argument)
         if run_eagerly:
@@ -72,12 +76,25 @@ class Trainer:
                 "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
                 "`compile`."
             )
-        self.optimizer = optimizers.get(optimizer)
+        chosen = optimizers.get(optimizer)
+        self.__dict__["_resumed"] = self.training_state if chosen is self.optimizer else None
+        self.optimizer = chosen
         self._objective = Objective(loss, metrics, weighted_metrics, loss_weights)
         self._steps_per_execution = (
             1 if steps_per_execution is None else checks.whole("steps_per_execution", steps_per_execution, 1)
         )
         self.__dict__["_programs"] = {}
+
+    @property
+    def training_state(self) -> TrainingState | None:
+        """What a training goes on from beside the weights; None before the first."""
+        last = self.__dict__.get("_programs", {}).get("train")
+        return self.__dict__.get("_resumed") if last is None else last.state()
+
+    def resume(self, state: TrainingState) -> None:
+        """Let the next training go on from ``state``, which :attr:`training_state` was of a model of the same kind."""
+        self.__dict__.get("_programs", {}).pop("train", None)
+        self.__dict__["_resumed"] = state
 
     @property
     def pipeline(self) -> Pipeline:
@@ -99,6 +116,12 @@ class Trainer:
     def metrics_names(self) -> list[str]:
         """Their names."""
         return [each.name for each in self.metrics]
+
+    def reset_states(self) -> None:
+        """Let stateful layers begin with zeros again."""
+        for each in self.layers:  # type: ignore[attr-defined]  # a model's
+            if hasattr(each, "reset_states"):
+                each.reset_states()
 
     def reset_metrics(self) -> None:
         """Begin to measure anew."""
@@ -127,18 +150,18 @@ class Trainer:
     ) -> History:
         """Train, and return the values of each epoch.
 
-        Arguments are Keras'; class_weight must be None, and what is about queues of Python has no effect. Raises
-        ProgramError, ProgramTypeError and ProgramStateError, in Graphcore's words where it has any, and as pipelines
-        and loops do.
+        Arguments are Keras'; what is about queues of Python has no effect. Raises ProgramError, ProgramTypeError and
+        ProgramStateError, in Graphcore's words where it has any, and as pipelines and loops do.
         """
         objective = self._compiled()
-        if class_weight is not None:
-            checks.wrong_value("class_weight", "None: give sample_weight", class_weight)
         _without_effect(kwargs)
         _check_frequency(validation_freq)
         if validation_split:
             (x, y, sample_weight), validation_data = split_off(x, y, sample_weight, validation_split)
+        x, y, sample_weight = by_class(x, y, sample_weight, class_weight)
         data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
+        self._build_for(data.element.unpack(data.example)[0])  # type: ignore[attr-defined]  # a model's
+        initial_epoch = restored_epoch(callbacks, self, checks.whole("initial_epoch", initial_epoch))
         ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
         told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
         self.stop_training, self.history = False, None
@@ -195,8 +218,7 @@ class Trainer:
         ran.run(0, told.on_test_batch_begin, told.on_test_batch_end)
         logs = objective.logs()
         told.on_test_end(logs)
-        values = list(logs.values())
-        return logs if return_dict else values[0] if len(values) == 1 else values
+        return _as_asked(logs, return_dict)
 
     def predict(
         self,
@@ -224,6 +246,45 @@ class Trainer:
         found = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
         return ran.packed(found)
 
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        reset_metrics: bool = True,
+        return_dict: bool = False,
+    ) -> Any:
+        """Train with one batch, all samples given; return its loss and metrics as :meth:`evaluate` does.
+
+        Where not ``reset_metrics``, they are of all batches since it was last so. Raises as :meth:`fit` does, such as
+        in Graphcore's words where gradients of several batches are accumulated.
+        """
+        return self._on_batch(by_class(x, y, sample_weight, class_weight), reset_metrics, return_dict, training=True)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, reset_metrics: bool = True, return_dict: bool = False
+    ) -> Any:
+        """Return the loss and metrics of one batch; as :meth:`train_on_batch`, which trains with it."""
+        return self._on_batch((x, y, sample_weight), reset_metrics, return_dict, training=False)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Return what the model gives for one batch; raises as :meth:`predict` does."""
+        return self.predict(x, batch_size=samples_of(x))
+
+    def _on_batch(self, given: tuple[Any, Any, Any], anew: bool, return_dict: bool, *, training: bool) -> Any:
+        objective = self._compiled()
+        x, y, sample_weight = given
+        data = batches(x, y, sample_weight, samples_of(x))
+        ran = Execution(self, data, objective, None, 0, training=training)
+        if checks.truth("reset_metrics", anew):
+            self.reset_metrics()
+        ran.run(0, _ignore, _ignore)
+        logs = objective.logs()
+        if anew:
+            self.reset_metrics()
+        return _as_asked(logs, return_dict)
+
     def _compiled(self) -> Objective:
         if self._objective is None:
             raise ProgramStateError(
@@ -241,6 +302,16 @@ def _check_frequency(freq: Any) -> None:
     """Refuse what is no number of epochs, or no list of such; raises ProgramError and ProgramTypeError."""
     for each in freq if isinstance(freq, Sequence) and not isinstance(freq, str) else [freq]:
         checks.whole("validation_freq", each, 1)
+
+
+def _as_asked(logs: dict[str, Any], return_dict: bool) -> Any:
+    """Return values by their names, or in a list, or the only one."""
+    values = list(logs.values())
+    return logs if return_dict else values[0] if len(values) == 1 else values
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: no callback looks on."""
 
 
 def _validates(epoch: int, freq: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,4 +24,10 @@ def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32
     return rows
 
 
-__getattr__, __dir__ = offering("tf.keras.utils", {"to_categorical": f"{__name__}:to_categorical"})
+_CUSTOM: Final = "ipusim.ipu.tensorflow.keras.custom_objects"
+__getattr__, __dir__ = offering(
+    "tf.keras.utils",
+    {"to_categorical": f"{__name__}:to_categorical", "set_random_seed": "ipusim.ipu.tensorflow.seeds:set_random_seed"}
+    | {name: f"{_CUSTOM}:{name}" for name in ("custom_object_scope", "register_keras_serializable")}
+    | {"CustomObjectScope": f"{_CUSTOM}:custom_object_scope"},
+)

@@ -1,0 +1,50 @@
+"""Keras models made of what describes others: of a text, of a configuration, or of a model itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
+from ipusim.ipu.tensorflow.keras.described import restored, revived
+from ipusim.ipu.tensorflow.keras.layer import Layer
+from ipusim.ipu.tensorflow.keras.model import Model
+
+
+def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
+    """Return the model of what ``to_json`` gave, with weights drawn anew.
+
+    Raises ProgramError for a text that is none, or with what is not known.
+    """
+    try:
+        found = json.loads(checks.text("json_string", json_string))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ProgramError(f"json_string: expected what to_json() gave: {error}") from error
+    return model_from_config(found, custom_objects)
+
+
+def model_from_config(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    """Return the model of a class_name and what its ``get_config`` gave; raises as :func:`model_from_json` does."""
+    if not isinstance(config, dict) or not {"class_name", "config"} <= set(config):
+        checks.wrong_type("config", "a dictionary with class_name and config", config)
+    with custom_object_scope(custom_objects):
+        return revived("layer", restored(config))
+
+
+def clone_model(model: Any, input_tensors: None = None, clone_function: Callable[[Layer], Layer] | None = None) -> Any:
+    """Return a model of new layers, each as ``clone_function`` gives it for one, by default with weights drawn anew.
+
+    Raises ProgramError in Keras' words for a subclass of Model, ProgramTypeError for what is no model.
+    """
+    if not isinstance(model, Model):
+        checks.wrong_type("model", "a model", model)
+    if input_tensors is not None:
+        checks.wrong_value("input_tensors", "None, as the clone has inputs of its own", input_tensors)
+    if model.is_subclass:
+        raise ProgramError(
+            "Expected `model` argument to be a functional `Model` instance, but got a subclass model instead."
+        )
+    return model.copied_with(clone_function or (lambda layer: layer.copied()))
