@@ -10,6 +10,8 @@ import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import noting
+from ipusim.model.functions.untrained import held
+from ipusim.model.functions.variables import drawing
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
@@ -91,6 +93,7 @@ def profile(
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
         tables=passes.tables,
+        forward_outside=passes.counted.forward_outside,
     )
     if optimizer is None:
         return found
@@ -123,6 +126,7 @@ def _with_backward(
         profile,
         backward=(*counted, *adding),
         backward_collectives=passes.backward,
+        backward_outside=passes.counted.backward_outside,
         backward_input=counted,
         backward_weights=adding,
         rest_bytes=gradient_bytes,
@@ -132,24 +136,30 @@ def _with_backward(
 def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
     """Return what both passes do, and what the forward pass keeps in training.
 
-    There is no backward pass where nothing before the stage learns, nor does it.
+    There is no backward pass where nothing before the stage learns, nor does it. What a scope keeps lies on the host.
     """
     from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.crossings import PlacedNode  # noqa: PLC0415 - as above
+    from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - as above
     from ipusim.model.functions.host_rows import trying  # noqa: PLC0415 - as above
 
     weights = tuple(stage.variables.values())
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
+        untrained = held()
+        plain = tuple(untrained.values.values()) if untrained else ()
         with noting() as every, trying() as moved:
-            found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
+            found = count_several(
+                stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize, plain=plain
+            )
         tables = sum(moved, TableBytes())
         if not training:
-            return Passes(replace(found, backward=()), None, tuple(every), (), replace(tables, gradients=0))
-        with noting() as forward, trying():
-            saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1]
+            return Passes(found.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
+        with noting() as forward, trying(), drawing((0,)):
+            saved, _ = pullback_of_several(stage.call, [*weights, *inputs], wanted, PlacedNode)
     backward = tuple(every[len(forward) :]) if wanted else ()
-    return Passes(found if wanted else replace(found, backward=()), saved, tuple(forward), backward, tables)
+    return Passes(found if wanted else found.without_backward(), saved, tuple(forward), backward, tables)
 
 
 def _itemsize(arrays: Iterable[Array]) -> int:
