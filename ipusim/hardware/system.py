@@ -197,6 +197,10 @@ class System:
         """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
+    def host_operations_cycles(self, operations: Fraction | int) -> int:
+        """Return the cycles of the tile clock in which the host does so many floating-point operations; 0 if free."""
+        return self.transfer_cycles(operations, self.host.operations_per_s)
+
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)

@@ -1,8 +1,8 @@
 """What crosses between an IPU and its host while a function is counted whose operations run on both.
 
-An array lies where the operation that makes it runs. It crosses once, when the other side first needs it, and is on both
-then, in the backward pass as well: so a scope is one way to the host and back in each pass. The gradient of an operation
-runs where that ran; those of one array are added up on either side by themselves, and then where it lies.
+An array lies where the operation that makes it runs. It crosses once, when the other side first needs it, and is on
+both then, in the backward pass as well: so a scope is one way to the host and back in each pass. The gradient of an
+operation runs where that ran; those of one array are added up on either side by themselves, and then where it lies.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Crossings:
         return self._call(where).tally
 
     def made(self, value: Any, args: Sequence[Any], taken: Iterable[Lying]) -> Lying:
-        """Note an operation here that has ``taken`` arrays, and others of its ``args``; returns where its result lies."""
+        """Note an operation that takes arrays that have been ``taken`` or are among its ``args``.
+
+        Returns where its result lies.
+        """
         here = scope()
         for each in taken:
             self.use(each, here)
