@@ -198,7 +198,7 @@ class System:
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
     def host_operations_cycles(self, operations: Fraction | int) -> int:
-        """Return the cycles of the tile clock in which the host does so many floating-point operations; 0 if free."""
+        """Return the cycles in which the host does so many floating-point operations."""
         return self.transfer_cycles(operations, self.host.operations_per_s)
 
     def host_drain_cycles(self, byte_count: int) -> int:
@@ -258,7 +258,7 @@ class System:
             self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped, self.topology.rung), replicas=1
         )
 
-    def transfer_cycles(self, byte_count: int, bytes_per_s: Fraction) -> int:
+    def transfer_cycles(self, byte_count: int | Fraction, bytes_per_s: Fraction) -> int:
         """Return the cycles in which ``byte_count`` bytes pass at ``bytes_per_s``; 0 on the free system."""
         cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)
         return 0 if self.free else cycles

@@ -21,7 +21,7 @@ layer's two gradients do, or of queries, keys and values). A layer of
 this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`), and so is an
 operation of several arrays (:mod:`ipusim.model.functions.operation_call`), whatever it is called with.
 Comparisons and other functions without a gradient, and calls on constants alone,
-are not seen and cost nothing.
+are not seen and cost nothing; but in a scope the arrays that such functions take go to the host.
 
 What a scope has the host do (:mod:`ipusim.model.functions.outside`) is the host's work and no step of the IPU's; arrays
 cross between the two as :mod:`ipusim.model.functions.crossings` says.
@@ -29,6 +29,7 @@ cross between the two as :mod:`ipusim.model.functions.crossings` says.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -41,13 +42,14 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, re
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
-from ipusim.model.functions.crossings import Crossings, Lying, PlacedNode, PlacedSums, bytes_of
+from ipusim.model.functions.crossings import Crossings, Lying, PlacedNode, PlacedSums, WrittenBack, bytes_of
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.noted import noting
 from ipusim.model.functions.operation_call import OperationCall
 from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.untrained import held, holding
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
 from ipusim.model.outside_call import OutsideCall
@@ -75,6 +77,10 @@ _VIEWS: Final = _names(
 _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
+)
+#: Calls that look at an array's form alone.
+_OF_THE_FORM: Final = _names(
+    "shape ndim size result_type iscomplexobj isscalar zeros_like ones_like full_like empty_like"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
 _REFUSED: Final = _names(
@@ -280,9 +286,23 @@ class CountingNode(Node):  # type: ignore[misc]
         self.tally, self.lies = tally, Lying(None, size)
 
 
-# Functions that autograd does not differentiate return plain arrays and numbers here too.
-for _function in tuple(notrace_primitives[VJPNode]):
-    register_notrace(CountingNode, _function)
+class _Unseen(set[Any]):
+    """Functions that autograd does not differentiate: plain arrays and numbers come of them here too.
+
+    autograd asks for them before it calls them. What they look at is there then, on the IPU or the host.
+    """
+
+    def __contains__(self, function: object) -> bool:
+        """Whether a function is one; has its arguments cross."""
+        if not super().__contains__(function):
+            return False
+        if getattr(function, "__name__", "") not in _OF_THE_FORM:
+            for _, box in sys._getframe(1).f_locals["boxed_args"]:
+                box._node.tally.crossings.use(box._node.lies, scope())
+        return True
+
+
+notrace_primitives[CountingNode] = _Unseen(notrace_primitives[VJPNode])
 
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -340,15 +360,17 @@ def count_several(
     *,
     weights: Sequence[Array],
     itemsize: int,
-    plain: Sequence[Array] = (),
 ) -> Counted:
     """Do as :func:`count_passes` for a function of several results, which may have the host do something.
 
     ``pulled`` are the places of the results whose gradients come back, ``weights`` those of
     ``arrays`` that lie on the tiles, ``itemsize`` the bytes of an element. Arrays that are not
-    floating-point are passed on as they are, and calls on them alone are not counted; ``plain`` are others of which
-    that holds. All results and gradients end on the IPU.
+    floating-point are passed on as they are, and calls on them alone are not counted. All results and
+    gradients end on the IPU.
     """
+    now = held()
+    untrained = None if now is None else WrittenBack(dict(now.values))
+    plain = [] if now is None else [*now.values.values()]
     tally = Tally(weights, [*plain, *(array for array in arrays if array.dtype.kind != "f")])
 
     def on_ipu(results: Iterable[Any]) -> None:
@@ -356,7 +378,7 @@ def count_several(
             if isbox(each):
                 tally.crossings.use(each._node.lies, None)
 
-    with refusing_plain_numpy(), noting(tally.note_done), trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
             new = CountingNode.new_root(tally, array.nbytes)

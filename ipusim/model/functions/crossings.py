@@ -17,6 +17,7 @@ from autograd.tracer import isbox, notrace_primitives
 
 from ipusim.model.functions.gradient import Sums
 from ipusim.model.functions.outside import OutsideScope, scope, within
+from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array
 from ipusim.model.outside_call import OutsideCall
@@ -139,10 +140,24 @@ class _GradientOutside:
             return tuple(self._vjp(gradient))
 
 
+class WrittenBack(Untrained):
+    """Untrained variables, which lie on the IPU: what is written to them on the host comes back."""
+
+    def write(self, name: str, value: Any) -> None:
+        """Replace a value; raises what that does."""
+        box = value
+        while isbox(box):
+            if (lies := getattr(box._node, "lies", None)) is not None:
+                box._node.tally.crossings.use(lies, None)
+            box = box._value
+        super().write(name, value)
+
+
 class PlacedNode(VJPNode):  # type: ignore[misc]
     """A call in a trace for gradients, whose gradient runs where it has run."""
 
     __slots__ = ("parents", "vjp")  # as VJPNode's, for kept_arrays looks at a class's own
+    vjp: Any
 
     def __init__(self, *call: Any) -> None:
         """Note a call; autograd makes one node for each."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import noting
-from ipusim.model.functions.untrained import held
 from ipusim.model.functions.variables import drawing
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
@@ -147,12 +146,8 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
-        untrained = held()
-        plain = tuple(untrained.values.values()) if untrained else ()
         with noting() as every, trying() as moved:
-            found = count_several(
-                stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize, plain=plain
-            )
+            found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
         tables = sum(moved, TableBytes())
         if not training:
             return Passes(found.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
