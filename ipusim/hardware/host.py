@@ -22,6 +22,7 @@ class HostSpec:
         host_drain_bytes_per_s: rate at which the host reads that buffer.
         network_bytes_per_s: rate at which a host sends to another one, and receives at the same time.
         operations_per_s: rate of the host's own arithmetic, of what a stage has it compute.
+        operation_ns: time in which the host begins one operation of these.
         sync_ns: time of one synchronisation of an IPU with the host.
         network_ns: time from one host to another for no bytes.
         sources: for each figure where it is from, or ``assumed``.
@@ -35,6 +36,7 @@ class HostSpec:
     host_drain_bytes_per_s: Fraction
     network_bytes_per_s: Fraction
     operations_per_s: Fraction
+    operation_ns: Fraction
     sync_ns: Fraction
     network_ns: Fraction
     sources: Mapping[str, str] = field(repr=False, hash=False)
@@ -47,7 +49,7 @@ class HostSpec:
                 raise QuantityError(f"host: expected {name} above 0 bytes/s, got {rate}")
         if self.operations_per_s <= 0:
             raise QuantityError(f"host: expected operations_per_s above 0, got {self.operations_per_s}")
-        for name in ("sync_ns", "network_ns"):
+        for name in ("operation_ns", "sync_ns", "network_ns"):
             if getattr(self, name) < 0:
                 raise QuantityError(f"host: expected {name} from 0 up, got {getattr(self, name)}")
 
@@ -83,6 +85,7 @@ M2000_HOST: Final = HostSpec(
     host_drain_bytes_per_s=Fraction(2_930_000_000),
     network_bytes_per_s=Fraction(100_000_000_000, 8),
     operations_per_s=Fraction(2_250_000_000 * 8),
+    operation_ns=Fraction(1_000),
     # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
     sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_325_000_000),
     network_ns=Fraction(10_000),
@@ -93,6 +96,7 @@ M2000_HOST: Final = HostSpec(
         "host_drain_bytes_per_s": f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s",
         "network_bytes_per_s": "an M2000's 100 GbE RoCE port, at its nominal rate (assumed)",
         "operations_per_s": _CORE,
+        "operation_ns": "assumed: a call of a library such as NumPy on a small array",
         "network_ns": "assumed: a message between two hosts, software included",
         "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.325 GHz",
     },

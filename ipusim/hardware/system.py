@@ -197,9 +197,11 @@ class System:
         """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
-    def host_operations_cycles(self, operations: Fraction | int) -> int:
-        """Return the cycles in which the host does so many floating-point operations."""
-        return self.transfer_cycles(operations, self.host.operations_per_s)
+    def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
+        """Return the cycles in which the host does floating-point operations in so many calls of a library."""
+        return self._duration(calls * self.host.operation_ns) + self.transfer_cycles(
+            operations, self.host.operations_per_s
+        )
 
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""

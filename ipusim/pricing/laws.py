@@ -148,10 +148,11 @@ APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assume
 OUTSIDE_OUT: Final = Law("arrays out", OUTFEED.formula, (), OUTFEED.figures)
 OUTSIDE: Final = Law(
     "host computes",
-    "bytes that come as host drain + (2 x multiply-accumulates + other operations) x clock_hz / operations_per_s "
-    "+ given cycles + bytes that go back as host fill; other operations as of vector work",
+    "bytes that come as host drain + calls of a library x operation_ns x clock_hz + (2 x multiply-accumulates + other "
+    "operations) x clock_hz / operations_per_s + given cycles + bytes that go back as host fill; others as of vector "
+    "work",
     ("transcendental_operations",),
-    (*DRAIN.figures, "operations_per_s", *FILL.figures),
+    (*DRAIN.figures, "operation_ns", "operations_per_s", *FILL.figures),
     "assumed: one rate for all operations, whose other traffic is in the caches",
 )
 OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, (), INFEED.figures)

@@ -1,8 +1,8 @@
 """What a pass has the host do: the arrays' way there, the host's own work on its buffers and on them, their way back.
 
-The host's operations take as long as one core needs for them, at one rate whatever they are (assumed); what they read
-and write beside its buffers for the IPU is in its caches (assumed). Cycles that a user gives are cycles of the IPU's
-clock as they are.
+The host's operations are calls of a library on one of its cores, with one rate whatever they are (assumed); what they
+read and write beside its buffers for the IPU is in its caches (assumed). Cycles that a user gives are cycles of the
+IPU's clock as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.model.outside_call import OutsideCall
-from ipusim.model.work import MeasuredWork
+from ipusim.model.work import MeasuredWork, Work
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import PassOutside
 from ipusim.pricing.passes import leaves, operations
@@ -32,8 +32,13 @@ def pass_outside(
 
 def host_operations(call: OutsideCall, rates: Rates) -> Fraction:
     """Return the host's floating-point operations; a multiply-accumulate is two."""
-    works = [work for work in leaves(call.work) if not isinstance(work, MeasuredWork)]
+    works = _counted(call)
     return Fraction(sum(2 * work.macs + operations(work.vector, rates) for work in works))
+
+
+def host_calls(call: OutsideCall) -> int:
+    """Return the calls of a library that these are: one for each product, and each step of vector work."""
+    return sum(len(work.products) + work.compute_sets for work in _counted(call))
 
 
 def given_cycles(call: OutsideCall) -> int:
@@ -41,12 +46,17 @@ def given_cycles(call: OutsideCall) -> int:
     return sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
 
 
+def _counted(call: OutsideCall) -> list[Work]:
+    return [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
+
+
 def _priced(call: OutsideCall, system: System) -> PassOutside:
+    operations = host_operations(call, system.rates)
     return PassOutside(
         call=call,
         send=system.outfeed_cycles(call.sent_bytes),
         drain=system.host_drain_cycles(call.sent_bytes),
-        compute=system.host_operations_cycles(host_operations(call, system.rates)) + given_cycles(call),
+        compute=system.host_compute_cycles(host_calls(call), operations) + given_cycles(call),
         fill=system.host_fill_cycles(call.returned_bytes),
         read=system.infeed_cycles(call.returned_bytes),
     )

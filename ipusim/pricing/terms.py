@@ -28,7 +28,7 @@ from ipusim.pricing.collectives import accumulators_by_ipu, weights_by_ipu
 from ipusim.pricing.copies import traffic
 from ipusim.pricing.costs import Costs, StepCopy
 from ipusim.pricing.laws import Law
-from ipusim.pricing.outside import given_cycles, host_operations
+from ipusim.pricing.outside import given_cycles, host_calls, host_operations
 from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs, vector_exchange, vector_launches
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
@@ -283,6 +283,8 @@ def _outside(costs: Costs, plan: Plan, program: PipelineProgram, system: System)
 
 def _host_operations(call: OutsideCall, system: System) -> Iterator[str]:
     """Yield the parts of what the host's operations take."""
+    if not system.free and (calls := host_calls(call)):
+        yield _time(calls * system.host.operation_ns, system)
     if not system.free and (operations := host_operations(call, system.rates)):
         yield f"ceil({number(operations)} * {system.clock_hz} / {number(system.host.operations_per_s)})"
     if given := given_cycles(call):

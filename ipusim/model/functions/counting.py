@@ -42,7 +42,7 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, re
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
-from ipusim.model.functions.crossings import Crossings, Lying, PlacedNode, PlacedSums, WrittenBack, bytes_of
+from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums, bytes_of
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.noted import noting
@@ -131,7 +131,7 @@ class Tally:
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
-        self.crossings = Crossings(Tally, plain)
+        self.crossings = Crossings(self._of_host, plain)
         self._weights = {id(root_of(array)): array for array in weights}
         self._forward = True
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
@@ -163,6 +163,12 @@ class Tally:
         """End the forward pass: return the work of its steps, and count those of the backward pass."""
         found, self.steps = self.works(itemsize), []
         self._forward, self._operands = False, None
+        return found
+
+    def _of_host(self) -> Tally:
+        """Return what counts the work of a scope in the same pass."""
+        found = Tally()
+        found._forward = self._forward
         return found
 
     @property
@@ -369,9 +375,9 @@ def count_several(
     gradients end on the IPU.
     """
     now = held()
-    untrained = None if now is None else WrittenBack(dict(now.values))
-    plain = [] if now is None else [*now.values.values()]
-    tally = Tally(weights, [*plain, *(array for array in arrays if array.dtype.kind != "f")])
+    values = {} if now is None else now.values
+    tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")])
+    untrained = None if now is None else CountedUntrained(values, tally.crossings)
 
     def on_ipu(results: Iterable[Any]) -> None:
         for each in results:

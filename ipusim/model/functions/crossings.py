@@ -7,7 +7,7 @@ operation runs where that ran; those of one array are added up on either side by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,9 @@ class Crossings:
         if here is None or not self._plain:
             return
         for array in arrays:
-            if isinstance(array, np.ndarray) and id(root_of(array)) in self._plain:
+            if isinstance(array, tuple | list):  # of indices
+                self.use_plain(array)
+            elif isinstance(array, np.ndarray) and id(root_of(array)) in self._plain:
                 self.use(self._plain[id(root_of(array))][1], here)
 
     def turn(self, itemsize: int) -> tuple[OutsideCall, ...]:
@@ -140,15 +142,26 @@ class _GradientOutside:
             return tuple(self._vjp(gradient))
 
 
-class WrittenBack(Untrained):
-    """Untrained variables, which lie on the IPU: what is written to them on the host comes back."""
+class CountedUntrained(Untrained):
+    """Untrained variables, which lie on the IPU: what is read on the host goes there, what is written comes back."""
+
+    def __init__(self, values: Mapping[str, Array], crossings: Crossings) -> None:
+        """Begin with ``values``, which are among the plain arrays of ``crossings``."""
+        super().__init__(dict(values))
+        self._crossings = crossings
+
+    def read(self, name: str, initial: Array) -> Array:
+        """Return a value; raises what that does."""
+        found = super().read(name, initial)
+        self._crossings.use_plain([found])
+        return found
 
     def write(self, name: str, value: Any) -> None:
         """Replace a value; raises what that does."""
         box = value
         while isbox(box):
             if (lies := getattr(box._node, "lies", None)) is not None:
-                box._node.tally.crossings.use(lies, None)
+                self._crossings.use(lies, None)
             box = box._value
         super().write(name, value)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from fractions import Fraction
+from io import BytesIO
+from itertools import groupby, pairwise
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
+from autograd.test_util import check_grads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,17 +22,20 @@ from ipusim.hardware.host import M2000_HOST
 from ipusim.ipu import custom_ops, embedding_ops, loops, ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.as_scenario import as_scenario
-from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import GradientDescentOptimizer
+from ipusim.ipu.ipu_strategy import IPUStrategy
+from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
+from ipusim.ipu.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.outside import outside
 from ipusim.model.work import VectorWork
 from ipusim.pipeline.ops import Pass
-from ipusim.render.chrome_trace import chrome_trace
+from ipusim.render.chrome_trace import write_chrome_trace
+from ipusim.render.trace_content import TraceContent
 from ipusim.study.what_if import what_if
 from ipusim.timeline.kinds import SpanKind
 
@@ -42,6 +49,8 @@ LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def forget():
     tf.reset_default_graph()
+    yield
+    reset_ipu_configuration()
 
 
 def here(name="outside"):
@@ -83,7 +92,9 @@ def train(scope, stages=(first, last), *, ipus=2, recompute=False, **options):
         [lambda *given, stage=stage: stage(scope, *given) for stage in stages],
         infeed_queue=IPUInfeedQueue(data),
         outfeed_queue=outfeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss),
+        optimizer_function=lambda loss: OptimizerFunctionOutput(
+            CrossReplicaOptimizer(GradientDescentOptimizer(0.1)), loss
+        ),
         config=device(ipus, recompute),
         **{"gradient_accumulation_count": COUNT, "repeat_count": RUNS, **options},
     )
@@ -97,7 +108,6 @@ SCHEDULES = {
     "recomputed": {"recompute": True, "recomputation_mode": RecomputationMode.RecomputeThenBackpropagate},
     "recomputed inside": {
         "recompute": True,
-        "pipeline_schedule": PipelineSchedule.Interleaved,
         "recomputation_mode": RecomputationMode.RecomputeAndBackpropagateInterleaved,
     },
     "replicas": {"ipus": 4},
@@ -135,7 +145,7 @@ def test_each_pass_has_its_ways_to_the_host_and_back(both):
     if program.shape.recompute:
         assert outside[Pass.RECOMPUTE, 0] == outside[Pass.FORWARD, 0]
         assert (Pass.RECOMPUTE, 0) in set(zip(job.plan.kind, job.plan.stage, strict=True))
-    passes = {key: 0 for key in outside}
+    passes = dict.fromkeys(outside, 0)
     for key in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
         passes[key] += key in outside
     spans = sum(
@@ -168,7 +178,7 @@ def test_bytes_and_cycles_by_hand():
     operations = 2 * BATCH * UNITS + 4 * BATCH * UNITS  # a tanh counts as 4
     assert outside.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
     assert outside.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
-    assert outside.compute == cycles(operations, 2_250_000_000 * 8) == 9
+    assert outside.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
     assert outside.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
     assert outside.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
     assert (again.send, again.drain) == (0, 0)
@@ -182,7 +192,7 @@ def test_bytes_and_cycles_by_hand():
     assert (loss.call.sent_bytes, loss.call.returned_bytes) == (array + scale + 4 * BATCH, 4)
     (loss,) = job.costs.outside[Pass.BACKWARD, 1]
     assert (loss.call.sent_bytes, loss.call.returned_bytes) == (4, array + scale)
-    assert loss.call.work[0].products
+    assert any(work.products for work in loss.call.work)
 
 
 def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pass():
@@ -200,13 +210,18 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
         (SpanKind.FORWARD, costs.passes[Pass.FORWARD, 0]),
     ]
     assert [(timeline.kind[row], timeline.end[row] - timeline.start[row]) for row in own] == length
-    for before, row in zip(own, own[1:], strict=False):
+    for before, row in pairwise(own):
         assert timeline.start[row] == timeline.end[before]
     # What the IPU reads was released by the host's work, and the host's work by the IPU's write.
     work = timeline.cause[own[2]]
     assert (timeline.kind[work], timeline.cause[work]) == (SpanKind.HOST, own[0])
-    names = {each.get("args", {}).get("name") for each in chrome_trace(timeline)["traceEvents"] if each["ph"] == "M"}
-    assert "outside" in names
+    file = BytesIO()
+    write_chrome_trace(TraceContent(timeline), file.write)
+    trace = json.loads(file.getvalue())["traceEvents"]
+    assert "outside" in {each["args"].get("name") for each in trace if each["ph"] == "M"}
+    assert sum(each["name"].startswith("to the host and back") for each in trace if each["ph"] == "X") == len(
+        timeline.rows(SpanKind.OUTSIDE)
+    )
     assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path(timeline)].tolist())
     (free,) = [each for each in what_if(done._session.job) if each.change == "a host that takes no time"]
     assert 0 < free.gain <= free.bound
@@ -281,7 +296,7 @@ def test_what_a_trace_does_not_follow_goes_out_and_does_not_come_back():
         return anp.sum(picked * b[0]) + table[0]
 
     found = counted(function, A, B, labels, table)
-    assert crossed(found.forward_outside) == [(24 + 8, 8)]
+    assert crossed(found.forward_outside) == [(24 + 8, 16)]
 
     def compared(a, b):
         with outside("host"):
@@ -307,23 +322,18 @@ def programs(draw):
 
 def run(program, a, b, scope=outside):
     steps, end = program
-    values, at, block = [a, b], None, nullcontext()
-    with contextmanager(lambda: iter([None]))():
-        for where, operation, one, other in steps:
-            if where != at:
-                block.__exit__(None, None, None)
-                block = nullcontext() if where is None else scope(str(where))
-                block.__enter__()
-                at = where
-            x, y = values[one], values[other]
-            match operation:
-                case "add" | "multiply":
-                    values.append(getattr(anp, operation)(x, y))
-                case "sum":
-                    values.append(anp.sum(x) + y)
-                case _:
-                    values.append(getattr(anp, operation)(x))
-        block.__exit__(None, None, None)
+    values = [a, b]
+    for where, own in groupby(steps, key=lambda step: step[0]):
+        with nullcontext() if where is None else scope(str(where)):
+            for _, operation, one, other in own:
+                x, y = values[one], values[other]
+                match operation:
+                    case "add" | "multiply":
+                        values.append(getattr(anp, operation)(x, y))
+                    case "sum":
+                        values.append(anp.sum(x) + y)
+                    case _:
+                        values.append(getattr(anp, operation)(x))
     return anp.sum(values[end] * values[-1])
 
 
@@ -361,34 +371,37 @@ def test_its_gradients_are_those_of_differences():
             c = anp.tanh(a) * b
         return anp.sum(c * c + anp.exp(c))
 
-    from autograd.test_util import check_grads
-
     check_grads(function, modes=["rev"])(RNG.normal(size=(2, 3)), RNG.normal(size=3))
 
 
-def test_a_loop_and_a_sharded_one_have_their_scopes():
-    found = {}
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_loop_has_its_scopes_also_where_it_is_cut(shards):
+    found = []
     for scope in (scopes.outside_compilation_scope, here):
-        for sharded in (False, True):
-            tf.reset_default_graph()
-            data = tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(BATCH, drop_remainder=True).repeat()
-            outfeed = IPUOutfeedQueue()
+        tf.reset_default_graph()
+        device(shards).configure_ipu_system()
+        data = tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(BATCH, drop_remainder=True).repeat()
+        outfeed = IPUOutfeedQueue()
 
-            def body(x, labels, scope=scope, sharded=sharded, outfeed=outfeed):
-                with scopes.ipu_shard(0) if sharded else nullcontext():
-                    x, labels = first(scope, x, labels)
-                with scopes.ipu_shard(1) if sharded else nullcontext():
-                    loss = last(scope, x, labels)
-                train = GradientDescentOptimizer(0.1).minimize(loss)
-                return train, outfeed.enqueue(loss)
+        def body(x, labels, scope=scope, outfeed=outfeed):
+            with scopes.ipu_shard(0):
+                x, labels = first(scope, x, labels)
+            with scopes.ipu_shard(shards - 1):
+                loss = last(scope, x, labels)
+            return outfeed.enqueue(loss), GradientDescentOptimizer(0.1).minimize(loss)
 
-            done = loops.repeat(4, body, [], IPUInfeedQueue(data), config=device(1 + sharded))
-            found[scope, sharded] = np.array(outfeed.dequeue()), done
-    for sharded in (False, True):
-        (losses, done), (right, _) = (found[scope, sharded] for scope in (scopes.outside_compilation_scope, here))
-        np.testing.assert_array_equal(losses, right)
-        names = [[each.call.name for each in calls] for _, calls in sorted(done._session.job.costs.outside.items())]
-        assert ["outside", "again"] in names or ["outside", "again", "loss"] in names
+        with recording(Recorder()) as recorder:
+            loops.repeat(4, body, [], IPUInfeedQueue(data))
+        found.append((outfeed.dequeue(), recorder.programs[0].job))
+    (losses, job), (right, _) = found
+    np.testing.assert_array_equal(losses, right)
+    names = {key: [each.call.name for each in calls] for key, calls in job.costs.outside.items()}
+    parts = [["outside", "again"], ["loss"]] if shards == 2 else [["outside", "again", "loss"]]
+    assert names == {
+        (kind, stage): own if kind != Pass.BACKWARD else own[::-1]
+        for stage, own in enumerate(parts)
+        for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE)
+    }
 
 
 USERS = """
@@ -452,8 +465,6 @@ def test_a_keras_model_runs_the_layers_of_a_scope_on_the_host():
         with scope("host"):
             x = keras.layers.Dense(5, activation="tanh")(x)
         return keras.Model(inputs, keras.layers.Dense(1)(x))
-
-    from ipusim.ipu.ipu_strategy import IPUStrategy
 
     found = []
     for scope in (scopes.outside_compilation_scope, here):
