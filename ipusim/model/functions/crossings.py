@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from autograd.core import VJPNode, add_outgrads
@@ -21,9 +21,18 @@ from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array
 from ipusim.model.outside_call import OutsideCall
+from ipusim.model.work import Work
 
-if TYPE_CHECKING:
-    from ipusim.model.functions.counting import Tally
+
+class Counting(Protocol):
+    """What counts the work of operations."""
+
+    def works(self, itemsize: int) -> tuple[Work, ...]:
+        """Return it, of elements of so many bytes where they do not say it themselves."""
+        ...
+
+
+T = TypeVar("T", bound=Counting)
 
 
 @dataclass(eq=False)
@@ -42,31 +51,31 @@ class Lying:
 
 
 @dataclass(eq=False)
-class _Call:
+class _Call(Generic[T]):
     """What a scope has done in the pass that is counted."""
 
-    tally: Tally
+    tally: T
     sent: int = 0
     returned: int = 0
 
 
-class Crossings:
+class Crossings(Generic[T]):
     """What each scope does in the pass that is counted."""
 
-    def __init__(self, tally: Callable[[], Tally], plain: Iterable[Array] = ()) -> None:
+    def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = ()) -> None:
         """Begin a forward pass; ``tally`` makes what counts the host's work.
 
         ``plain`` are arrays on the IPU that the trace does not follow, such as whole numbers.
         """
         self._tally = tally
-        self._calls: dict[OutsideScope, _Call] = {}
+        self._calls: dict[OutsideScope, _Call[T]] = {}
         self._plain = {id(root_of(array)): (array, Lying(None, array.nbytes)) for array in plain}
 
     def __bool__(self) -> bool:
         """Whether any scope has done anything in this pass."""
         return bool(self._calls)
 
-    def tally_of(self, where: OutsideScope) -> Tally:
+    def tally_of(self, where: OutsideScope) -> T:
         """Return what counts the work of a scope."""
         return self._call(where).tally
 
@@ -111,7 +120,7 @@ class Crossings:
         )
         return tuple(each for each in found if each.work or each.sent_bytes or each.returned_bytes)
 
-    def _call(self, where: OutsideScope) -> _Call:
+    def _call(self, where: OutsideScope) -> _Call[T]:
         if where not in self._calls:
             self._calls[where] = _Call(self._tally())
         return self._calls[where]
@@ -145,7 +154,7 @@ class _GradientOutside:
 class CountedUntrained(Untrained):
     """Untrained variables, which lie on the IPU: what is read on the host goes there, what is written comes back."""
 
-    def __init__(self, values: Mapping[str, Array], crossings: Crossings) -> None:
+    def __init__(self, values: Mapping[str, Array], crossings: Crossings[Any]) -> None:
         """Begin with ``values``, which are among the plain arrays of ``crossings``."""
         super().__init__(dict(values))
         self._crossings = crossings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,10 +81,9 @@ def profile(
     mine = {name: array for name, array in variables.items() if name in owned}
     itemsize = _itemsize([*variables.values(), *inputs])
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
-    added = () if summed is None else (_adding_up(summed, itemsize),)
     found = StageProfile(
         name=stage.name,
-        forward=(*passes.counted.forward, *added),
+        forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
@@ -96,8 +95,7 @@ def profile(
     )
     if optimizer is None:
         return found
-    widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
-    sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
+    sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
@@ -106,8 +104,8 @@ def profile(
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
-        accumulator_itemsize=min(widths.values(), default=itemsize),
+        accumulator_bytes=sum(sizes[name].elements * sizes[name].held_itemsize for name in mine),
+        accumulator_itemsize=min((size.held_itemsize for size in sizes.values()), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
@@ -161,10 +159,16 @@ def _itemsize(arrays: Iterable[Array]) -> int:
     return max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
-def _adding_up(summed: Summed, itemsize: int) -> Work:
-    """Return the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+def _size(variable: Array, accumulator: np.dtype[Any]) -> VariableSize:
+    return VariableSize(variable.size, variable.itemsize, accumulator.itemsize)
+
+
+def _adding_up(summed: Summed | None, itemsize: int) -> Iterator[Work]:
+    """Yield the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+    if summed is None:
+        return
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
-    return Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+    yield Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
 
 
 def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
