@@ -268,7 +268,7 @@ class SpanKind(IntEnum):
     HOST_WAIT = (
         9,
         _WAITS(
-            doc="An IPU waits because the host is behind (infeed empty, or outfeed full).",
+            doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
             name="wait for host",
             colour="terrible",
             look=_HOST_WAIT,

@@ -30,8 +30,10 @@ from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimize
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.ipu.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
+from ipusim.machine.extent import most_spans
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.outside import outside
+from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.work import VectorWork
 from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
@@ -158,6 +160,8 @@ def test_each_pass_has_its_ways_to_the_host_and_back(both):
         for key, times in passes.items()
     )
     assert timeline.bytes[moved].sum() == size * job.executions * job.system.replicas
+    told = most_spans(job.plan, job.system, job.costs, job.executions)
+    assert len(timeline.start) <= told <= 1.5 * len(timeline.start)
 
 
 def test_bytes_and_cycles_by_hand():
@@ -242,6 +246,22 @@ def test_a_host_does_one_request_after_the_other():
     order = work[np.argsort(timeline.start[work], kind="stable")]
     assert (timeline.start[order[1:]] >= timeline.end[order[:-1]]).all()
     assert (timeline.start[order[1:]] == timeline.end[order[:-1]]).any()
+
+
+def test_replicas_meet_behind_what_their_host_does():
+    def stage(scope, x, labels):
+        x = tf.matmul(x, tf.get_variable("v", initializer=np.full((WIDTH, UNITS), 0.1, np.float32)))
+        with scope():
+            y = tf.tanh(x)
+        return ops.cross_replica_ops.cross_replica_sum(y) + y, labels
+
+    stages = [stage, lambda scope, *given: last(here, *given)]
+    losses, done = train(scopes.outside_compilation_scope, stages, ipus=4)
+    right, plain = train(here, stages, ipus=4)
+    np.testing.assert_array_equal(losses, right)
+    np.testing.assert_array_equal(done.variables["v"], plain.variables["v"])
+    assert "outside F0.0; collective F0.0; F0.0" in done._session.job.plan.listing()
+    assert "outside B0.0; collective B0.0; B0.0" in done._session.job.plan.listing()
 
 
 def test_what_scopes_keep_lies_on_the_host():
@@ -489,6 +509,10 @@ def test_outside_of_programs_and_with_synthetic_data_nothing_goes_to_the_host(mo
 def test_what_is_refused():
     with pytest.raises(ProgramTypeError, match="name: expected a text, got 3"), scopes.outside_compilation_scope(3):
         pass
+    with pytest.raises(
+        ModelError, match="a layer that is a function runs on the IPU alone: leave the scope for the host"
+    ):
+        PythonLayer(lambda x: run(([("host", "sin", 0, 0)], 2), x, x)).cost((3,), 2, 4)
     embedding = embedding_ops.create_host_embedding("rows", (4, 2), np.float32, optimizer_spec=None)
 
     def looks_up(x, labels):
