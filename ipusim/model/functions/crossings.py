@@ -71,10 +71,6 @@ class Crossings(Generic[T]):
         self._calls: dict[OutsideScope, _Call[T]] = {}
         self._plain = {id(root_of(array)): (array, Lying(None, array.nbytes)) for array in plain}
 
-    def __bool__(self) -> bool:
-        """Whether any scope has done anything in this pass."""
-        return bool(self._calls)
-
     def tally_of(self, where: OutsideScope) -> T:
         """Return what counts the work of a scope."""
         return self._call(where).tally

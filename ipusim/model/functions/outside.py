@@ -23,6 +23,8 @@ class OutsideScope:
 
 
 _SCOPE: Final[ContextVar[OutsideScope | None]] = ContextVar("outside_scope", default=None)
+#: What runs, where that has no scopes.
+_ALONE: Final[ContextVar[str]] = ContextVar("alone", default="")
 
 
 def scope() -> OutsideScope | None:
@@ -32,7 +34,12 @@ def scope() -> OutsideScope | None:
 
 @contextmanager
 def outside(name: str) -> Iterator[None]:
-    """Run the operations of the block on the host; a block inside of another one is a part of it."""
+    """Run the operations of the block on the host; a block inside of another one is a part of it.
+
+    Raises ModelError in what runs on the IPU alone.
+    """
+    if what := _ALONE.get():
+        raise ModelError(f"scope {name!r}, whose operations run on the host, in {what}, which runs on the IPU alone")
     with within(_SCOPE.get() or OutsideScope(name)):
         yield
 
@@ -45,6 +52,16 @@ def within(where: OutsideScope | None) -> Iterator[None]:
         yield
     finally:
         _SCOPE.reset(token)
+
+
+@contextmanager
+def on_ipu_alone(what: str) -> Iterator[None]:
+    """Refuse scopes in the block, as what it does for ``what`` is priced as a whole."""
+    token = _ALONE.set(what)
+    try:
+        yield
+    finally:
+        _ALONE.reset(token)
 
 
 def check_on_ipu(what: str, instead: str) -> None:

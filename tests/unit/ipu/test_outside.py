@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ipusim.analysis.critical_path import critical_path
 from ipusim.errors import ModelError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.host import M2000_HOST
-from ipusim.ipu import custom_ops, embedding_ops, loops, ops, scopes
+from ipusim.ipu import custom_ops, embedding_ops, loops, map_gradient_optimizer, ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
@@ -33,8 +33,9 @@ from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.outside import outside
+from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.python_layer import PythonLayer
-from ipusim.model.work import VectorWork
+from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.trace_content import TraceContent
@@ -79,6 +80,10 @@ def last(scope, x, labels):
         return tf.reduce_mean((tf.matmul(x, weights) - labels) ** 2)
 
 
+def learn(loss):
+    return OptimizerFunctionOutput(CrossReplicaOptimizer(GradientDescentOptimizer(0.1)), loss)
+
+
 def device(ipus, recompute=False):
     config = IPUConfig()
     config.auto_select_ipus, config.allow_recompute = ipus, recompute
@@ -94,11 +99,8 @@ def train(scope, stages=(first, last), *, ipus=2, recompute=False, **options):
         [lambda *given, stage=stage: stage(scope, *given) for stage in stages],
         infeed_queue=IPUInfeedQueue(data),
         outfeed_queue=outfeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(
-            CrossReplicaOptimizer(GradientDescentOptimizer(0.1)), loss
-        ),
         config=device(ipus, recompute),
-        **{"gradient_accumulation_count": COUNT, "repeat_count": RUNS, **options},
+        **{"gradient_accumulation_count": COUNT, "repeat_count": RUNS, "optimizer_function": learn, **options},
     )
     return np.array(outfeed.dequeue()[0]), done
 
@@ -506,13 +508,31 @@ def test_outside_of_programs_and_with_synthetic_data_nothing_goes_to_the_host(mo
     assert not done._session.job.costs.outside
 
 
+def mine(array):
+    with scopes.outside_compilation_scope("mine"):
+        return array + 1.0
+
+
+def test_what_is_priced_as_a_whole_has_no_scopes():
+    words = "scope 'mine', whose operations run on the host, in {}, which runs on the IPU alone"
+    with pytest.raises(ModelError, match=words.format("the layer python function 'mine'")):
+        PythonLayer(mine, given_cost=LayerCost(Work(), Work())).forward({}, A)
+    with pytest.raises(ModelError, match=words.format("a vertex_expression")):
+        custom_ops.codelet_expression_op(mine, A)
+
+    class Own(GradientDescentOptimizer):
+        def apply_gradients(self, pairs, *_, **__):
+            return [mine(gradient) for gradient, _ in pairs]
+
+    mapped = map_gradient_optimizer.MapGradientOptimizer(GradientDescentOptimizer(0.1), lambda g, _: mine(g))
+    for optimizer, where in ((Own(0.1), "apply"), (mapped, "compute")):
+        with pytest.raises(ModelError, match=words.format(f"{where}_gradients of an optimizer")):
+            train(here, optimizer_function=lambda loss, own=optimizer: OptimizerFunctionOutput(own, loss))
+
+
 def test_what_is_refused():
     with pytest.raises(ProgramTypeError, match="name: expected a text, got 3"), scopes.outside_compilation_scope(3):
         pass
-    with pytest.raises(
-        ModelError, match="a layer that is a function runs on the IPU alone: leave the scope for the host"
-    ):
-        PythonLayer(lambda x: run(([("host", "sin", 0, 0)], 2), x, x)).cost((3,), 2, 4)
     embedding = embedding_ops.create_host_embedding("rows", (4, 2), np.float32, optimizer_spec=None)
 
     def looks_up(x, labels):
