@@ -31,6 +31,7 @@ from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule,
 from ipusim.ipu.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
+from ipusim.machine.host import OUTSIDE_TRACK
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.outside import outside
 from ipusim.model.layers.layer import LayerCost
@@ -41,6 +42,7 @@ from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.study.what_if import what_if
 from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Timeline
 
 CLOCK = 1_325_000_000
 BATCH, WIDTH, UNITS, COUNT, RUNS = 4, 3, 5, 4, 2
@@ -201,9 +203,10 @@ def test_bytes_and_cycles_by_hand():
     assert any(work.products for work in loss.call.work)
 
 
-def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pass():
+def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pass(tmp_path):
     _, done = train(scopes.outside_compilation_scope)
-    timeline, costs = done.timeline, done._session.job.costs
+    done.timeline.save(tmp_path / "timeline.npz")
+    timeline, costs = Timeline.load(tmp_path / "timeline.npz"), done._session.job.costs
     rows = timeline.rows(SpanKind.OUTSIDE, SpanKind.HOST_WAIT, SpanKind.FORWARD)
     own = [row for row in rows if timeline.ipu[row] == 0 and timeline.end[row] > costs.host.fill][:6]
     one, again = costs.outside[Pass.FORWARD, 0]
@@ -244,7 +247,7 @@ def test_a_host_does_one_request_after_the_other():
     _, done = train(scopes.outside_compilation_scope, stages, ipus=4, gradient_accumulation_count=8)
     timeline = done.timeline
     work = timeline.rows(SpanKind.HOST)
-    work = work[timeline.link[work] == 4]
+    work = work[timeline.link[work] == OUTSIDE_TRACK]
     order = work[np.argsort(timeline.start[work], kind="stable")]
     assert (timeline.start[order[1:]] >= timeline.end[order[:-1]]).all()
     assert (timeline.start[order[1:]] == timeline.end[order[:-1]]).any()
