@@ -42,7 +42,7 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, re
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
-from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums, bytes_of
+from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.noted import noting
@@ -119,10 +119,10 @@ class Tally:
         crossings: what the host does, and what crosses for that.
     """
 
-    def __init__(self, weights: Iterable[Array] = (), plain: Iterable[Array] = ()) -> None:
+    def __init__(self, weights: Iterable[Array] = (), plain: Iterable[Array] = (), widest: int = 8) -> None:
         """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them.
 
-        ``plain`` are arrays there that the trace does not follow.
+        ``plain`` are arrays there that the trace does not follow, ``widest`` the bytes of the widest element.
         """
         self.products: tuple[Product, ...] = ()
         self.vector = NO_VECTOR_WORK
@@ -131,7 +131,7 @@ class Tally:
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
-        self.crossings = Crossings(self._of_host, plain)
+        self.crossings = Crossings(self._of_host, plain, widest)
         self._weights = {id(root_of(array)): array for array in weights}
         self._forward = True
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
@@ -329,11 +329,11 @@ def count_passes(
     """
     both = Tally()
     with refusing_plain_numpy(), noting(both.note_done), within(None), trace_stack.new_trace() as trace:
-        boxes = [new_box(array, trace, CountingNode.new_root(both, bytes_of(array))) for array in arrays]
+        boxes = [new_box(array, trace, CountingNode.new_root(both, 0)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
         y = np.asarray(getval(result))
-        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both, y.nbytes)))
+        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both, 0)))
     return forward, both - forward, y
 
 
@@ -374,7 +374,7 @@ def count_several(
     """
     now = held()
     values = {} if now is None else now.values
-    tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")])
+    tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")], itemsize)
     untrained = None if now is None else CountedUntrained(values, tally.crossings)
 
     def on_ipu(results: Iterable[Any]) -> None:
@@ -385,7 +385,7 @@ def count_several(
     with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
-            new = CountingNode.new_root(tally, array.nbytes)
+            new = CountingNode.new_root(tally, array.size * min(array.itemsize, itemsize))
             return new_box(array, trace, new) if array.dtype.kind == "f" else array
 
         boxes = [counted(array) for array in arrays]

@@ -62,12 +62,13 @@ class _Call(Generic[T]):
 class Crossings(Generic[T]):
     """What each scope does in the pass that is counted."""
 
-    def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = ()) -> None:
+    def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = (), widest: int = 8) -> None:
         """Begin a forward pass; ``tally`` makes what counts the host's work.
 
-        ``plain`` are arrays on the IPU that the trace does not follow, such as whole numbers.
+        ``plain`` are arrays on the IPU that the trace does not follow, such as whole numbers. Of floating-point
+        numbers ``widest`` are the most bytes: NumPy makes wider ones of what has no width, such as an index.
         """
-        self._tally = tally
+        self._tally, self._widest = tally, widest
         self._calls: dict[OutsideScope, _Call[T]] = {}
         self._plain = {id(root_of(array)): (array, Lying(None, array.nbytes)) for array in plain}
 
@@ -84,7 +85,7 @@ class Crossings(Generic[T]):
         for each in taken:
             self.use(each, here)
         self.use_plain(args)
-        return Lying(here, bytes_of(value, args))
+        return Lying(here, self._bytes_of(value, args))
 
     def use(self, array: Lying, where: OutsideScope | None) -> None:
         """Have an array cross that is needed on the other side."""
@@ -116,24 +117,24 @@ class Crossings(Generic[T]):
         )
         return tuple(each for each in found if each.work or each.sent_bytes or each.returned_bytes)
 
+    def _bytes_of(self, value: Any, args: Sequence[Any] = ()) -> int:
+        """Return the bytes of what an operation on ``args`` gives."""
+        match value:
+            case np.ndarray() | np.generic():
+                narrow = value.dtype.kind == "f" and value.itemsize > self._widest
+                return value.size * self._widest if narrow else value.nbytes
+            case tuple() | list():
+                return sum(map(self._bytes_of, value))
+            case dict():
+                return sum(map(self._bytes_of, value.values()))
+            case float() | int():
+                return self._widest
+        return self._bytes_of(args[0]) if len(args) else 0  # the gradient of a part, which holds that alone
+
     def _call(self, where: OutsideScope) -> _Call[T]:
         if where not in self._calls:
             self._calls[where] = _Call(self._tally())
         return self._calls[where]
-
-
-def bytes_of(value: Any, args: Sequence[Any] = ()) -> int:
-    """Return the bytes of what an operation on ``args`` gives."""
-    match value:
-        case np.ndarray() | np.generic():
-            return value.nbytes
-        case tuple() | list():
-            return sum(map(bytes_of, value))
-        case dict():
-            return sum(map(bytes_of, value.values()))
-        case float() | int():
-            return np.dtype(np.float32).itemsize
-    return bytes_of(args[0]) if len(args) else 0  # the gradient of a part of an array, which that alone holds
 
 
 class _GradientOutside:
