@@ -64,9 +64,6 @@ EXCEPTIONS: Final = {
     "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, _NO_GRAPH),
     "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "all of a program is compiled together"),
     "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "it changes no time, and NumPy rounds to nearest"),
-    "ipu.scopes.outside_compilation_scope": Said(
-        Status.REFUSED, "outside_compilation_scope: expected computations on the IPU alone in a simulated program"
-    ),
     **{
         f"ipu.normalization_ops.{name}_norm({argument})": Said(Status.NO_EFFECT, why)
         for name in ("group", "instance", "layer")

@@ -21,6 +21,8 @@ class HostSpec:
         outfeed_bytes_per_s: rate at which an IPU writes to the host's buffer.
         host_drain_bytes_per_s: rate at which the host reads that buffer.
         network_bytes_per_s: rate at which a host sends to another one, and receives at the same time.
+        operations_per_s: rate of the host's own arithmetic, of what a stage has it compute.
+        operation_ns: time in which the host begins one operation of these.
         sync_ns: time of one synchronisation of an IPU with the host.
         network_ns: time from one host to another for no bytes.
         sources: for each figure where it is from, or ``assumed``.
@@ -33,6 +35,8 @@ class HostSpec:
     outfeed_bytes_per_s: Fraction
     host_drain_bytes_per_s: Fraction
     network_bytes_per_s: Fraction
+    operations_per_s: Fraction
+    operation_ns: Fraction
     sync_ns: Fraction
     network_ns: Fraction
     sources: Mapping[str, str] = field(repr=False, hash=False)
@@ -43,7 +47,9 @@ class HostSpec:
             rate: Fraction = getattr(self, name)
             if rate <= 0:
                 raise QuantityError(f"host: expected {name} above 0 bytes/s, got {rate}")
-        for name in ("sync_ns", "network_ns"):
+        if self.operations_per_s <= 0:
+            raise QuantityError(f"host: expected operations_per_s above 0, got {self.operations_per_s}")
+        for name in ("operation_ns", "sync_ns", "network_ns"):
             if getattr(self, name) < 0:
                 raise QuantityError(f"host: expected {name} from 0 up, got {getattr(self, name)}")
 
@@ -64,6 +70,11 @@ class HostSpec:
 #: The rates of a HostSpec, by attribute name.
 RATES: Final = tuple(each.name for each in fields(HostSpec) if each.name.endswith("_bytes_per_s"))
 
+#: What the host computes in the middle of a pass.
+_CORE: Final = (
+    "assumed: one core at 2.25 GHz, 8 operations in float32 a cycle, of the dual EPYC 7742 that Graphcore's build and "
+    "test guide of IPU-POD DA systems recommends"
+)
 _TRAFFIC_TEST: Final = "sample output of Graphcore's gc-hosttraffictest on one IPU of an M2000 (256-byte blocks)"
 
 #: The host of an M2000: small blocks with both sides contending, so a floor of what the machine can do.
@@ -73,6 +84,8 @@ M2000_HOST: Final = HostSpec(
     outfeed_bytes_per_s=Fraction(3_760_000_000),
     host_drain_bytes_per_s=Fraction(2_930_000_000),
     network_bytes_per_s=Fraction(100_000_000_000, 8),
+    operations_per_s=Fraction(2_250_000_000 * 8),
+    operation_ns=Fraction(1_000),
     # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
     sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_325_000_000),
     network_ns=Fraction(10_000),
@@ -82,6 +95,8 @@ M2000_HOST: Final = HostSpec(
         "outfeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles write 30.0 Gbit/s",
         "host_drain_bytes_per_s": f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s",
         "network_bytes_per_s": "an M2000's 100 GbE RoCE port, at its nominal rate (assumed)",
+        "operations_per_s": _CORE,
+        "operation_ns": "assumed: a call of a library such as NumPy on a small array",
         "network_ns": "assumed: a message between two hosts, software included",
         "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.325 GHz",
     },

@@ -197,6 +197,12 @@ class System:
         """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
+    def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
+        """Return the cycles in which the host does floating-point operations in so many calls of a library."""
+        return self._duration(calls * self.host.operation_ns) + self.transfer_cycles(
+            operations, self.host.operations_per_s
+        )
+
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
         return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)
@@ -254,7 +260,7 @@ class System:
             self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped, self.topology.rung), replicas=1
         )
 
-    def transfer_cycles(self, byte_count: int, bytes_per_s: Fraction) -> int:
+    def transfer_cycles(self, byte_count: int | Fraction, bytes_per_s: Fraction) -> int:
         """Return the cycles in which ``byte_count`` bytes pass at ``bytes_per_s``; 0 on the free system."""
         cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)
         return 0 if self.free else cycles

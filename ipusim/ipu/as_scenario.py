@@ -39,7 +39,7 @@ def as_scenario(job: Job, description: str = "") -> Said:
     """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
 
     Raises UnsupportedProgramError where neither takes the time that the program takes, and for stages that call
-    collectives or look up rows on the host.
+    collectives, look up rows on the host or have it compute.
     """
     functions = job.request.functions
     assert isinstance(functions, TracedFunctions)
@@ -73,6 +73,9 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
     what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
     what += ["the host applies gradients"] if not job.program.sums_over_hosts else []
     what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
+    what += [
+        f"{stages[at].name} has the host compute {calls[0].call.name!r}" for (_, at), calls in job.costs.outside.items()
+    ]
     if what:
         raise UnsupportedProgramError(
             f"no scenario takes the time that the program {job.name!r} takes: {what[0]}, which a scenario does not say"

@@ -5,8 +5,9 @@ Where Graphcore takes a compiled library, here stands a file of Python. With ``o
 - ``Callback(*inputs, attributes)``, which returns an array or several, of NumPy's;
 - ``Callback_grad(gradients, outputs, inputs, attributes)``, which returns the gradients of the inputs, if it trains;
   with ``separate_gradients`` it takes the place of an input before these, and returns the gradient of that;
-- ``Callback_cost(*inputs)``, which returns cycles as ``{"forward": 1000, "backward": 2000}``. Without it a pass counts
-  an operation for each element that it writes, and reads and writes each array once.
+- ``Callback_cost(*inputs)``, which returns cycles as ``{"forward": 1000, "backward": 2000}``, of the IPU's clock also
+  where the host takes them. Without it a pass counts an operation for each element that it writes, and reads and
+  writes each array once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.operations.users import Expression, UserOperation
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
 from ipusim.model.functions.operation_call import operate
+from ipusim.model.functions.outside import outside
 from ipusim.model.functions.python_file import load_file
 
 
@@ -51,12 +53,15 @@ def cpu_user_operation(
 ) -> list[Any]:
     """Return the results of a user's function on the host, of the file ``library_path`` (see above).
 
-    ``outs`` says their ``output_types`` and ``output_shapes``. The way to the host and back takes no time here but
-    what ``Callback_cost`` says. Raises UnsupportedProgramError for a compiled library, ProgramError and
-    ProgramTypeError for other arguments that cannot be, ModelError for a file or functions that are not as above.
+    ``outs`` says their ``output_types`` and ``output_shapes``. It is as in a block of
+    ``scopes.outside_compilation_scope``: inputs and results, and their gradients, go over the host's streams, and what
+    ``Callback_cost`` says is the host's time, in cycles of the IPU's clock. Raises UnsupportedProgramError for a
+    compiled library, ProgramError and ProgramTypeError for other arguments that cannot be, ModelError for a file or
+    functions that are not as above.
     """
     given = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    return _operation(inputs, library_path, outs, name, op_name, *given)
+    with outside(checks.text("name", name)):
+        return _operation(inputs, library_path, outs, name, op_name, *given)
 
 
 def precompiled_user_op(
@@ -71,7 +76,7 @@ def precompiled_user_op(
     attributes: str | None = None,
     gradient_attributes: str | None = None,
 ) -> list[Any]:
-    """Return the results of a user's function on the IPU; as :func:`cpu_user_operation`.
+    """Return the results of a user's function on the IPU; else as :func:`cpu_user_operation`.
 
     Raises UnsupportedProgramError for codelets too, as that does for a library.
     """

@@ -1,15 +1,16 @@
-"""Scopes in Graphcore's names: the device, and the shard that computations run on."""
+"""Scopes in Graphcore's names: the device, the shard or the host that computations run on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.loop_body import asking
+from ipusim.model.functions.outside import outside
 
 #: The shard of the innermost scope; None outside of any.
 _SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
@@ -83,6 +84,16 @@ def partials_type(override_type: Any) -> Iterator[None]:
     yield
 
 
-def outside_compilation_scope(name: str = "outside") -> NoReturn:
-    """Refuse: nothing inside a program runs on the host. Raises ProgramError."""
-    raise ProgramError("outside_compilation_scope: expected computations on the IPU alone in a simulated program")
+@contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Run the operations in the block on the host, in the middle of a stage's passes, and their gradients as well.
+
+    What the block takes from the IPU goes there once in each pass, and what is used of it outside comes back: variables
+    among it, which stay on the IPU, and the gradients of both. Meanwhile the IPU waits. A block inside of another one
+    is a part of it; outside of programs, where the host computes anyway, a block changes nothing.
+
+    Raises ProgramTypeError for what is no text, ModelError for replicas that do something together in the block, and
+    for a look-up in a table on the host.
+    """
+    with outside(checks.text("name", name)):
+        yield

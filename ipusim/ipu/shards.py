@@ -23,6 +23,7 @@ from ipusim.ipu.scopes import shard
 from ipusim.ipu.stage_call import Inputs
 from ipusim.model.functions.counting import unseen
 from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import Untrained, held, holding
@@ -41,6 +42,7 @@ class RecordedNode(Node):  # type: ignore[misc]
         "number",
         "parents",
         "places",
+        "scope",
         "shard",
         "untrained",
         "variable",
@@ -51,6 +53,7 @@ class RecordedNode(Node):  # type: ignore[misc]
         self.function, self.arguments, self.keywords, self.places, self.parents = fun, args, kwargs, argnums, parents
         self.variable: tuple[str, Array] | None = None
         self.calls = parents[0].calls
+        self.scope = scope()
         here = shard()
         self.shard = max((parent.shard for parent in parents), default=0) if here is None else here
         self.number = len(self.calls)
@@ -193,7 +196,10 @@ def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     arguments = [copy(each) if isinstance(each, Call) else each for each in call.arguments]
     for place, parent in zip(call.places, call.parents, strict=True):
         arguments[place] = _value(parent, values)
-    return call.function(*arguments, **call.keywords)
+    if call.scope is None:
+        return call.function(*arguments, **call.keywords)
+    with within(call.scope):
+        return call.function(*arguments, **call.keywords)
 
 
 def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:

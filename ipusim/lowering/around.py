@@ -28,6 +28,7 @@ class Around:
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
         collective: each (pass, stage) that has replicas do something together.
+        outside: each (pass, stage) that has the host do something.
         summed: whether replicas sum up their gradients.
         summed_by_hosts: whether hosts do.
         updated_by_host: whether the host updates weights, in place of the IPUs.
@@ -41,6 +42,7 @@ class Around:
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
     collective: frozenset[tuple[int, int]] = frozenset()
+    outside: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
     summed_by_hosts: bool = False
     updated_by_host: bool = False
@@ -76,6 +78,9 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
             for stage in range(shape.stages)
             if replicas > 1 and program.collectives(kind, stage)
         ),
+        outside=frozenset(
+            (kind, stage) for kind in Pass for stage in range(shape.stages) if program.outside(kind, stage)
+        ),
         overlap_copies=program.overlap_copies,
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
         updated_by_host=learns and offload.variables_on_host,
@@ -84,7 +89,7 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
 
 
 def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micro_batch: Column) -> Iterator[Items]:
-    """Yield loads, all-gathers, host tables' rows, collectives and stores around the passes at ``place``.
+    """Yield loads, all-gathers, host tables' rows, what hosts and replicas do, and stores around passes at ``place``.
 
     What a forward pass looks up stays for its recomputation.
     """
@@ -105,9 +110,11 @@ def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micr
         if stages:
             own = passes & np.isin(stage, sorted(stages))
             yield items(_at(place, own, side), code, stage[own], micro_batch[own])
-    for one, where in sorted(asked.collective):  # last, as the pass begins behind them
-        own = (kind == one) & (stage == where)
-        yield items(_at(place, own, -1), Code.COLLECTIVE, where, micro_batch[own], one)
+    # Last, as the pass begins behind them.
+    for code, passes_of in ((Code.OUTSIDE, asked.outside), (Code.COLLECTIVE, asked.collective)):
+        for one, where in sorted(passes_of):
+            own = (kind == one) & (stage == where)
+            yield items(_at(place, own, -1), code, where, micro_batch[own], one)
 
 
 def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,8 @@ from ipusim.pricing.costs import Costs, StepCopy
 _OF_ELEMENT = 3
 #: Spans of an all-gather on an IPU: itself, and the wait for the others.
 _OF_GATHER = 2
+#: Spans of what the host does in a pass: the way there, the wait and the host's work, and the way back.
+_OF_OUTSIDE = 4
 #: Spans of a weight update on an IPU: itself, waits before and behind it, a load, a store and an all-gather.
 _OF_UPDATE = 5 + _OF_GATHER
 
@@ -31,10 +33,11 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     passes = {
         divmod(each, plan.shape.stages): times for each, times in zip(which.tolist(), often.tolist(), strict=True)
     }
-    around = sum(  # loads and stores of Streaming Memory, all-gathers and collectives
+    around = sum(  # loads and stores of Streaming Memory, all-gathers, collectives and what the host does
         times
         * (
             sum(map(bool, costs.pass_streams.get((kind, stage), ())))
+            + _OF_OUTSIDE * len(costs.outside.get((kind, stage), ()))
             + _OF_GATHER * ((stage in costs.weight_gathers) + len(costs.collectives.get((kind, stage), ())))
         )
         for (kind, stage), times in passes.items()

@@ -15,7 +15,7 @@ from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
 #: Tracks of the host in a Timeline: the value of ``link`` in HOST spans.
-INFEED_TRACK, OUTFEED_TRACK, TABLE_TRACK, NETWORK_TRACK, VARIABLES_TRACK = 0, 1, 2, 3, 4
+INFEED_TRACK, OUTFEED_TRACK, TABLE_TRACK, NETWORK_TRACK, VARIABLES_TRACK, OUTSIDE_TRACK = range(6)
 
 
 class HostStream:

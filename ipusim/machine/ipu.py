@@ -19,6 +19,7 @@ from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.gathering import Gathering
 from ipusim.machine.host import HostPort
 from ipusim.machine.interconnect import Interconnect
+from ipusim.machine.outside import Outside
 from ipusim.machine.remote import RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd, Meeting, Rendezvous, Wait
 from ipusim.machine.tables import Tables
@@ -61,6 +62,7 @@ class Connections:
         remote: its end of the Streaming Memory.
         gathering: where replicas put its variables together.
         collectives: where they meet for what passes have them do together.
+        outside: what its passes have the host do.
         let_go: lets go of what of them is no part of its own; see Replicas.
         between: what hosts do together before executions.
     """
@@ -76,6 +78,7 @@ class Connections:
     remote: RemotePort | None
     gathering: Gathering | None
     collectives: Collectives | None
+    outside: Outside | None
     let_go: Callable[[int, int, int | None], object]
     between: BetweenRuns
 
@@ -241,6 +244,7 @@ class Ipu:
             Code.STORE: self._store,
             Code.GATHER: self._gather,
             Code.COLLECTIVE: self._meet_replicas,
+            Code.OUTSIDE: self._ask_host,
             Code.UPDATE: self._update,
             Code.LOOK_UP: self._look_up,
             Code.UPDATE_ROWS: self._update_rows,
@@ -335,6 +339,11 @@ class Ipu:
         spans = yield self._connections.collectives.join(self.number, kind, stage, micro_batch, step, cause)
         span: int = spans[self.number]
         return span
+
+    def _ask_host(self, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        """Wait until the host has done what a pass has it do."""
+        assert self._connections.outside is not None
+        return (yield from self._connections.outside.carry_out(kind, stage, micro_batch, step, cause))
 
     def _let_go(self, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
         self._connections.let_go(self._replica, self.place, None if stage == NONE else stage)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 from ipusim.errors import DeadlockError, ProgramError
-from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import agendas
@@ -25,10 +24,12 @@ from ipusim.machine.host_update import HostUpdating
 from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
+from ipusim.machine.outside import Outside
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd, Meeting
 from ipusim.machine.tables import Tables
+from ipusim.machine.timeline_info import timeline_info
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -36,7 +37,7 @@ from ipusim.pipeline.standstill import circle_of
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.recorder import Recorder
-from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo, layers_text
+from ipusim.timeline.timeline import NONE, Timeline
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
@@ -86,7 +87,7 @@ def simulate(
     executions = program.repeat_count if executions is None else executions
     machine = Machine(plan, program, system, costs, together, executions, between)
     machine.run(progress)
-    return machine.recorder.timeline(_info(plan, program, system, costs.links, executions))
+    return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
 
 
 class Machine:
@@ -162,7 +163,7 @@ class Machine:
         given = self._clock, self.recorder, self._program, costs.host, self._executions, replica, first
         infeed, outfeed = ports = infeed_port(*given), outfeed_port(*given)
         self._ports.append(ports)
-        tables = self._tables_of(replica, first)
+        tables, outside = self._tables_of(replica, first), self._outside_of(replica, first)
         agenda = agendas(plan, costs, self.recorder, replica, first)
         delivery = None
         if self._links is not None:
@@ -190,6 +191,7 @@ class Machine:
                     remote=self._remote.get(first + place),
                     gathering=self._gatherings.get(place),
                     collectives=self._collectives.get(place),
+                    outside=outside,
                     let_go=together.let_go,
                     between=self._between,
                 ),
@@ -214,6 +216,20 @@ class Machine:
         )
         self._tables.append(found)
         return found
+
+    def _outside_of(self, replica: int, first: int) -> Outside | None:
+        """Return what the passes of a replica have its host do, whose IPUs begin at ``first``; None for nothing."""
+        passes, shape = self._costs.outside, self._plan.shape
+        if not passes:
+            return None
+        return Outside(
+            self._clock,
+            self.recorder,
+            passes,
+            ipus={stage: first + shape.mapping[stage] for _, stage in passes},
+            micro_batches=shape.micro_batches,
+            replica=replica,
+        )
 
     def _places(self, replicas: Iterable[int]) -> dict[int, int]:
         """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""
@@ -344,37 +360,3 @@ def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
             f"expected an executor for each of {system.replicas} replicas of {system.name}, got {len(found.executors)}"
         )
     return found
-
-
-def _info(
-    plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
-) -> TimelineInfo:
-    return TimelineInfo(
-        name=program.name,
-        system=system.name,
-        clock_hz=system.clock_hz,
-        ipus=system.ipus,
-        selection_order=system.selection_order,
-        schedule=plan.schedule,
-        training=plan.shape.training,
-        stages=tuple(profile.name for profile in program.stages),
-        mapping=plan.shape.mapping,
-        count=plan.shape.micro_batches,
-        overlap=plan.overlap,
-        time_steps=plan.emitted,
-        executions=executions,
-        executions_per_step=program.repeat_count,
-        micro_batch_size=program.micro_batch_size,
-        links=tuple(direction.label for direction in links),
-        replicas=system.replicas,
-        positions=plan.shape.position_of if plan.shape.sizes else (),
-        sync=plan.sync,
-        layers=_layers(program),
-        hosts=system.hosts,
-    )
-
-
-def _layers(program: PipelineProgram) -> tuple[str, ...]:
-    """Return the names of each stage's layers; nothing where no stage says them."""
-    found = tuple(layers_text(profile.layers) for profile in program.stages)
-    return found if any(found) else ()

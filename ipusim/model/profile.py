@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import NO_TABLES, TableBytes, Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
@@ -48,6 +49,8 @@ class StageProfile:
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
             backward pass runs in halves, in the first.
+        forward_outside, backward_outside: what a pass has the host do; where a backward pass runs in halves, in the
+            first.
         temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
         tables: what it looks up on the host.
         layers: names of its layers in order, where it has any.
@@ -77,6 +80,8 @@ class StageProfile:
     temporary_bytes: int = 0
     forward_collectives: tuple[CollectiveCall, ...] = ()
     backward_collectives: tuple[CollectiveCall, ...] = ()
+    forward_outside: tuple[OutsideCall, ...] = ()
+    backward_outside: tuple[OutsideCall, ...] = ()
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None

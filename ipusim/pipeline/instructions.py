@@ -77,6 +77,8 @@ class Code(IntEnum):
     COLLECTIVE = 25
     #: The host updates the weights of all stages, and they come back.
     HOST_UPDATE = 26
+    #: The host does what the next pass, the ``number`` of a Pass, has it do, and the IPU waits for that.
+    OUTSIDE = 27
 
     @property
     def word(self) -> str:
@@ -110,7 +112,7 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.BEGIN_IO:
             given, taken = (str(each) if each != NONE else "." for each in (number, micro_batch))
             rest = f"{given} {taken}" + (f" /{stage}" if stage != 1 else "")
-        case Code.COLLECTIVE:
+        case Code.COLLECTIVE | Code.OUTSIDE:
             rest = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:
             rest = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
@@ -154,8 +156,8 @@ def parse(text: str) -> tuple[int, int, int, int]:
             moved, _, period = rest.partition(" /")
             given, taken = (NONE if each == "." else int(each) for each in moved.split())
             found = (code, int(period or 1), taken, given)
-        elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE):
-            found = (code, *_of_pass(rest, code is Code.COLLECTIVE))
+        elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE, Code.OUTSIDE):
+            found = (code, *_of_pass(rest, code in (Code.COLLECTIVE, Code.OUTSIDE)))
         elif code in (Code.GATHER, Code.LET_GO):
             found = (code, NONE if rest == "update" else int(rest), NONE, NONE)
         else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from ipusim.errors import ProgramError
 from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.outside_call import OutsideCall
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
@@ -18,6 +19,7 @@ from ipusim.pipeline.rules import check_mapping
 #: The device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
 OutfeedMode = Literal["ALL", "LAST"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,14 +242,22 @@ class PipelineProgram:
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
         """Return what a pass of ``stage`` has replicas do together, in its order."""
         profile = self.stages[stage]
-        again = profile.forward_collectives if self.recomputes_inside(stage) else ()
+        return self._of_pass(kind, stage, profile.forward_collectives, profile.backward_collectives)
+
+    def outside(self, kind: int, stage: int) -> tuple[OutsideCall, ...]:
+        """Return what a pass of ``stage`` has the host do, in its order."""
+        profile = self.stages[stage]
+        return self._of_pass(kind, stage, profile.forward_outside, profile.backward_outside)
+
+    def _of_pass(self, kind: int, stage: int, forward: tuple[T, ...], backward: tuple[T, ...]) -> tuple[T, ...]:
+        """Return what a pass does of what the forward and the backward pass of its stage do."""
         match kind:
             case Pass.BACKWARD | Pass.INPUT_GRADIENT:
-                return (*again, *profile.backward_collectives)
+                return (*(forward if self.recomputes_inside(stage) else ()), *backward)
             case Pass.WEIGHT_GRADIENT:
                 return ()
             case _:
-                return profile.forward_collectives
+                return forward
 
     def kept_bytes(self, stage: int) -> int:
         """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass; 0 in inference."""

@@ -11,6 +11,7 @@ from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
+from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import TableBytes
 from ipusim.pipeline.order import Edge
 
@@ -210,6 +211,29 @@ class PassCollective:
 
 
 @dataclass(frozen=True)
+class PassOutside:
+    """What the host does in the middle of a pass, in cycles.
+
+    Attributes:
+        call: what it is asked.
+        send, read: the IPU's write of what goes there, its read of what comes back.
+        drain, compute, fill: the host's read of its buffer, its operations, its write of its buffer.
+    """
+
+    call: OutsideCall
+    send: int
+    drain: int
+    compute: int
+    fill: int
+    read: int
+
+    @property
+    def host(self) -> int:
+        """Cycles in which the host works."""
+        return self.drain + self.compute + self.fill
+
+
+@dataclass(frozen=True)
 class Costs:
     """What everything of a Plan costs on a System, in cycles of the tile clock where it does not say bytes.
 
@@ -227,6 +251,7 @@ class Costs:
         weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
         collectives: what replicas do together in each (pass, stage), one after the other.
+        outside: what the host does in each (pass, stage), one after the other.
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
         sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
@@ -245,5 +270,6 @@ class Costs:
     weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
     update_gathers: Mapping[int, Gather] = field(default_factory=dict)
     collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)
+    outside: Mapping[tuple[int, int], tuple[PassOutside, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)

@@ -145,6 +145,17 @@ GATHER_ROWS: Final = Law(
 )
 ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
 APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
+OUTSIDE_OUT: Final = Law("arrays out", OUTFEED.formula, (), OUTFEED.figures)
+OUTSIDE: Final = Law(
+    "host computes",
+    "bytes that come as host drain + calls of a library x operation_ns x clock_hz + (2 x multiply-accumulates + other "
+    "operations) x clock_hz / operations_per_s + given cycles + bytes that go back as host fill; others as of vector "
+    "work",
+    ("transcendental_operations",),
+    (*DRAIN.figures, "operation_ns", "operations_per_s", *FILL.figures),
+    "assumed: one rate for all operations, whose other traffic is in the caches",
+)
+OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, (), INFEED.figures)
 SUM_OUT: Final = Law("gradients out", OUTFEED.formula, (), OUTFEED.figures)
 NETWORK_SUM: Final = Law(
     "network sum",

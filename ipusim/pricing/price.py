@@ -20,6 +20,7 @@ from ipusim.pricing.collectives import (
 )
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
+from ipusim.pricing.outside import pass_outside
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.reuse import Reuse
 
@@ -54,6 +55,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         weight_gathers=again(weight_gathers, program, system, asked),
         update_gathers=again(update_gathers, program, system, asked),
         collectives=again(pass_collectives, kinds, program, system, asked),
+        outside=again(pass_outside, kinds, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
     )

@@ -17,6 +17,7 @@ from ipusim.hardware.copies import FixedParts, nominal_sync_ns
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
+from ipusim.model.outside_call import OutsideCall
 from ipusim.model.profile import PassCost
 from ipusim.model.work import MeasuredWork, VectorWork, Work
 from ipusim.pipeline.ops import Pass
@@ -27,6 +28,7 @@ from ipusim.pricing.collectives import accumulators_by_ipu, weights_by_ipu
 from ipusim.pricing.copies import traffic
 from ipusim.pricing.costs import Costs, StepCopy
 from ipusim.pricing.laws import Law
+from ipusim.pricing.outside import given_cycles, host_calls, host_operations
 from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs, vector_exchange, vector_launches
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
@@ -78,6 +80,7 @@ def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) ->
         *_sends(costs, program, system),
         *_host(costs, program, system),
         *_tables(costs, program, system),
+        *_outside(costs, plan, program, system),
         *_host_sum(costs, program, system),
         *_host_update(costs, program, system),
         *_call(costs, system),
@@ -255,6 +258,37 @@ def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[
         ):
             if cycles:
                 yield _once(f"{what} of {of}", law, cycles, text)
+
+
+def _outside(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
+    """Yield what passes have the host do."""
+    host = system.host
+    for (kind, stage), calls in costs.outside.items():
+        for place, found in enumerate(calls if kind in plan.kind else (), 1):
+            call, which = found.call, f" {place}" if len(calls) > 1 else ""
+            of = f"{call.name}{which} in {_name(Pass(kind))} of {program.stages[stage].name}"
+            parts = [
+                *([_transfer(call.sent_bytes, host.host_drain_bytes_per_s, system)] if found.drain else []),
+                *(_host_operations(call, system) if found.compute else []),
+                *([_transfer(call.returned_bytes, host.host_fill_bytes_per_s, system)] if found.fill else []),
+            ]
+            for law, cycles, text in (
+                (laws.OUTSIDE_OUT, found.send, _transfer(call.sent_bytes, host.outfeed_bytes_per_s, system)),
+                (laws.OUTSIDE, found.host, " + ".join(parts)),
+                (laws.OUTSIDE_IN, found.read, _transfer(call.returned_bytes, host.infeed_bytes_per_s, system)),
+            ):
+                if cycles:
+                    yield _once(of, law, cycles, text)
+
+
+def _host_operations(call: OutsideCall, system: System) -> Iterator[str]:
+    """Yield the parts of what the host's operations take."""
+    if not system.free and (calls := host_calls(call)):
+        yield _time(calls * system.host.operation_ns, system)
+    if not system.free and (operations := host_operations(call, system.rates)):
+        yield f"ceil({number(operations)} * {system.clock_hz} / {number(system.host.operations_per_s)})"
+    if given := given_cycles(call):
+        yield str(given)
 
 
 def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:

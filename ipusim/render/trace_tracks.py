@@ -23,7 +23,7 @@ from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 Integers = npt.NDArray[np.int64]
 
 #: Tracks of the host for each replica, in the order of their numbers in a Timeline.
-_FEEDS: Final = ("infeed", "outfeed", "tables", "network", "variables")
+_FEEDS: Final = ("infeed", "outfeed", "tables", "network", "variables", "outside")
 #: Those of the host as a whole: a Timeline has them with the first replica.
 _OF_HOST: Final = ("network", "variables")
 

@@ -32,6 +32,7 @@ _HOST_COPY: Final = Row(
 _PASS: Final = partial(Row, category="pass")
 _COPY: Final = partial(Row, category="copy", colour="thread_state_running")
 _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
+_OVERLAPPED_COPY: Final = replace(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
 _TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
 _REMOTE: Final = partial(
     Row,
@@ -188,24 +189,26 @@ class SpanKind(IntEnum):
             name="rows of the host",
         ),
     )
+    OUTSIDE = (
+        31,
+        replace(
+            _HOST_COPY,
+            doc="Arrays go to the host in the middle of a pass that has it compute, or what it has made comes back.",
+            name="to the host and back",
+        ),
+    )
     OVERLAPPED_INFEED = (
         15,
         replace(
-            _HOST_COPY,
-            doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.",
-            name="infeed",
-            use=_OVERLAPPED_IO,
-            track=Track.IO_TILES,
+            _OVERLAPPED_COPY, doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.", name="infeed"
         ),
     )
     OVERLAPPED_OUTFEED = (
         16,
         replace(
-            _HOST_COPY,
+            _OVERLAPPED_COPY,
             doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.",
             name="outfeed",
-            use=_OVERLAPPED_IO,
-            track=Track.IO_TILES,
         ),
     )
     REMOTE_LOAD = (
@@ -265,7 +268,7 @@ class SpanKind(IntEnum):
     HOST_WAIT = (
         9,
         _WAITS(
-            doc="An IPU waits because the host is behind (infeed empty, or outfeed full).",
+            doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
             name="wait for host",
             colour="terrible",
             look=_HOST_WAIT,
@@ -347,7 +350,7 @@ class SpanKind(IntEnum):
     HOST = (
         11,
         Row(
-            doc="The host prepares one infeed element or takes one outfeed element.",
+            doc="The host prepares one infeed element, takes one outfeed element, or does what it is asked for.",
             name="host",
             category="host",
             colour="black",

@@ -260,7 +260,7 @@ class Timeline:
             "micro_batch": info.count,
             "time_step": info.time_steps + 1,  # the weight update has the number behind the last
             "execution": info.executions,
-            "link": max(len(info.links), 4),  # the host has four
+            "link": max(len(info.links), 6),  # the host has six
             "bytes": _LATEST,
             "cause": len(self),
             "replica": info.replicas,

@@ -265,6 +265,26 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(capsys, monkeypatc
         assert lasting[1].pop() - lasting[0].pop() == more
 
 
+def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(capsys, monkeypatch, tmp_path):
+    out, (program,) = ran("outside_compilation", capsys, monkeypatch)
+    first, last = map(float, re.findall(r"\d\.\d+", out))
+    assert (first > 2, last < 1.5) == (True, True)
+    text = (PROGRAMS / "outside_compilation.py").read_text(encoding="utf-8")
+    scope = 'with scopes.outside_compilation_scope("squash"):'
+    assert scope in text
+    (tmp_path / "on_ipu.py").write_text(text.replace(scope, "if True:"))
+    monkeypatch.setitem(globals(), "PROGRAMS", tmp_path)
+    again, (other,) = ran("on_ipu", capsys, monkeypatch)
+    assert again == out
+    timeline = program.timeline
+    moved = timeline.rows(SpanKind.OUTSIDE)
+    # Of each micro-batch, forward and backward, 8 x 64 numbers there and as many back.
+    assert len(moved) == 2 * 2 * 16 * 20
+    assert set(timeline.bytes[moved].tolist()) == {4 * 8 * 64}
+    assert not len(other.timeline.rows(SpanKind.OUTSIDE))
+    assert timeline.end.max() > other.timeline.end.max()
+
+
 def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, capsys, monkeypatch, caplog):
     """To a mean loss below 0.05, also when it is stopped after each run: as one training that was not."""
     monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)

@@ -102,6 +102,7 @@ def asked_of(rng, shape):
         gathered=frozenset(stage for stage in stages if rng.random() < 0.3),
         gathered_updates=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
         collective=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
+        outside=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
         summed=rng.random() < 0.5,
         overlap_copies=rng.random() < 0.7,
     )
@@ -142,7 +143,10 @@ def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
 
 
 def around_passes(plan, asked, rows):
-    """Before each pass what is loaded and gathered for it, and where replicas meet, and behind it what is stored."""
+    """Before each pass what is loaded and gathered for it, what the host does and where replicas meet, and behind it
+
+    what is stored.
+    """
     for at, (_, code, stage, micro_batch, _) in enumerate(rows):
         if code >= PASSES:
             continue
@@ -154,6 +158,8 @@ def around_passes(plan, asked, rows):
         assert not store or f"store {letter}{stage}" in behind
         meets = rows[at - 1][1:] == [Code.COLLECTIVE, stage, micro_batch, code]
         assert meets == ((code, stage) in asked.collective)
+        asks = rows[at - 1 - meets][1:] == [Code.OUTSIDE, stage, micro_batch, code]
+        assert asks == ((code, stage) in asked.outside)
         assert stage not in asked.gathered or (f"gather {stage}" in before and f"let-go {stage}" in behind)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipusim.errors import ModelError
 from ipusim.model.functions.counting import count_passes
+from ipusim.model.functions.outside import on_ipu_alone
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.layers.layer import Array, LayerCost, Saved, Shape
 from ipusim.model.work import MeasuredWork, VectorWork, Work
@@ -115,7 +116,7 @@ class Expression:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
-        with Failing("vertex_expression"):
+        with Failing("vertex_expression"), on_ipu_alone("a vertex_expression"):
             found = np.asarray(self.function(*arrays))
             if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(each.shape for each in arrays)):
                 raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")

@@ -14,6 +14,7 @@ from ipusim.ipu.averaging import UntilAverage
 from ipusim.ipu.optimizers.known_gradients import UnknownGradient, knowing, refuse_several
 from ipusim.ipu.optimizers.optimizer import Optimizer
 from ipusim.ipu.optimizers.variable import Pair, Variable
+from ipusim.model.functions.outside import on_ipu_alone
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
@@ -95,7 +96,7 @@ class WeightUpdate:
             (gradient if each is here else UnknownGradient(each.shape, each.dtype), each)
             for each in self._variables.values()
         ]
-        with knowing(pairs):
+        with knowing(pairs), on_ipu_alone("compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         found = _of_variable(returned, here)
         if found is None:
@@ -135,7 +136,8 @@ class WeightUpdate:
         if not pairs:
             return
         try:
-            self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
+            with on_ipu_alone("apply_gradients of an optimizer"):
+                self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
         except (IpusimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # an optimizer of the user's own may do anything

@@ -20,6 +20,7 @@ from autograd.tracer import isbox
 from ipusim.errors import ModelError
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.model.collective_call import CollectiveCall, Combination
+from ipusim.model.functions.outside import check_on_ipu
 from ipusim.model.functions.replica import index, meet, replica
 
 
@@ -33,7 +34,7 @@ def all_reduce(x: Any, group: int | None = None) -> Any:
     """Return the sum of ``x`` over the replicas of each group.
 
     As of all collectives, ``group`` is that many replicas in a row; None for all of the device. Raises ModelError for
-    what depends on nothing in a function that is written down once for all replicas.
+    what depends on nothing in a function that is written down once for all replicas, and in a scope of the host's.
     """
     return _collective("all_reduce", x, group)
 
@@ -67,6 +68,7 @@ def own_chunk(x: Any, group: int) -> Any:
 
 def _collective(operation: Operation, x: Any, group: int | None, combination: Combination = "add") -> Any:
     call = CollectiveCall(operation, tuple(x.shape), np.dtype(x.dtype).name, group, combination)
+    check_on_ipu(f"{call} is called", "replicas meet on their IPUs, so call it outside of the scope")
     if not (replica().known or isbox(x)):
         raise ModelError(f"{call} depends on no input and no variable, in a function that is written down once for all")
     return collective(call, x)

@@ -21,31 +21,38 @@ layer's two gradients do, or of queries, keys and values). A layer of
 this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`), and so is an
 operation of several arrays (:mod:`ipusim.model.functions.operation_call`), whatever it is called with.
 Comparisons and other functions without a gradient, and calls on constants alone,
-are not seen and cost nothing.
+are not seen and cost nothing; but in a scope the arrays that such functions take go to the host.
+
+What a scope has the host do (:mod:`ipusim.model.functions.outside`) is the host's work and no step of the IPU's; arrays
+cross between the two as :mod:`ipusim.model.functions.crossings` says.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.core import VJPNode
 from autograd.extend import primitive
-from autograd.tracer import Node, getval, new_box, notrace_primitives, register_notrace, trace_stack
+from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
 from ipusim.errors import ModelError
+from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
+from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.noted import noting
 from ipusim.model.functions.operation_call import OperationCall
+from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.untrained import held, holding
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
+from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
 
@@ -70,6 +77,10 @@ _VIEWS: Final = _names(
 _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
+)
+#: Calls that look at an array's form alone.
+_OF_THE_FORM: Final = _names(
+    "shape ndim size result_type iscomplexobj isscalar zeros_like ones_like full_like empty_like"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
 _REFUSED: Final = _names(
@@ -105,10 +116,14 @@ class Tally:
         steps: the same, step by step; the work of a layer of this package is a step by itself.
         touched_bytes: operands and result of the call where they are largest, weights left out.
         layer_weight_bytes: parameters of the layer where they are largest.
+        crossings: what the host does, and what crosses for that.
     """
 
-    def __init__(self, weights: Iterable[Array] = ()) -> None:
-        """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them."""
+    def __init__(self, weights: Iterable[Array] = (), plain: Iterable[Array] = (), widest: int = 8) -> None:
+        """Start at zero; ``weights`` lie on the tiles already when a forward pass uses them.
+
+        ``plain`` are arrays there that the trace does not follow, ``widest`` the bytes of the widest element.
+        """
         self.products: tuple[Product, ...] = ()
         self.vector = NO_VECTOR_WORK
         self.elements = 0
@@ -116,6 +131,7 @@ class Tally:
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
+        self.crossings = Crossings(self._of_host, plain, widest)
         self._weights = {id(root_of(array)): array for array in weights}
         self._forward = True
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
@@ -139,11 +155,32 @@ class Tally:
         """Return all that was counted as one work."""
         return Step(self.products, self.vector, self.elements, self.compute_sets).work(itemsize)
 
-    def turn(self) -> list[Step | Work]:
-        """End the forward pass: return its steps, and count those of the backward pass."""
-        found, self.steps = self.steps, []
+    def works(self, itemsize: int) -> tuple[Work, ...]:
+        """Return the work of each step."""
+        return tuple(step if isinstance(step, Work) else step.work(itemsize) for step in self.steps)
+
+    def turn(self, itemsize: int) -> tuple[Work, ...]:
+        """End the forward pass: return the work of its steps, and count those of the backward pass."""
+        found, self.steps = self.works(itemsize), []
         self._forward, self._operands = False, None
         return found
+
+    def _of_host(self) -> Tally:
+        """Return what counts the work of a scope in the same pass."""
+        found = Tally()
+        found._forward = self._forward
+        return found
+
+    @property
+    def here(self) -> Tally:
+        """What counts where operations run now: itself on the IPU, and in a scope that of the host."""
+        where = scope()
+        return self if where is None else self.crossings.tally_of(where)
+
+    def note_done(self, work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
+        """Add a pass of an operation, and what it reads and writes, where it runs."""
+        self.crossings.use_plain(read)
+        self.here.note_operation(work, read, written)
 
     def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
         """Add one call of the NumPy function ``name``."""
@@ -221,11 +258,11 @@ class Tally:
         self.elements += sum(read) + written
         if name in _PRODUCTS:
             # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
-            self._add(_product(read, written))
+            self._add(product_of(read, written))
         elif name == "matmul":
-            self._add(_matmul(np.shape(args[0]), np.shape(args[1]), written))
+            self._add(matmul_of(np.shape(args[0]), np.shape(args[1]), written))
         elif name == "einsum":
-            self._add(_einsum(args))
+            self._add(einsum_of(args))
         elif name in _REDUCTIONS:
             self.vector += VectorWork(reductions=sum(read))
             self.compute_sets += 2
@@ -239,59 +276,39 @@ class Tally:
                 self.vector += VectorWork(written)
 
 
-def _product(read: Sequence[int], written: int) -> Product:
-    """Return the product of operands of so many elements: of M*K, K*N and M*N, (M*K*N)^2 is their product."""
-    macs = math.isqrt(math.prod(read) * written)
-    k = macs // written if written else 0
-    found = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
-    return found if found.macs == macs else Product(1, macs, 1)
-
-
-def _matmul(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
-    """Return the products of stacks of matrices; of a stack by one matrix all rows are one product's."""
-    k = left[-1]
-    n = right[-1] if len(right) > 1 else 1
-    by_one = len(right) <= 2
-    m = written // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
-    return Product(m, k, n, written // max(m * n, 1))
-
-
-def _einsum(args: Sequence[Any]) -> Product:
-    """Return the product of the first operand by all others, whatever order they are contracted in."""
-    inputs, output, operands = anp.parse_einsum_input(*args)
-    sizes: dict[str, int] = {}
-    for indices, operand in zip(inputs.split(","), operands, strict=True):
-        for index, size in zip(indices, np.shape(operand), strict=True):
-            sizes[index] = max(size, sizes.get(index, 1))
-    first, *others = (set(indices) for indices in inputs.split(","))
-    rest, kept = set().union(*others), set(output)
-
-    def of(indices: set[str]) -> int:
-        return math.prod(sizes[index] for index in indices)
-
-    return Product(
-        of((first - rest) & kept), of(sizes.keys() - kept), of((rest - first) & kept), of(first & rest & kept)
-    )
-
-
 class CountingNode(Node):  # type: ignore[misc]
     """A call in the trace that notes itself in the tally of the trace's roots."""
 
-    __slots__ = ("tally",)
+    __slots__ = ("lies", "tally")
 
     def __init__(self, value: Any, fun: Any, args: Any, _kwargs: Any, _argnums: Any, parents: Any) -> None:
         """Note the call; autograd makes one node for each."""
-        self.tally = parents[0].tally
-        self.tally.note(fun.__name__, value, args)
+        self.tally = tally = parents[0].tally
+        self.lies = tally.crossings.made(value, args, [parent.lies for parent in parents])
+        tally.here.note(fun.__name__, value, args)
 
-    def initialize_root(self, tally: Tally) -> None:
-        """Start a trace that counts into ``tally``."""
-        self.tally = tally
+    def initialize_root(self, tally: Tally, size: int) -> None:
+        """Start a trace that counts into ``tally``, with an array of ``size`` bytes on the IPU."""
+        self.tally, self.lies = tally, Lying(None, size)
 
 
-# Functions that autograd does not differentiate return plain arrays and numbers here too.
-for _function in tuple(notrace_primitives[VJPNode]):
-    register_notrace(CountingNode, _function)
+class _Unseen(set[Any]):
+    """Functions that autograd does not differentiate: plain arrays and numbers come of them here too.
+
+    autograd asks for them before it calls them. What they look at is there then, on the IPU or the host.
+    """
+
+    def __contains__(self, function: object) -> bool:
+        """Whether a function is one; has its arguments cross."""
+        if not super().__contains__(function):
+            return False
+        if getattr(function, "__name__", "") not in _OF_THE_FORM:
+            for _, box in sys._getframe(1).f_locals["boxed_args"]:
+                box._node.tally.crossings.use(box._node.lies, scope())
+        return True
+
+
+notrace_primitives[CountingNode] = _Unseen(notrace_primitives[VJPNode])
 
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -311,23 +328,32 @@ def count_passes(
     what cannot be counted.
     """
     both = Tally()
-    with refusing_plain_numpy(), noting(both.note_operation), trace_stack.new_trace() as trace:
-        boxes = [new_box(array, trace, CountingNode.new_root(both)) for array in arrays]
+    with refusing_plain_numpy(), noting(both.note_done), within(None), trace_stack.new_trace() as trace:
+        boxes = [new_box(array, trace, CountingNode.new_root(both, 0)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
         y = np.asarray(getval(result))
-        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both)))
+        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both, 0)))
     return forward, both - forward, y
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The work of both passes of a function, superstep by superstep, and what it touches (see :class:`Tally`)."""
+    """The work of both passes of a function, superstep by superstep, and what it touches (see :class:`Tally`).
+
+    ``forward_outside`` and ``backward_outside`` are what the host does in the middle of them.
+    """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
     touched_bytes: int
     layer_weight_bytes: int
+    forward_outside: tuple[OutsideCall, ...] = ()
+    backward_outside: tuple[OutsideCall, ...] = ()
+
+    def without_backward(self) -> Counted:
+        """Return it of a function that nothing goes back through."""
+        return replace(self, backward=(), backward_outside=())
 
 
 def count_several(
@@ -339,24 +365,34 @@ def count_several(
     weights: Sequence[Array],
     itemsize: int,
 ) -> Counted:
-    """Do as :func:`count_passes` for a function of several results.
+    """Do as :func:`count_passes` for a function of several results, which may have the host do something.
 
     ``pulled`` are the places of the results whose gradients come back, ``weights`` those of
     ``arrays`` that lie on the tiles, ``itemsize`` the bytes of an element. Arrays that are not
-    floating-point are passed on as they are, and calls on them alone are not counted.
+    floating-point are passed on as they are, and calls on them alone are not counted. All results and
+    gradients end on the IPU.
     """
-    tally = Tally(weights)
-    with refusing_plain_numpy(), noting(tally.note_operation), trace_stack.new_trace() as trace:
+    now = held()
+    values = {} if now is None else now.values
+    tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")], itemsize)
+    untrained = None if now is None else CountedUntrained(values, tally.crossings)
+
+    def on_ipu(results: Iterable[Any]) -> None:
+        for each in results:
+            if isbox(each):
+                tally.crossings.use(each._node.lies, None)
+
+    with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
-            return new_box(array, trace, CountingNode.new_root(tally)) if array.dtype.kind == "f" else array
+            new = CountingNode.new_root(tally, array.size * min(array.itemsize, itemsize))
+            return new_box(array, trace, new) if array.dtype.kind == "f" else array
 
-        pull, results = pullback_of_several(function, [counted(array) for array in arrays], wanted)
-        forward, touched = tally.turn(), tally.touched_bytes
+        boxes = [counted(array) for array in arrays]
+        pull, results = pullback_of_several(function, boxes, wanted, PlacedNode, PlacedSums)
+        on_ipu(results)
+        there, touched, outside = tally.turn(itemsize), tally.touched_bytes, tally.crossings.turn(itemsize)
         ones = [np.ones_like(np.asarray(getval(result))) for result in results]
-        pull([counted(one) if place in pulled else None for place, one in enumerate(ones)])
-    there, back = (
-        tuple(step if isinstance(step, Work) else step.work(itemsize) for step in steps)
-        for steps in (forward, tally.steps)
-    )
-    return Counted(there, back, touched, tally.layer_weight_bytes)
+        on_ipu(pull([counted(one) if place in pulled else None for place, one in enumerate(ones)]))
+    back = tally.works(itemsize), touched, tally.layer_weight_bytes
+    return Counted(there, *back, outside, tally.crossings.turn(itemsize))

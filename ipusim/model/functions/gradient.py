@@ -20,6 +20,40 @@ from ipusim.model.functions.traced_array import refusing_plain_numpy
 Pullback = Callable[[Any], list[Any]]
 
 
+class Sums:
+    """Gradients on their way back through a trace, added up by the node of what they are the gradients of."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._of: dict[VJPNode, tuple[Any, bool]] = {}
+
+    def __contains__(self, node: VJPNode) -> bool:
+        """Whether any has come to ``node``."""
+        return node in self._of
+
+    def add(self, node: VJPNode, part: Any) -> None:
+        """Add one."""
+        self._of[node] = add_outgrads(self._of.get(node), part)
+
+    def take(self, node: VJPNode) -> Any:
+        """Take the sum, when all have come."""
+        return self._of.pop(node)[0]
+
+    def walk(self, ends: list[VJPNode]) -> None:
+        """Go back from ``ends``, whose gradients have come, to the roots of the trace, with which the sums stay."""
+        for node in list(toposort(_Ends(ends)))[1:]:
+            if node.parents:
+                for parent, part in zip(node.parents, node.vjp(self.take(node)), strict=True):
+                    self.add(parent, part)
+
+
+class _Ends:
+    """What several results hang on, as one node to begin the walk back from."""
+
+    def __init__(self, parents: list[VJPNode]) -> None:
+        self.parents = parents
+
+
 def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[Pullback, Any]:
     """Evaluate ``function(*arrays)``; return what takes gradients back to the ``wanted`` arguments, and the result.
 
@@ -35,52 +69,43 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequen
     end, value = (result._node, result._value) if depends else (None, result)
 
     def pull(grad: Any) -> list[Any]:
-        pending = {} if end is None else {end: (grad, False)}
-        for node in [] if end is None else toposort(end):
-            if node.parents:
-                arriving, _ = pending.pop(node)
-                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
-                    pending[parent] = add_outgrads(pending.get(parent), part)
+        sums = Sums()
+        if end is not None:
+            sums.add(end, grad)
+            sums.walk([end])
         return [
-            pending[root][0] if root in pending else np.zeros_like(getval(arrays[index]))
-            for index, root in roots.items()
+            sums.take(root) if root in sums else np.zeros_like(getval(arrays[index])) for index, root in roots.items()
         ]
 
     return pull, value
 
 
-class _Ends:
-    """What several results hang on, as one node to begin the walk back from."""
-
-    def __init__(self, parents: list[Any]) -> None:
-        self.parents = parents
-
-
 def pullback_of_several(
-    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+    function: Callable[..., Sequence[Any]],
+    arrays: Sequence[Any],
+    wanted: Sequence[int],
+    node: type[VJPNode] = VJPNode,
+    sums: type[Sums] = Sums,
 ) -> tuple[Pullback, tuple[Any, ...]]:
     """Do as :func:`pullback` for a function of several results.
 
     What is returned takes a gradient for each result, or None for one that nothing depends on.
-    It keeps none of the arguments alive that no gradient needs.
+    It keeps none of the arguments alive that no gradient needs. ``node`` is made for each call, and ``sums`` add
+    gradients up.
     """
-    roots, results, traced = _traced(function, arrays, wanted)
+    roots, results, traced = _traced(function, arrays, wanted, node)
     ends = [result._node if found else None for result, found in zip(results, traced, strict=True)]
     values = tuple(result._value if found else result for result, found in zip(results, traced, strict=True))
     forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
 
     def pull(grads: Any) -> list[Any]:
-        pending: dict[Any, Any] = {}
+        found = sums()
         for end, grad in zip(ends, grads, strict=True):
             if end is not None and grad is not None:
-                pending[end] = add_outgrads(pending.get(end), grad)
-        for node in list(toposort(_Ends(list(pending))))[1:]:
-            if node.parents:
-                arriving, _ = pending.pop(node)
-                for parent, part in zip(node.parents, node.vjp(arriving), strict=True):
-                    pending[parent] = add_outgrads(pending.get(parent), part)
+                found.add(end, grad)
+        found.walk([end for end in dict.fromkeys(ends) if end is not None and end in found])
         return [
-            pending[root][0] if root in pending else np.zeros(shape, dtype)
+            found.take(root) if root in found else np.zeros(shape, dtype)
             for root, (shape, dtype) in zip(roots.values(), forms, strict=True)
         ]
 
@@ -93,10 +118,13 @@ def dependent(function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wan
 
 
 def _traced(
-    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]
+    function: Callable[..., Sequence[Any]],
+    arrays: Sequence[Any],
+    wanted: Sequence[int],
+    node: type[VJPNode] = VJPNode,
 ) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
     """Evaluate under a trace; return the roots by argument, the results, and which of these hang on a root."""
-    roots = {index: VJPNode.new_root() for index in wanted}
+    roots = {index: node.new_root() for index in wanted}
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
     return roots, results, [isbox(result) and result._trace == trace for result in results]

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from autograd.extend import defvjp, primitive
 
+from ipusim.model.functions.outside import check_on_ipu
 from ipusim.model.functions.variables import draw_key, get_variable
 from ipusim.model.layers.layer import Array, Key
 from ipusim.model.work import ID_BYTES, TableBytes
@@ -64,7 +65,11 @@ def trying() -> Iterator[list[TableBytes]]:
 
 
 def look_up(table: HostTable, ids: Array, name: str) -> Any:
-    """Return the rows of whole numbers ``ids`` (...), shape (..., width); ``name`` is the look-up's in its pass."""
+    """Return the rows of whole numbers ``ids`` (...), shape (..., width); ``name`` is the look-up's in its pass.
+
+    Raises ModelError in a scope of the host's.
+    """
+    check_on_ipu(f"table {table.name!r} is looked up", "its rows come to the IPU, so look them up outside of the scope")
     noted = _NOTED.get()
     asked = _LookUp(table, ids, draw_key(name) if noted is None else None)
     if table.learns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import noting
+from ipusim.model.functions.variables import drawing
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
@@ -80,10 +81,9 @@ def profile(
     mine = {name: array for name, array in variables.items() if name in owned}
     itemsize = _itemsize([*variables.values(), *inputs])
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
-    added = () if summed is None else (_adding_up(summed, itemsize),)
     found = StageProfile(
         name=stage.name,
-        forward=(*passes.counted.forward, *added),
+        forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
         parameter_bytes=_bytes(mine.values()),
@@ -91,11 +91,11 @@ def profile(
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
         tables=passes.tables,
+        forward_outside=passes.counted.forward_outside,
     )
     if optimizer is None:
         return found
-    widths = {name: accumulator(name, array).itemsize for name, array in variables.items()}
-    sizes = {name: VariableSize(array.size, array.itemsize, widths[name]) for name, array in variables.items()}
+    sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map)
     return replace(
@@ -104,8 +104,8 @@ def profile(
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(array.size * widths[name] for name, array in mine.items()),
-        accumulator_itemsize=min(widths.values(), default=itemsize),
+        accumulator_bytes=sum(sizes[name].elements * sizes[name].held_itemsize for name in mine),
+        accumulator_itemsize=min((size.held_itemsize for size in sizes.values()), default=itemsize),
         stash_bytes=sum(array.nbytes for array in kept_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
@@ -123,6 +123,7 @@ def _with_backward(
         profile,
         backward=(*counted, *adding),
         backward_collectives=passes.backward,
+        backward_outside=passes.counted.backward_outside,
         backward_input=counted,
         backward_weights=adding,
         rest_bytes=gradient_bytes,
@@ -132,9 +133,11 @@ def _with_backward(
 def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
     """Return what both passes do, and what the forward pass keeps in training.
 
-    There is no backward pass where nothing before the stage learns, nor does it.
+    There is no backward pass where nothing before the stage learns, nor does it. What a scope keeps lies on the host.
     """
     from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.model.functions.crossings import PlacedNode  # noqa: PLC0415 - as above
+    from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - as above
     from ipusim.model.functions.host_rows import trying  # noqa: PLC0415 - as above
 
     weights = tuple(stage.variables.values())
@@ -145,21 +148,27 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
             found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
         tables = sum(moved, TableBytes())
         if not training:
-            return Passes(replace(found, backward=()), None, tuple(every), (), replace(tables, gradients=0))
-        with noting() as forward, trying():
-            saved = stage.bind(stage.variables).forward(inputs, None, (0,))[1]
+            return Passes(found.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
+        with noting() as forward, trying(), drawing((0,)):
+            saved, _ = pullback_of_several(stage.call, [*weights, *inputs], wanted, PlacedNode)
     backward = tuple(every[len(forward) :]) if wanted else ()
-    return Passes(found if wanted else replace(found, backward=()), saved, tuple(forward), backward, tables)
+    return Passes(found if wanted else found.without_backward(), saved, tuple(forward), backward, tables)
 
 
 def _itemsize(arrays: Iterable[Array]) -> int:
     return max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
-def _adding_up(summed: Summed, itemsize: int) -> Work:
-    """Return the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+def _size(variable: Array, accumulator: np.dtype[Any]) -> VariableSize:
+    return VariableSize(variable.size, variable.itemsize, accumulator.itemsize)
+
+
+def _adding_up(summed: Summed | None, itemsize: int) -> Iterator[Work]:
+    """Yield the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+    if summed is None:
+        return
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
-    return Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+    yield Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
 
 
 def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:

@@ -100,12 +100,12 @@ def counted_profiles(
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
-    """Return the program; with synthetic data its feeds carry no bytes, and nothing is asked of tables on the host."""
+    """Return the program; with synthetic data its feeds carry no bytes, and nothing else goes to the host or comes."""
     pipeline, outfeed, in_bytes = options.pipeline, content.outfeed, content.infeed_bytes
     stages = content.profiles
     if options.use_synthetic_data:
         outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
-        stages = tuple(replace(each, tables=NO_TABLES) if each.tables.rows else each for each in stages)
+        stages = tuple(replace(each, tables=NO_TABLES, forward_outside=(), backward_outside=()) for each in stages)
     return PipelineProgram(
         stages=stages,
         shape=shape,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.ipu import custom_ops, scopes, sharding, utils
+from ipusim.ipu import custom_ops, sharding, utils
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_estimator import IPUEstimator
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
@@ -104,7 +104,6 @@ CALLS = {
     },
     "ipu.ipu_run_config.IPURunConfig(compile_summary)": lambda run: IPURunConfig(compile_summary=True),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
-    "ipu.scopes.outside_compilation_scope": lambda run: scopes.outside_compilation_scope(),
     "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
     "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
     "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),

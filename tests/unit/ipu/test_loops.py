@@ -177,7 +177,6 @@ def changing_body(x, element):
         (lambda: loops.while_loop(1, lambda i: i, [0]), ProgramTypeError, "condition: expected a function"),
         (lambda: scopes.ipu_scope("/device:IPU:1").__enter__(), ProgramError, "as one device is simulated"),
         (lambda: scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
-        (scopes.outside_compilation_scope, ProgramError, "computations on the IPU alone"),
         (lambda: scopes.partials_type(np.float16).__enter__(), UnsupportedProgramError, "give partialsType"),
         (lambda: sharding.dependencies([]), UnsupportedProgramError, "no look at a graph"),
         (lambda: configure_ipu_system(1), ProgramTypeError, "`config` must be an IPUConfig object, got <class 'int'>"),

@@ -204,7 +204,9 @@ def test_a_user_operation_takes_the_cycles_that_it_says(users):
         lambda x: custom_ops.precompiled_user_op([x], users, outs=two, op_name="Priced")[1], X, pulled=()
     )
     assert there == MeasuredWork(cycles=120)
-    (there,), (back,) = counted(lambda x: custom_ops.cpu_user_operation([x], users, outs((3, 4)))[0], X)
+    (there,), (back,) = counted(
+        lambda x: custom_ops.precompiled_user_op([x], users, "", outs((3, 4)), op_name="Callback")[0], X
+    )
     assert there == Work(vector=VectorWork(12), sram_bytes=96)
     assert back == Work(vector=VectorWork(12), sram_bytes=4 * 48)
     assert custom_ops.cpu_user_operation([], users, op_name="Nothing") == []

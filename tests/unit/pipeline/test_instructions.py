@@ -55,6 +55,7 @@ TEXTS = {
     (Code.UPDATE_ROWS, 0, 12, NONE): "update-rows 0.12",
     (Code.HOST_SUM, NONE, NONE, NONE): "host-sum",
     (Code.HOST_UPDATE, NONE, NONE, NONE): "host-update",
+    (Code.OUTSIDE, 0, 7, Pass.RECOMPUTE): "outside R0.7",
 }
 
 
@@ -71,6 +72,7 @@ WRONGLY_MEANT = (
     "outfeed 3 / 2",
     "outfeed 3 /1",
     "look-up 1",
+    "outside B1",
     "load C1",
     "load B",
     "gather x",
@@ -103,6 +105,7 @@ def plans():
         gathered=frozenset({0}),
         gathered_updates=frozenset({0, 1}),
         collective=frozenset({(Pass.FORWARD, 1)}),
+        outside=frozenset({(Pass.BACKWARD, 0)}),
         summed=True,
         summed_by_hosts=True,
         looked_up=frozenset({0}),

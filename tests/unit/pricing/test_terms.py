@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -16,6 +17,8 @@ from typer.testing import CliRunner
 from ipusim.cli import app
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rates import RATES
+from ipusim.model.outside_call import OutsideCall
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
@@ -80,11 +83,27 @@ RUNS = {
 }
 
 
+#: What a stage of these runs has its host do, for no scenario says it.
+OUTSIDE = {
+    "other rates": {
+        "forward_outside": (
+            OutsideCall("first", (MeasuredWork(cycles=7), Work((Product(2, 3, 4),), VectorWork(5, 1, 1, 1))), 96, 40),
+            OutsideCall("second", sent_bytes=96),
+        ),
+        "backward_outside": (OutsideCall("first", returned_bytes=8),),
+    }
+}
+
+
 @cache
 def told(name):
     scenario, changes = RUNS[name]
     experiment = load_job(SCENARIOS / f"{scenario}.yaml", changes)
-    return experiment, terms(experiment.costs, experiment.plan, experiment.program, experiment.system)
+    plan, program, system = experiment.plan, experiment.program, experiment.system
+    if name in OUTSIDE:
+        program = replace(program, stages=(replace(program.stages[0], **OUTSIDE[name]), *program.stages[1:]))
+        experiment = replace(experiment, program=program, costs=price(plan, program, system))
+    return experiment, terms(experiment.costs, plan, program, system)
 
 
 def value_of(formula):
@@ -133,6 +152,11 @@ def test_the_terms_of_a_thing_sum_up_to_what_it_costs(name):
         of = program.stages[stage].name
         assert total.pop(f"look-up of {of}") == cost.ids + cost.gather + cost.rows
         assert total.pop(f"row update of {of}") == cost.gradients + cost.apply
+    for (kind, stage), calls in costs.outside.items():
+        where = f"in {Pass(kind).name.lower()} of {program.stages[stage].name}"
+        for place, each in enumerate(calls if kind in experiment.plan.kind else (), 1):
+            of = each.call.name + (f" {place}" if len(calls) > 1 else "")
+            assert total.pop(f"{of} {where}") == each.send + each.host + each.read
     copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
     assert [total.pop(of) for of in list(total) if "copy" in of] == copies
     sends = [send.lead_cycles + send.cycles for send in costs.sends.values()]

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.model.functions.outside import OutsideScope, scope, within
 
 #: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
 Layer = Any
@@ -80,6 +81,7 @@ class Node:
         outputs: what it gives, a structure of tensors.
         index: of this call among the layer's.
         pipeline_stage: in which it was made; None for none.
+        scope: in which the host runs it; None on an IPU.
     """
 
     layer: Layer
@@ -87,6 +89,7 @@ class Node:
     kwargs: Mapping[str, Any]
     index: int
     pipeline_stage: int | None = None
+    scope: OutsideScope | None = field(default_factory=scope)
     outputs: Any = field(default=None)
 
     @property
@@ -108,7 +111,8 @@ class Node:
             return values[id(each)]
 
         first, *others = mapped(value, self.args)
-        returned = self.layer(first, *others, **(mapped(value, dict(self.kwargs)) | context))
+        with within(self.scope or scope()):
+            returned = self.layer(first, *others, **(mapped(value, dict(self.kwargs)) | context))
         yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
 
 

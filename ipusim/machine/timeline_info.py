@@ -1,0 +1,46 @@
+"""What a Timeline says about its run beside what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.timeline import TimelineInfo, layers_text
+
+
+def timeline_info(
+    plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
+) -> TimelineInfo:
+    """Return it for a run of so many executions, whose link directions have the numbers of ``links``."""
+    return TimelineInfo(
+        name=program.name,
+        system=system.name,
+        clock_hz=system.clock_hz,
+        ipus=system.ipus,
+        selection_order=system.selection_order,
+        schedule=plan.schedule,
+        training=plan.shape.training,
+        stages=tuple(profile.name for profile in program.stages),
+        mapping=plan.shape.mapping,
+        count=plan.shape.micro_batches,
+        overlap=plan.overlap,
+        time_steps=plan.emitted,
+        executions=executions,
+        executions_per_step=program.repeat_count,
+        micro_batch_size=program.micro_batch_size,
+        links=tuple(direction.label for direction in links),
+        replicas=system.replicas,
+        positions=plan.shape.position_of if plan.shape.sizes else (),
+        sync=plan.sync,
+        layers=_layers(program),
+        hosts=system.hosts,
+    )
+
+
+def _layers(program: PipelineProgram) -> tuple[str, ...]:
+    """Return the names of each stage's layers; nothing where no stage says them."""
+    found = tuple(layers_text(profile.layers) for profile in program.stages)
+    return found if any(found) else ()

@@ -1,0 +1,229 @@
+"""What crosses between an IPU and its host while a function is counted whose operations run on both.
+
+An array lies where the operation that makes it runs. It crosses once, when the other side first needs it, and is on
+both then, in the backward pass as well: so a scope is one way to the host and back in each pass. The gradient of an
+operation runs where that ran; those of one array are added up on either side by themselves, and then where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from autograd.core import VJPNode, add_outgrads
+from autograd.tracer import isbox, notrace_primitives
+
+from ipusim.model.functions.gradient import Sums
+from ipusim.model.functions.outside import OutsideScope, scope, within
+from ipusim.model.functions.untrained import Untrained
+from ipusim.model.layers.kept_arrays import root_of
+from ipusim.model.layers.layer import Array
+from ipusim.model.outside_call import OutsideCall
+from ipusim.model.work import Work
+
+
+class Counting(Protocol):
+    """What counts the work of operations."""
+
+    def works(self, itemsize: int) -> tuple[Work, ...]:
+        """Return it, of elements of so many bytes where they do not say it themselves."""
+        ...
+
+
+T = TypeVar("T", bound=Counting)
+
+
+@dataclass(eq=False)
+class Lying:
+    """Where an array lies.
+
+    Attributes:
+        made: the scope that it is made in; None on the IPU.
+        size: its bytes.
+        on_both: whether it has crossed.
+    """
+
+    made: OutsideScope | None
+    size: int
+    on_both: bool = False
+
+
+@dataclass(eq=False)
+class _Call(Generic[T]):
+    """What a scope has done in the pass that is counted."""
+
+    tally: T
+    sent: int = 0
+    returned: int = 0
+
+
+class Crossings(Generic[T]):
+    """What each scope does in the pass that is counted."""
+
+    def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = (), widest: int = 8) -> None:
+        """Begin a forward pass; ``tally`` makes what counts the host's work.
+
+        ``plain`` are arrays on the IPU that the trace does not follow, such as whole numbers. Of floating-point
+        numbers ``widest`` are the most bytes: NumPy makes wider ones of what has no width, such as an index.
+        """
+        self._tally, self._widest = tally, widest
+        self._calls: dict[OutsideScope, _Call[T]] = {}
+        self._plain = {id(root_of(array)): (array, Lying(None, array.nbytes)) for array in plain}
+
+    def tally_of(self, where: OutsideScope) -> T:
+        """Return what counts the work of a scope."""
+        return self._call(where).tally
+
+    def made(self, value: Any, args: Sequence[Any], taken: Iterable[Lying]) -> Lying:
+        """Note an operation that takes arrays that have been ``taken`` or are among its ``args``.
+
+        Returns where its result lies.
+        """
+        here = scope()
+        for each in taken:
+            self.use(each, here)
+        self.use_plain(args)
+        return Lying(here, self._bytes_of(value, args))
+
+    def use(self, array: Lying, where: OutsideScope | None) -> None:
+        """Have an array cross that is needed on the other side."""
+        if array.on_both or (array.made is None) is (where is None):
+            return
+        array.on_both = True
+        if where is not None:
+            self._call(where).sent += array.size
+        elif array.made is not None:
+            self._call(array.made).returned += array.size
+
+    def use_plain(self, arrays: Iterable[Any]) -> None:
+        """Do so for arrays among ``arrays`` that the trace does not follow."""
+        here = scope()
+        if here is None or not self._plain:
+            return
+        for array in arrays:
+            if isinstance(array, tuple | list):  # of indices
+                self.use_plain(array)
+            elif isinstance(array, np.ndarray) and id(root_of(array)) in self._plain:
+                self.use(self._plain[id(root_of(array))][1], here)
+
+    def turn(self, itemsize: int) -> tuple[OutsideCall, ...]:
+        """End a pass: return what each scope did in it, in their order."""
+        calls, self._calls = self._calls, {}
+        found = (
+            OutsideCall(where.name, call.tally.works(itemsize), call.sent, call.returned)
+            for where, call in calls.items()
+        )
+        return tuple(each for each in found if each.work or each.sent_bytes or each.returned_bytes)
+
+    def _bytes_of(self, value: Any, args: Sequence[Any] = ()) -> int:
+        """Return the bytes of what an operation on ``args`` gives."""
+        match value:
+            case np.ndarray() | np.generic():
+                narrow = value.dtype.kind == "f" and value.itemsize > self._widest
+                return value.size * self._widest if narrow else value.nbytes
+            case tuple() | list():
+                return sum(map(self._bytes_of, value))
+            case dict():
+                return sum(map(self._bytes_of, value.values()))
+            case float() | int():
+                return self._widest
+        return self._bytes_of(args[0]) if len(args) else 0  # the gradient of a part, which holds that alone
+
+    def _call(self, where: OutsideScope) -> _Call[T]:
+        if where not in self._calls:
+            self._calls[where] = _Call(self._tally())
+        return self._calls[where]
+
+
+class _GradientOutside:
+    """The gradient of an operation of a scope. What it keeps lies on the host, where ``kept_arrays`` does not look."""
+
+    def __init__(self, where: OutsideScope, vjp: Callable[[Any], Iterable[Any]]) -> None:
+        self.scope, self._vjp = where, vjp
+
+    def __call__(self, gradient: Any) -> tuple[Any, ...]:
+        with within(self.scope):
+            return tuple(self._vjp(gradient))
+
+
+class CountedUntrained(Untrained):
+    """Untrained variables, which lie on the IPU: what is read on the host goes there, what is written comes back."""
+
+    def __init__(self, values: Mapping[str, Array], crossings: Crossings[Any]) -> None:
+        """Begin with ``values``, which are among the plain arrays of ``crossings``."""
+        super().__init__(dict(values))
+        self._crossings = crossings
+
+    def read(self, name: str, initial: Array) -> Array:
+        """Return a value; raises what that does."""
+        found = super().read(name, initial)
+        self._crossings.use_plain([found])
+        return found
+
+    def write(self, name: str, value: Any) -> None:
+        """Replace a value; raises what that does."""
+        box = value
+        while isbox(box):
+            if (lies := getattr(box._node, "lies", None)) is not None:
+                self._crossings.use(lies, None)
+            box = box._value
+        super().write(name, value)
+
+
+class PlacedNode(VJPNode):  # type: ignore[misc]
+    """A call in a trace for gradients, whose gradient runs where it has run."""
+
+    __slots__ = ("parents", "vjp")  # as VJPNode's, for kept_arrays looks at a class's own
+    vjp: Any
+
+    def __init__(self, *call: Any) -> None:
+        """Note a call; autograd makes one node for each."""
+        super().__init__(*call)
+        here = scope()
+        if here is not None:
+            self.vjp = _GradientOutside(here, self.vjp)
+
+
+# The same set: what is registered for the one later on holds for the other.
+notrace_primitives[PlacedNode] = notrace_primitives[VJPNode]
+
+
+class PlacedSums(Sums):
+    """Gradients that are added up on either side by themselves; the two sums where what they belong to lies."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        super().__init__()
+        self._outside: dict[VJPNode, tuple[Any, bool]] = {}
+
+    def __contains__(self, node: VJPNode) -> bool:
+        """Whether any has come to ``node``."""
+        return super().__contains__(node) or node in self._outside
+
+    def add(self, node: VJPNode, part: Any) -> None:
+        """Add one where it lies."""
+        where = _made(part)
+        if where is None:
+            super().add(node, part)
+            return
+        with within(where):
+            self._outside[node] = add_outgrads(self._outside.get(node), part)
+
+    def take(self, node: VJPNode) -> Any:
+        """Take the sum of both sides."""
+        if node not in self._outside:
+            return super().take(node)
+        outside = self._outside.pop(node)[0]
+        if not super().__contains__(node):
+            return outside
+        with within(node.vjp.scope if isinstance(node.vjp, _GradientOutside) else None):
+            super().add(node, outside)
+        return super().take(node)
+
+
+def _made(gradient: Any) -> OutsideScope | None:
+    """Return the scope that a gradient lies in; None on the IPU."""
+    lies: Lying | None = gradient._node.lies if isbox(gradient) else None
+    return None if lies is None else lies.made

@@ -1,0 +1,62 @@
+"""What a pass has the host do: the arrays' way there, the host's own work on its buffers and on them, their way back.
+
+The host's operations are calls of a library on one of its cores, with one rate whatever they are (assumed); what they
+read and write beside its buffers for the IPU is in its caches (assumed). Cycles that a user gives are cycles of the
+IPU's clock as they are.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ipusim.hardware.rates import Rates
+from ipusim.hardware.system import System
+from ipusim.lowering.around import Around
+from ipusim.model.outside_call import OutsideCall
+from ipusim.model.work import MeasuredWork, Work
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import PassOutside
+from ipusim.pricing.passes import leaves, operations
+
+
+def pass_outside(
+    kinds: tuple[int, ...], program: PipelineProgram, system: System, asked: Around
+) -> dict[tuple[int, int], tuple[PassOutside, ...]]:
+    """Return what the host does in each (pass, stage) of these kinds, one after the other."""
+    return {
+        (kind, stage): tuple(_priced(call, system) for call in program.outside(kind, stage))
+        for kind, stage in sorted(asked.outside)
+        if kind in kinds
+    }
+
+
+def host_operations(call: OutsideCall, rates: Rates) -> Fraction:
+    """Return the host's floating-point operations; a multiply-accumulate is two."""
+    works = _counted(call)
+    return Fraction(sum(2 * work.macs + operations(work.vector, rates) for work in works))
+
+
+def host_calls(call: OutsideCall) -> int:
+    """Return the calls of a library that these are: one for each product, and each step of vector work."""
+    return sum(len(work.products) + work.compute_sets for work in _counted(call))
+
+
+def given_cycles(call: OutsideCall) -> int:
+    """Return the cycles that are given for operations of the host's."""
+    return sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
+
+
+def _counted(call: OutsideCall) -> list[Work]:
+    return [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
+
+
+def _priced(call: OutsideCall, system: System) -> PassOutside:
+    operations = host_operations(call, system.rates)
+    return PassOutside(
+        call=call,
+        send=system.outfeed_cycles(call.sent_bytes),
+        drain=system.host_drain_cycles(call.sent_bytes),
+        compute=system.host_compute_cycles(host_calls(call), operations) + given_cycles(call),
+        fill=system.host_fill_cycles(call.returned_bytes),
+        read=system.infeed_cycles(call.returned_bytes),
+    )
