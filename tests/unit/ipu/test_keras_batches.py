@@ -137,6 +137,15 @@ def test_a_batch_over_replicas_is_refused(refused):
     on(2, lambda: refused(ValueError, text, lambda: regression().train_on_batch(X[:8], Y[:8])))
 
 
+def test_an_optimizer_that_says_how_it_minimizes_is_refused():
+    class Own(keras.optimizers.SGD):
+        def minimize(self, loss, *args, **kwargs):
+            raise AssertionError
+
+    with pytest.raises(ValueError, match="The `minimize` function of the optimizer Own has been overridden"):
+        regression(Own(0.1)).train_on_batch(X, Y)
+
+
 def classifier():
     model = keras.Sequential([layers.Dense(3, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])

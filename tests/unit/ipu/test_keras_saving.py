@@ -158,6 +158,48 @@ def test_with_replicas_too(tmp_path):
     on(2, run)
 
 
+class Named(keras.Model):
+    """A model that is called otherwise when it is made again."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.inner, self.drop = units, layers.Dense(units), layers.Dropout(0.3)
+
+    def call(self, inputs, training=None):
+        return self.drop(self.inner(inputs), training=training)
+
+    def get_config(self):
+        return {"units": self.units}
+
+
+def _alone():
+    return Named(1)
+
+
+def _inside():
+    return keras.Sequential([keras.Input((4,)), Named(3), layers.Dense(1)])
+
+
+def _of_layers_of_another():
+    inputs = keras.Input((4,))
+    other = keras.Model(inputs, layers.Dropout(0.3)(layers.Dense(4)(layers.Dense(3)(inputs))), name="other")
+    x = layers.Dropout(0.5)(layers.Dense(2)(inputs))
+    return keras.Model(inputs, layers.Dense(1)(layers.Concatenate()([x, other.output])))
+
+
+@pytest.mark.parametrize("make", [_alone, _inside, _of_layers_of_another])
+def test_models_whose_layers_are_called_otherwise_when_they_are_loaded(make, tmp_path):
+    """The optimizer's arrays go to the weights in their order, and draws are by the places that layers had."""
+    model = make()
+    model.compile("adam", "mse")
+    fit(model)
+    model.save(tmp_path / "model")
+    loaded = keras.models.load_model(tmp_path / "model", {"Named": Named})
+    assert [each.name for each in loaded.weights] != [each.name for each in model.weights]
+    assert fit(loaded, 2) == fit(model, 2)
+    assert same_bits(model, loaded)
+
+
 def test_the_file_is_of_plain_arrays(tmp_path):
     path = tmp_path / "model"
     model = accumulating()

@@ -64,6 +64,7 @@ class Execution:
         if known is not None and per_execution > known:
             per_execution = known  # as Graphcore's, which says so in a log
         if self._training:
+            _check_minimize(model.optimizer)
             options.check_steps(per_execution)
         arrays = self._taken(data.example)
         kind = "train" if self._training else "test" if self._objective is not None else "predict"
@@ -160,3 +161,12 @@ class Execution:
         if graph is not None and isinstance(graph.outputs, dict):
             return dict(zip(graph.outputs, outputs, strict=True))
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _check_minimize(optimizer: Any) -> None:
+    """Refuse an optimizer of the program's own that says how it minimizes, which nothing would call."""
+    if not type(optimizer).minimize.__module__.startswith("ipusim."):
+        raise ProgramError(
+            f"The `minimize` function of the optimizer {type(optimizer).__name__} has been overridden. This is not "
+            "supported, as it is not called when a model is trained: override `apply_gradients` instead."
+        )

@@ -22,7 +22,13 @@ from ipusim.ipu.tensorflow.keras.described import described, plain, restored, re
 from ipusim.ipu.tensorflow.keras.model_configs import say_what_is_not_kept
 from ipusim.ipu.tensorflow.keras.saving import MODEL, arrays_in, check_format, set_weights
 from ipusim.ipu.tensorflow.keras.symbolic import mapped
-from ipusim.ipu.tensorflow.keras.training_arrays import resume, state_of, weight_arrays
+from ipusim.ipu.tensorflow.keras.training_arrays import (
+    places_of,
+    resume,
+    state_of,
+    take_places,
+    weight_arrays,
+)
 from ipusim.ipu.tensorflow.keras.training_config import compile_arguments, training_config
 from ipusim.model.layers.layer import Array
 
@@ -65,6 +71,7 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
     if include_optimizer and (compiled := training_config(model)) is not None:
         found["training_config"] = compiled
         found["training_state"], arrays = state_of(model)
+    found["places"] = places_of(model)
     return json.dumps(plain(found, model.name)), arrays
 
 
@@ -84,6 +91,7 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
         model = _checked(revived("layer", found))
         if not model.built and found.get("build_input_shape") is not None:
             model.build(found["build_input_shape"])
+        take_places(model, found["places"])
         set_weights(model.weights, arrays, f"{model.path}/")
         if compile and "training_config" in found:
             model.compile(**compile_arguments(found["training_config"]))
