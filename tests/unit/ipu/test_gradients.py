@@ -312,7 +312,9 @@ WITHOUT_GRADIENT = {
 }
 #: With their own tests: user operations need a file, and below each layer of the core is run by layers.layer.
 ELSEWHERE = {"custom_ops.cpu_user_operation", "custom_ops.precompiled_user_op"}
-ELSEWHERE |= {f"layers.{name}" for name in ("layer", "loss", "run", "run_loss", "depends_on_a_variable")}
+ELSEWHERE |= {
+    f"layers.{name}" for name in ("layer", "loss", "run", "run_loss", "depends_on_a_variable", "initial_parameters")
+}
 MODULES = (
     *("custom_ops", "embedding_ops", "functional_ops", "image_ops", "internal_ops", "layers", "math_ops", "nn_ops"),
     *("normalization_ops", "rand_ops", "rnn_ops", "slicing_ops", "statistics_ops"),
