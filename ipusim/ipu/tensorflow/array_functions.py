@@ -22,17 +22,17 @@ from ipusim.ipu.host import Tensor, compute
 from ipusim.ipu.variable import plain
 
 
-def tensor(value: Any) -> Any:
+def tensor(value: Any, argument: str = "value") -> Any:
     """Return an array, or what stands for one; Python's numbers become float32 and int32.
 
-    Raises ProgramTypeError for what is neither.
+    Raises ProgramTypeError, with the name of the ``argument``, for what is neither.
     """
     found = concrete(plain(value))
     if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
         return found  # the last are gradients that are not known yet
     if isinstance(found, list | tuple) and any(map(isbox, found)):
-        return anp.stack([tensor(each) for each in found])
-    array = checks.numbers("value", found)
+        return anp.stack([tensor(each, argument) for each in found])
+    array = checks.numbers(argument, found)
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
