@@ -93,6 +93,11 @@ class FunctionBody:
             raise LoopFound(self._loop(np.asarray(numbers), frame))
         if self._ended is not None or (frame.f_code, frame.f_lasti) != (self.loop.code, self.loop.offset):
             raise self.refuse("expected one loop over tf.range on the device, got two: put each into its own function")
+        if len(numbers) != len(self.loop.numbers):
+            raise self.refuse(
+                f"expected a loop over {len(self.loop.numbers)} numbers, as in its first call, got {len(numbers)}: an "
+                "int of Python's as the argument, in place of a tensor, makes another program"
+            )
         if any(_asked()):
             raise self.refuse("expected nothing that trains, or goes to an outfeed, before the loop over tf.range")
         return self._iteration(numbers)

@@ -309,6 +309,22 @@ def test_no_iteration_runs_nothing():
     IPUStrategy().run(never)
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_loop_over_another_number_of_numbers_is_refused_when_it_is_called_again(count):
+    outfeed, strategy = IPUOutfeedQueue(), IPUStrategy()
+
+    def loop(first, count):
+        for number in tf.range(first, first + count):
+            outfeed.enqueue(number)
+
+    for first in (0, 4):
+        strategy.run(loop, args=(np.int32(first), np.int32(3)))
+        assert outfeed.dequeue().tolist() == [first, first + 1, first + 2]
+    text = rf"loop: expected a loop over 3 numbers, as in its first call, got {count}: an int of Python's"
+    with pytest.raises(ModelError, match=text):
+        strategy.run(loop, args=(np.int32(0), np.int32(count)))
+
+
 def body_with(code):
     """Return a function of an iterator, an outfeed and an optimizer whose source is ``code``."""
     text = "def step(it, q, opt):\n" + "\n".join(f"    {line}" for line in code.splitlines())
