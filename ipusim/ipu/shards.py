@@ -27,7 +27,7 @@ from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import Untrained, held, holding
-from ipusim.model.functions.variables import get_variable, looking_up
+from ipusim.model.functions.variables import Lookup, get_variable, looking_up
 from ipusim.model.layers.layer import Array
 
 
@@ -65,6 +65,18 @@ class RecordedNode(Node):  # type: ignore[misc]
         """Begin with an array of the infeed, or a variable, which may be one that no optimizer trains."""
         self.untrained = untrained
         self.calls, self.variable, self.parents, self.shard, self.number = calls, variable, (), 0, -1
+
+
+def boxing(calls: list[RecordedNode], trace: int) -> Lookup:
+    """Return what gives trained variables while ``calls`` are written down: a box of each, from its initial value."""
+    boxes: dict[str, Any] = {}
+
+    def lookup(name: str, initial: Array) -> Any:
+        if name not in boxes:
+            boxes[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
+        return boxes[name]
+
+    return lookup
 
 
 #: Functions of the form alone, whose results are not written down but used as they are.
@@ -120,19 +132,17 @@ class Shards:
             return
         calls: list[RecordedNode] = []
         given = as_numbers(values)
-        variables: dict[str, Any] = {}
         with refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
-
-            def lookup(name: str, initial: Array) -> Any:
-                if name not in variables:
-                    variables[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
-                return variables[name]
-
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )
-            with looking_up(lookup), holding(untrained), ProgramNames().stage(0), Acting(Replica(known=False)):
+            with (
+                looking_up(boxing(calls, trace)),
+                holding(untrained),
+                ProgramNames().stage(0),
+                Acting(Replica(known=False)),
+            ):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
             if new is not old:
