@@ -17,6 +17,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.ipu.rnn_ops import LSTMStateTuple
 
 X = np.random.default_rng(5).normal(size=(12, 3)).astype(np.float32)
 Y = X @ np.float32([[1], [-2], [0.5]]) + 1
@@ -100,6 +101,7 @@ def by_norm(gradients):
         lambda gradients: [-3 * gradient + 0.1 for gradient in gradients],
         lambda gradients: [anp.clip(gradient, -0.1, 0.1) for gradient in gradients],
         lambda gradients: [gradient[::-1] for gradient in gradients],
+        lambda gradients: [np.concatenate(LSTMStateTuple(gradients[0], gradients[0]))[2:5], gradients[1]],
         by_norm,
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from autograd import grad
 
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, scopes
+from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, rnn_ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.data.ops.dataset_ops import BufferDataset
 from ipusim.ipu.each_loss import EachLoss, concrete
@@ -387,6 +387,14 @@ def _session():
 
 def test_a_session_feeds_runs_dequeues_and_initializes():
     _session()
+
+
+def test_a_session_evaluates_structures_of_fetches():
+    fed = tf.placeholder(tf.float32, [], name="fed")
+    with tf.Session() as session:
+        found = session.run({"state": rnn_ops.LSTMStateTuple(fed, [fed * 2]), "both": (fed, fed)}, {fed: 3})
+    assert found == {"state": rnn_ops.LSTMStateTuple(c=3, h=[6]), "both": (3, 3)}
+    assert type(found["state"]) is rnn_ops.LSTMStateTuple
 
 
 def test_what_is_of_the_host_stays_there():
