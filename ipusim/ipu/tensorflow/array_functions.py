@@ -36,6 +36,18 @@ def tensor(value: Any, argument: str = "value") -> Any:
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
+def whole_numbers(argument: str, value: Any) -> Any:
+    """Return an array of whole numbers, whose values are the same in a trace.
+
+    Raises ProgramTypeError for others, and for those that depend on a variable; ProgramError for a tensor of the host
+    in a stage.
+    """
+    found = tensor(value, argument)
+    if isbox(found) or np.asarray(found).dtype.kind not in "iu":
+        checks.wrong_type(argument, "whole numbers that depend on no variable", value)
+    return found
+
+
 def like(value: Any, other: Any) -> Any:
     """Return a number of Python's in the dtype of ``other``, and anything else as a tensor."""
     if isinstance(value, int | float) and not isinstance(value, bool):
