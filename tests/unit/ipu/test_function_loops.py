@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import autograd.numpy as anp
@@ -325,6 +326,25 @@ def test_a_loop_over_another_number_of_numbers_is_refused_when_it_is_called_agai
     text = rf"loop: expected a loop over 3 numbers, as in its first call, got {count}: an int of Python's"
     with pytest.raises(ModelError, match=text):
         strategy.run(loop, args=(np.int32(0), np.int32(count)))
+
+
+@dataclass
+class Counting:
+    """A function that equals others of its kind, and has no hash."""
+
+    outfeed: IPUOutfeedQueue = field(default_factory=IPUOutfeedQueue, compare=False)
+
+    def __call__(self, first):
+        for number in tf.range(2):
+            self.outfeed.enqueue(first + number)
+
+
+def test_objects_without_a_hash_are_functions_of_their_own():
+    strategy, several = IPUStrategy(), [Counting(), Counting()]
+    for first in (0, 5):
+        for each in several:
+            strategy.run(each, args=[np.int32(first)])
+            assert each.outfeed.dequeue().tolist() == [first, first + 1]
 
 
 def body_with(code):
