@@ -105,9 +105,7 @@ def infeed_benchmark(
             "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got "
             f"{infeed_queue} instead."
         )
-    dataset = infeed_queue.dataset
-    if iter(dataset) is dataset:
-        checks.wrong_type("infeed_queue", "a dataset that can be gone through again, such as a Dataset", dataset)
+    dataset = infeed_queue.anew("infeed_queue")
     return _benchmark(dataset, infeed_queue.arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
