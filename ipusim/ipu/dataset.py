@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
 from ipusim.ipu.dataset_iterator import DatasetIterator
+from ipusim.ipu.structures import leaves
 from ipusim.ipu.traced import as_tensor
 from ipusim.model.functions.users_code import Failing
 
@@ -224,15 +225,6 @@ def _typed(value: Any, types: Any) -> Element:
     if isinstance(types, tuple | list):
         return tuple(_typed(each, kind) for each, kind in zip(value, types, strict=True))
     return np.asarray(value, checks.dtype("output_types", types, "biuf"))
-
-
-def leaves(element: Element) -> Iterator[Any]:
-    """Yield the arrays of an element, those of a dictionary in its order."""
-    if isinstance(element, tuple | Mapping):
-        for each in element.values() if isinstance(element, Mapping) else element:
-            yield from leaves(each)
-    else:
-        yield element
 
 
 def _mapped(function: Callable[..., Any], *elements: Element) -> Element:

@@ -26,9 +26,10 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset, leaves
+from ipusim.ipu.dataset import Dataset
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.structures import leaves
 from ipusim.model.layers.layer import Array
 
 #: What an iterator gives after its last element, which may be anything.

@@ -14,9 +14,10 @@ import numpy as np
 from ipusim.errors import ModelError, ProgramError
 from ipusim.files import archive_of, write_file
 from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset, leaves
+from ipusim.ipu.dataset import Dataset
 from ipusim.ipu.host import Placeholder, Running, Tensor
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.structures import leaves
 from ipusim.model.layers.layer import Array
 
 
