@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.host import refuse_captured
 from ipusim.model.functions.variables import inside
 from ipusim.model.profile import StageProfile
 
@@ -26,18 +25,18 @@ def check_inside(function: str) -> None:
 def tensor(x: Any, kinds: str = _KINDS) -> Any:
     """Return ``x`` as an array, or as it is under a trace; Python's own numbers become float32 and int32.
 
-    Raises ProgramTypeError for anything else, and for elements of another of NumPy's ``kinds``.
+    Raises ProgramTypeError for anything else, and for elements of another of NumPy's ``kinds``, ProgramError for a
+    tensor of the host.
     """
     from autograd.tracer import isbox  # noqa: PLC0415 - autograd takes a while to import
 
-    found = x
-    if not isbox(x):
-        found = checks.numbers("x", x)
-        if not isinstance(x, np.ndarray | np.generic):
-            found = found.astype({"f": np.float32, "i": np.int32}.get(found.dtype.kind, found.dtype))
+    from ipusim.ipu.tensorflow import array_functions  # noqa: PLC0415 - autograd takes a while to import
+
+    found = array_functions.tensor(x, "x")
+    refuse_captured(found)
     if found.dtype.kind not in kinds:
         numbers = "floating-point or whole numbers" if "f" in kinds else "whole numbers"
-        checks.wrong_type("x", f"a tensor of {numbers}", found.dtype.name if isbox(x) else x)
+        checks.wrong_type("x", f"a tensor of {numbers}", found.dtype.name if isbox(found) else x)
     return found
 
 

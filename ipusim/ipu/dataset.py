@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ipusim.errors import ModelError
 from ipusim.ipu import checks
 from ipusim.ipu.dataset_iterator import DatasetIterator
+from ipusim.ipu.structures import leaves
 from ipusim.ipu.traced import as_tensor
 from ipusim.model.functions.users_code import Failing
 
@@ -26,13 +26,12 @@ class Dataset:
 
     Arguments:
         begin: returns an iterator from the first element on.
+        endless: whether it is known to have no end.
     """
 
-    def __init__(self, begin: Callable[[], Iterator[Element]]) -> None:
+    def __init__(self, begin: Callable[[], Iterator[Element]], endless: bool = False) -> None:
         """Take what begins."""
-        self._begin = begin
-        #: Whether it is known to have no end.
-        self.endless = False
+        self._begin, self.endless = begin, endless
 
     def __iter__(self) -> DatasetIterator:
         """Go through the elements from the first on, on the host or in a loop on the device."""
@@ -88,7 +87,8 @@ class Dataset:
         """Return a dataset of tuples of an element of each, as long as the shortest."""
         if not isinstance(datasets, list | tuple) or not all(isinstance(each, Iterable) for each in datasets):
             checks.wrong_type("datasets", "a tuple of datasets", datasets)
-        return Dataset(lambda: zip(*datasets, strict=False))
+        endless = bool(datasets) and all(map(_is_endless, datasets))
+        return Dataset(lambda: zip(*datasets, strict=False), endless)
 
     def map(
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
@@ -96,13 +96,17 @@ class Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
         if not callable(map_func):
             checks.wrong_type("map_func", "a function of an element", map_func)
-        return Dataset(lambda: (_element(_called("map_func", map_func, element)) for element in self._begin()))
+        return Dataset(
+            lambda: (_element(_called("map_func", map_func, element)) for element in self._begin()), self.endless
+        )
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
         if not callable(predicate):
             checks.wrong_type("predicate", "a function of an element", predicate)
-        return Dataset(lambda: (element for element in self._begin() if _called("predicate", predicate, element)))
+        return Dataset(
+            lambda: (element for element in self._begin() if _called("predicate", predicate, element)), self.endless
+        )
 
     def shuffle(
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool | None = None
@@ -125,7 +129,7 @@ class Dataset:
             while held:
                 yield _drawn(held, rng)
 
-        return Dataset(begin)
+        return Dataset(begin, self.endless)
 
     def repeat(self, count: int | None = None) -> Dataset:
         """Return a dataset that begins anew ``count`` times, None or -1 without end."""
@@ -142,9 +146,7 @@ class Dataset:
                         raise ModelError("repeat: expected a dataset with elements, got none")
                     return
 
-        found = Dataset(begin)
-        found.endless = times < 0
-        return found
+        return Dataset(begin, times < 0 or (times > 0 and self.endless))
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **_: object) -> Dataset:
         """Return a dataset of ``batch_size`` elements stacked; a rest that is shorter is one, or is dropped."""
@@ -157,35 +159,39 @@ class Dataset:
                 if len(elements) == batch_size or not drop_remainder:
                     yield _stacked(elements)
 
-        return Dataset(begin)
+        return Dataset(begin, self.endless)
 
     def take(self, count: int) -> Dataset:
         """Return the first elements, all for -1."""
         number = checks.whole("count", count, -1)
-        return Dataset(lambda: self._begin() if number < 0 else itertools.islice(self._begin(), number))
+        if number < 0:
+            return Dataset(self._begin, self.endless)
+        return Dataset(lambda: itertools.islice(self._begin(), number))
 
     def skip(self, count: int) -> Dataset:
         """Return all but the first elements."""
         number = checks.whole("count", count)
-        return Dataset(lambda: itertools.islice(self._begin(), number, None))
+        return Dataset(lambda: itertools.islice(self._begin(), number, None), self.endless)
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Return each ``num_shards``-th element from number ``index`` on; raises ProgramError for another number."""
         count, first = checks.whole("num_shards", num_shards, 1), checks.whole("index", index)
         if first >= count:
             checks.wrong_value("index", f"a number below num_shards, {count}", first)
-        return Dataset(lambda: itertools.islice(self._begin(), first, None, count))
+        return Dataset(lambda: itertools.islice(self._begin(), first, None, count), self.endless)
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
         if not isinstance(dataset, Iterable):
             checks.wrong_type("dataset", "a dataset", dataset)
-        return Dataset(lambda: itertools.chain(self._begin(), dataset))
+        return Dataset(lambda: itertools.chain(self._begin(), dataset), self.endless or _is_endless(dataset))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Return pairs of a number and an element."""
         first = checks.whole("start", start)
-        return Dataset(lambda: ((np.int64(number), element) for number, element in enumerate(self._begin(), first)))
+        return Dataset(
+            lambda: ((np.int64(number), element) for number, element in enumerate(self._begin(), first)), self.endless
+        )
 
     def prefetch(self, buffer_size: int) -> Dataset:
         """Return the dataset: what the host prepares ahead takes no simulated time."""
@@ -200,20 +206,8 @@ class Dataset:
         return self
 
 
-def _as_long(method: Callable[..., Dataset]) -> Callable[..., Dataset]:
-    """Return a method whose dataset has no end where the one that it is called on has none."""
-
-    @wraps(method)
-    def call(self: Dataset, *args: Any, **kwargs: Any) -> Dataset:
-        found = method(self, *args, **kwargs)
-        found.endless = found.endless or self.endless
-        return found
-
-    return call
-
-
-for _name in ("map", "filter", "shuffle", "repeat", "batch", "skip", "shard", "concatenate", "enumerate"):
-    setattr(Dataset, _name, _as_long(getattr(Dataset, _name)))
+def _is_endless(elements: Iterable[Any]) -> bool:
+    return isinstance(elements, Dataset) and elements.endless
 
 
 def _element(value: Any) -> Element:
@@ -231,15 +225,6 @@ def _typed(value: Any, types: Any) -> Element:
     if isinstance(types, tuple | list):
         return tuple(_typed(each, kind) for each, kind in zip(value, types, strict=True))
     return np.asarray(value, checks.dtype("output_types", types, "biuf"))
-
-
-def leaves(element: Element) -> Iterator[Any]:
-    """Yield the arrays of an element, those of a dictionary in its order."""
-    if isinstance(element, tuple | Mapping):
-        for each in element.values() if isinstance(element, Mapping) else element:
-            yield from leaves(each)
-    else:
-        yield element
 
 
 def _mapped(function: Callable[..., Any], *elements: Element) -> Element:

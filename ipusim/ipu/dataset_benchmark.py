@@ -26,9 +26,10 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset, leaves
+from ipusim.ipu.dataset import Dataset
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.structures import leaves
 from ipusim.model.layers.layer import Array
 
 #: What an iterator gives after its last element, which may be anything.
@@ -105,9 +106,7 @@ def infeed_benchmark(
             "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got "
             f"{infeed_queue} instead."
         )
-    dataset = infeed_queue.dataset
-    if iter(dataset) is dataset:
-        checks.wrong_type("infeed_queue", "a dataset that can be gone through again, such as a Dataset", dataset)
+    dataset = infeed_queue.anew("infeed_queue")
     return _benchmark(dataset, infeed_queue.arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.errors import ProgramStateError
-from ipusim.machine.hosts import Host, this_host
+from ipusim.machine.hosts import Host, host_count, this_host
 
 
 @dataclass(frozen=True)
@@ -87,5 +87,4 @@ def variables_on_host() -> bool:
 
 def replicas_in_sync() -> int:
     """Return the hosts over which gradients are summed up in the scope that the caller is in."""
-    found, host = strategy(), this_host()
-    return 1 if found is None or host is None else host.count
+    return 1 if strategy() is None else host_count()

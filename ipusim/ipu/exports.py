@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import numpy as np
 from ipusim.errors import ModelError, ProgramError
 from ipusim.files import archive_of, write_file
 from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset, leaves
+from ipusim.ipu.dataset import Dataset
 from ipusim.ipu.host import Placeholder, Running, Tensor
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.structures import leaves
 from ipusim.model.layers.layer import Array
 
 
@@ -42,7 +43,7 @@ def export_dataset_to_file(
     checks.truth("apply_options", apply_options)
     if checks.integer("num_elements", num_elements) < 1:
         raise ProgramError("Expected `num_elements` to be at least 1.")
-    columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements, 1))
+    columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements))
     for place, column in enumerate(columns):
         where = target if len(columns) == 1 else target.with_suffix(f".{place}{target.suffix}")
         content = io.BytesIO()
@@ -82,15 +83,14 @@ def _path(output_filename: Any) -> Path:
 
 def _columns(source: Any, num_elements: int) -> list[Array]:
     """Return each array of the first elements, stacked."""
+    dataset: Iterable[Any]
+    arrays: Callable[[Any], Iterable[Array]]
     if isinstance(source, IPUInfeedQueue):
-        dataset: Any = source.dataset
-        if iter(dataset) is dataset:
-            checks.wrong_type("dataset_or_infeed", "elements that can be gone through again", dataset)
+        dataset, arrays = source.anew("dataset_or_infeed"), source.arrays
     elif isinstance(source, Dataset):
-        dataset = source
+        dataset, arrays = source, leaves
     else:
         checks.wrong_type("dataset_or_infeed", "a Dataset or an IPUInfeedQueue", source)
-    arrays = source.arrays if isinstance(source, IPUInfeedQueue) else leaves
     rows = [tuple(arrays(element)) for element in itertools.islice(dataset, num_elements)]
     if len(rows) < num_elements:
         raise ModelError(

@@ -107,17 +107,20 @@ def _form(value: Any) -> Any:
         return np.shape(value), value.dtype
     if isinstance(value, float):  # the next run has another one: it is no part of the program
         return float
-    return value if isinstance(value, int | str | None) else _Same(value)
+    return value if isinstance(value, int | str | None) else Same(value)
 
 
-class _Same:
+class Same:
     """An object that is itself alone, and that its program keeps alive."""
 
     def __init__(self, value: Any) -> None:
+        """Take the object."""
         self._value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
+        """Tell whether it is the same."""
+        return isinstance(other, Same) and self._value is other._value
 
     def __hash__(self) -> int:
+        """Return its identity."""
         return id(self._value)

@@ -87,12 +87,18 @@ class FunctionBody:
 
     def go_through(self, numbers: LoopRange, frame: FrameType) -> Iterator[Any]:
         """Return what a loop over ``numbers`` in ``frame`` goes through: one number, of the one that is run."""
-        if self._inside or not _is_loop(frame):  # part of an iteration, as a comprehension is
+        known = self.loop is not None and (frame.f_code, frame.f_lasti) == (self.loop.code, self.loop.offset)
+        if self._inside or not (known or _is_loop(frame)):  # part of an iteration, as a comprehension is
             return iter(np.asarray(numbers))
         if self.loop is None:
             raise LoopFound(self._loop(np.asarray(numbers), frame))
-        if self._ended is not None or (frame.f_code, frame.f_lasti) != (self.loop.code, self.loop.offset):
+        if self._ended is not None or not known:
             raise self.refuse("expected one loop over tf.range on the device, got two: put each into its own function")
+        if len(numbers) != len(self.loop.numbers):
+            raise self.refuse(
+                f"expected a loop over {len(self.loop.numbers)} numbers, as in its first call, got {len(numbers)}: an "
+                "int of Python's as the argument, in place of a tensor, makes another program"
+            )
         if any(_asked()):
             raise self.refuse("expected nothing that trains, or goes to an outfeed, before the loop over tf.range")
         return self._iteration(numbers)

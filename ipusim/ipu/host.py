@@ -16,6 +16,7 @@ import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
+from ipusim.ipu.structures import mapped
 from ipusim.model.functions.users_code import told
 from ipusim.model.functions.variables import inside
 from ipusim.model.layers.layer import Array
@@ -39,11 +40,7 @@ class Running:
 
     def values(self, fetches: Any) -> Any:
         """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
-        if isinstance(fetches, Mapping):
-            return {name: self.values(each) for name, each in fetches.items()}
-        if isinstance(fetches, list | tuple):
-            return type(fetches)([self.values(each) for each in fetches])
-        return self.value(fetches)
+        return mapped(self.value, fetches)
 
     def evaluated(self) -> tuple[Fetch, ...]:
         """Return all that has been evaluated in this run, in order."""

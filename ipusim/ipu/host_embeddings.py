@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -126,7 +125,7 @@ class HostEmbedding:
                 f"a table of numbers of rank two and not {self._variable.dtype} of shape {self._variable.shape}",
                 name,
             )
-        self._partition_strategy, self._spec = partition_strategy, optimizer_spec
+        self._spec = optimizer_spec
 
     def get_embedding_tensor(self) -> NamedVariable:
         """Return the table as a variable of the host: a session evaluates it, and so does ``numpy()``."""
@@ -255,15 +254,14 @@ class _Table:
         return self._values
 
 
-_TABLES: Final[WeakKeyDictionary[NamedVariable, dict[int, _Table]]] = WeakKeyDictionary()
-
-
 def _table(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> _Table:
     """Return the table of a variable that learns as ``spec`` says."""
     if not isinstance(variable, NamedVariable):
         raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
-    tables = _TABLES.setdefault(variable, {})
-    return tables.setdefault(id(spec), _Table(variable, spec))
+    if id(spec) not in variable.tables:  # which keeps the specification, so that its number stays its own
+        variable.tables[id(spec)] = _Table(variable, spec)
+    found: _Table = variable.tables[id(spec)]
+    return found
 
 
 def _set_registered(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec, now: bool) -> None:

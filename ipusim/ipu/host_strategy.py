@@ -14,7 +14,7 @@ from ipusim.ipu.host import Fetch, example
 from ipusim.ipu.host_values import reduced
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.reduce_op import ReduceOp, reduce_op_of
-from ipusim.machine.hosts import this_host
+from ipusim.machine.hosts import host_count
 
 
 class HostStrategy(IPUStrategyV1):
@@ -37,8 +37,7 @@ class HostStrategy(IPUStrategyV1):
     @property
     def num_replicas_in_sync(self) -> int:
         """The hosts over which gradients are summed up."""
-        host = this_host()
-        return 1 if host is None else host.count
+        return host_count()
 
     @contextmanager
     def scope(self) -> Iterator[Self]:

@@ -216,6 +216,15 @@ class IPUInfeedQueue:
         if self._first is None:
             self._first = self._following()
 
+    def anew(self, argument: str) -> Iterable[Any]:
+        """Return what the elements come from, to go through it beside the programs, which miss none of them.
+
+        Raises ProgramTypeError, with the name of the ``argument`` that the queue is, where they come once.
+        """
+        if iter(self.dataset) is self.dataset:
+            checks.wrong_type(argument, "a dataset that can be gone through again, such as a Dataset", self.dataset)
+        return self.dataset
+
     def _following(self) -> Arrays | None:
         """Return the next element, from the beginning again where there is none; None where there is none there."""
         element = next(self._elements, _END)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -44,14 +44,11 @@ class IPUOutfeedMode(Enum):
 class Dequeue(Fetch):
     """What dequeues an outfeed in each run of a session, after the programs in it."""
 
+    late: ClassVar[bool] = True
+
     def __init__(self, taken: Callable[[], list[Array]]) -> None:
         """Take what dequeues."""
         self._taken = taken
-
-    @property
-    def late(self) -> bool:
-        """It comes after the programs."""
-        return True
 
     def evaluate(self, running: Running) -> list[Array]:
         """Dequeue."""
@@ -61,15 +58,12 @@ class Dequeue(Fetch):
 class Dequeued(Tensor):
     """One of the arrays that are dequeued together in a run of a session."""
 
+    late: ClassVar[bool] = True
+
     def __init__(self, together: Dequeue, place: int, example: Array) -> None:
         """Take what dequeues all of them, the place among them, and an array of its dtype and axes."""
         super().__init__(example)
         self._together, self._place = together, place
-
-    @property
-    def late(self) -> bool:
-        """It comes after the programs."""
-        return True
 
     def evaluate(self, running: Running) -> Array:
         """Return its array."""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu import checks
-from ipusim.ipu.function import Function
+from ipusim.ipu.function import Function, Same
 from ipusim.ipu.function_body import calling
-from ipusim.ipu.loop_body import check_takes
+from ipusim.ipu.loop_body import check_call, check_takes
 
 
 class IPUStrategyV1:
@@ -46,17 +46,20 @@ class IPUStrategyV1:
         That goes on when the function is called again. Raises ProgramTypeError for what is no function, or does not
         take the arguments, and as programs do.
         """
-        if not callable(fn):
-            checks.wrong_type("fn", "a function", fn)
-        if not isinstance(args, list | tuple):
-            checks.wrong_type("args", "a tuple of the function's arguments", args)
-        named = {} if kwargs is None else kwargs
-        if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
-            checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
+        named = check_call("fn", fn, args, kwargs)
         check_takes("fn", fn, args, named)
-        found = fn if isinstance(fn, Function) else self._functions.setdefault(fn, Function(fn))
+        found = fn if isinstance(fn, Function) else self._functions.setdefault(_key(fn), Function(fn))
         with calling(device=True):
             return found(*args, **named)
+
+
+def _key(function: Callable[..., Any]) -> Hashable:
+    """Return what a function is known by: itself, or its identity where it is an object without a hash."""
+    try:
+        hash(function)
+    except TypeError:
+        return Same(function)
+    return function
 
 
 IPUStrategy = IPUStrategyV1

@@ -135,6 +135,18 @@ def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], na
         raise ProgramTypeError(f"{name}: expected a function of {len(args)} arguments{names}, got {error}") from None
 
 
+def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the arguments by name; raises ProgramTypeError for what is no function, and for args or kwargs of none."""
+    if not callable(function):
+        checks.wrong_type(name, "a function", function)
+    if not isinstance(args, list | tuple):
+        checks.wrong_type("args", "a tuple of the function's arguments", args)
+    named: Mapping[str, Any] = {} if kwargs is None else kwargs
+    if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
+        checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
+    return named
+
+
 def check_body(name: str, function: object) -> None:
     """Refuse what is no function; raises ProgramTypeError."""
     if not callable(function):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -150,17 +151,18 @@ class LoopProgram:
         split = len(given) - len(keywords)
         named = dict(zip(keywords, given[split:], strict=True))
         check_takes("body", self._body, given[:split], named)
-        body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
-        self._asked = asked = run_body(body, given[:split], len(self.inputs.values), self._at_once)
-        return asked
+        return self._run(given[:split], named)
+
+    def _run(self, given: Sequence[Any], named: Mapping[str, Any]) -> Asked:
+        body = partial(self._body, **named)
+        self._asked = run_body(body, given, len(self.inputs.values), self._at_once)
+        return self._asked
 
     def _stage(self, *given: Any, **named: Any) -> Any:
         """Run the body as the one stage of a program; its tensors are those of the next iteration from then on."""
         from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-        body = self._body if not named else lambda *arrays: self._body(*arrays, **named)
-        carried = len(self.inputs.values)
-        self._asked = asked = run_body(body, as_numbers(given), carried, self._at_once)
+        asked = self._run(as_numbers(given), named)
         if self.inputs.running:
             after = tuple(
                 _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)

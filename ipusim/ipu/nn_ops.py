@@ -7,7 +7,6 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.tracer import isbox
 
 from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import checks
@@ -16,7 +15,7 @@ from ipusim.ipu.layers import run_loss
 from ipusim.ipu.operations.ctc import BeamSearch, EachCTC
 from ipusim.ipu.sampled_losses import sampled_logits
 from ipusim.ipu.tensorflow import nn
-from ipusim.ipu.tensorflow.array_functions import cast, tensor
+from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.ipu.tensorflow.nn import Activation
 from ipusim.model.functions.operation_call import operate, operate_without_gradient
 from ipusim.model.layers.ctc import CTC
@@ -197,11 +196,7 @@ def _scores(name: str, data: Any) -> Any:
 
 
 def _whole(name: str, given: Any, shape: tuple[int | None, ...]) -> Array:
-    if isbox(given):
-        checks.wrong_type(name, "whole numbers that depend on no variable", given)
-    found = checks.numbers(name, given)
-    if found.dtype.kind not in "iu":
-        checks.wrong_type(name, "whole numbers", given)
+    found: Array = whole_numbers(name, given)
     same = len(shape) == found.ndim and all(want in (None, size) for want, size in zip(shape, found.shape, strict=True))
     if not same:
         checks.wrong_value(

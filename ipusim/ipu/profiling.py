@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -148,13 +147,11 @@ def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded
     if len(programs) == 1:
         return {folder: programs[0]}
     found: dict[Path, Recorded] = {}
-    seen: Counter[str] = Counter()
     for each in programs:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in each.job.name).strip(".") or "program"
-        seen[name] += 1
-        numbered = name if seen[name] == 1 else f"{name}_{seen[name]}"
+        numbered, number = name, 1
         while folder / numbered in found:
-            seen[name] += 1
-            numbered = f"{name}_{seen[name]}"
+            number += 1
+            numbered = f"{name}_{number}"
         found[folder / numbered] = each
     return found

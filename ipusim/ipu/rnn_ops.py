@@ -9,13 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.tracer import isbox
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.names import Scope, inside, scope, unique
 from ipusim.ipu.operations.recurrent import RecurrentOperation
-from ipusim.ipu.tensorflow.array_functions import cast, tensor
+from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.ipu.tensorflow.initializers import Constant, GlorotUniform
 from ipusim.ipu.tensorflow.scoping import get_variable
 from ipusim.model.functions.operation_call import operate
@@ -248,9 +247,7 @@ class PopnnDynamicGRU(PopnnGRU):
         return x if checks.truth("time_major", time_major) else anp.transpose(x, (1, 0, 2))
 
     def _lengths(self, given: Any, x: Any) -> Any:
-        lengths = tensor(given)
-        if isbox(lengths) or lengths.dtype.kind not in "iu":
-            checks.wrong_type("seq_len", "whole numbers, one for each sample", given)
+        lengths = whole_numbers("seq_len", given)
         if lengths.shape != (x.shape[1],) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > x.shape[0]:
             checks.wrong_value("seq_len", f"{x.shape[1]} lengths from 0 to {x.shape[0]}", lengths)
         return lengths

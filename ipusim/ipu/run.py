@@ -201,8 +201,10 @@ class Pipeline(Fetch):
     def _note_not_finite(self) -> None:
         """Note where no result of a training was ever a finite number what made the first value that is none."""
         origin = self._session.not_finite
+        if not origin:
+            return
         numbers = [np.asarray(result) for sent in self._session.results for element in sent for result in element]
         floats = [array for array in numbers if array.dtype.kind == "f"]
-        if origin and not any(np.isfinite(array).any() for array in floats):
+        if not any(np.isfinite(array).any() for array in floats):
             note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
             self.notes = tuple(dict.fromkeys((*self.notes, note)))

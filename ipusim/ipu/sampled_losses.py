@@ -6,10 +6,9 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.tracer import isbox
 
 from ipusim.ipu import checks, embedding_ops
-from ipusim.ipu.tensorflow.array_functions import cast, stop_gradient, tensor
+from ipusim.ipu.tensorflow.array_functions import cast, stop_gradient, tensor, whole_numbers
 from ipusim.ipu.tensorflow.candidate_sampling import log_uniform_candidate_sampler
 
 
@@ -32,9 +31,7 @@ def sampled_logits(
     table = (
         anp.concatenate([tensor(each) for each in weights]) if isinstance(weights, list | tuple) else tensor(weights)
     )
-    bias, x, true = tensor(biases), tensor(inputs), tensor(labels)
-    if isbox(true) or true.dtype.kind not in "iu":
-        checks.wrong_type("labels", "whole numbers", labels)
+    bias, x, true = tensor(biases), tensor(inputs), whole_numbers("labels", labels)
     wanted = {
         "weights": (table.shape, (num_classes, x.shape[-1])),
         "biases": (bias.shape, (num_classes,)),

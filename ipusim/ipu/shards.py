@@ -21,13 +21,14 @@ from ipusim.ipu.loop_body import Asked, as_numbers
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.scopes import shard
 from ipusim.ipu.stage_call import Inputs
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.counting import unseen
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import Untrained, held, holding
-from ipusim.model.functions.variables import get_variable, looking_up
+from ipusim.model.functions.variables import Lookup, get_variable, looking_up
 from ipusim.model.layers.layer import Array
 
 
@@ -65,6 +66,18 @@ class RecordedNode(Node):  # type: ignore[misc]
         """Begin with an array of the infeed, or a variable, which may be one that no optimizer trains."""
         self.untrained = untrained
         self.calls, self.variable, self.parents, self.shard, self.number = calls, variable, (), 0, -1
+
+
+def boxing(calls: list[RecordedNode], trace: int) -> Lookup:
+    """Return what gives trained variables while ``calls`` are written down: a box of each, from its initial value."""
+    boxes: dict[str, Any] = {}
+
+    def lookup(name: str, initial: Array) -> Any:
+        if name not in boxes:
+            boxes[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
+        return boxes[name]
+
+    return lookup
 
 
 #: Functions of the form alone, whose results are not written down but used as they are.
@@ -120,19 +133,17 @@ class Shards:
             return
         calls: list[RecordedNode] = []
         given = as_numbers(values)
-        variables: dict[str, Any] = {}
         with refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
-
-            def lookup(name: str, initial: Array) -> Any:
-                if name not in variables:
-                    variables[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
-                return variables[name]
-
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )
-            with looking_up(lookup), holding(untrained), ProgramNames().stage(0), Acting(Replica(known=False)):
+            with (
+                looking_up(boxing(calls, trace)),
+                holding(untrained),
+                ProgramNames().stage(0),
+                Acting(Replica(known=False)),
+            ):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
             if new is not old:
@@ -141,7 +152,8 @@ class Shards:
                 )
         self.asked, self._written = asked, values
         self._roots = [box._node for box in boxes]
-        self._stages = _cut(calls, self._roots, _nodes([asked.enqueued, getattr(asked.train, "loss", None)]))
+        ends = leaves([asked.enqueued, getattr(asked.train, "loss", None)])
+        self._stages = _cut(calls, self._roots, [each._node for each in ends if isbox(each)])
 
     def _stage(self, number: int) -> Callable[..., Any]:
         def run(*given: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
@@ -155,8 +167,12 @@ class Shards:
                 values[call] = _again(call, values)
             if number < len(self._stages) - 1:
                 return tuple(values[node] for node in stage.gives)
-            self._loss = _filled(getattr(self.asked.train, "loss", None), values)
-            return _filled(self.asked.enqueued, values)
+
+            def value(box: Any) -> Any:
+                return _value(box._node, values) if isbox(box) else box
+
+            self._loss = mapped(value, getattr(self.asked.train, "loss", None))
+            return mapped(value, self.asked.enqueued)
 
         return run
 
@@ -207,22 +223,6 @@ def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
         now = held()
         values[node] = now.read(*node.variable) if node.untrained and now is not None else get_variable(*node.variable)
     return values[node]
-
-
-def _filled(value: Any, values: dict[RecordedNode, Any]) -> Any:
-    """Return a structure with the value of each box in its place."""
-    if isinstance(value, dict):
-        return {name: _filled(each, values) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([_filled(each, values) for each in value])
-    return _value(value._node, values) if isbox(value) else value
-
-
-def _nodes(value: Any) -> list[RecordedNode]:
-    if isinstance(value, dict | tuple | list):
-        parts = value.values() if isinstance(value, dict) else value
-        return [node for each in parts for node in _nodes(each)]
-    return [value._node] if isbox(value) else []
 
 
 def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Sequence[RecordedNode]) -> list[_Stage]:

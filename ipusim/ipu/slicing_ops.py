@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from autograd.tracer import isbox
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.operations.sequence_slice import SequenceSlice
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.array_functions import tensor, whole_numbers
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.layers.layer import Array
 
@@ -21,7 +20,8 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
     Other rows stay, or become zero with ``zero_unused``. Raises ProgramError for rows that there are not, and tensors
     that do not fit.
     """
-    counts, sources, places = (_offsets(*each) for each in _named(num_elems, src_offsets, dst_offsets))
+    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
+    places = _offsets("dst_offsets", dst_offsets)
     if not counts.size or not counts.shape == sources.shape == places.shape:
         raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
     return _sliced(tensor(dst), tensor(src), counts, sources, places, zero_unused)
@@ -51,10 +51,6 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     return _sliced(tensor(dst), tensor(src), counts, _behind(counts), places, zero_unused)
 
 
-def _named(*offsets: Any) -> Any:
-    return zip(("num_elems", "src_offsets", "dst_offsets"), offsets, strict=True)
-
-
 def _behind(counts: Array) -> Array:
     """Return where slices begin that lie one behind another."""
     found: Array = np.cumsum(counts) - counts
@@ -62,10 +58,8 @@ def _behind(counts: Array) -> Array:
 
 
 def _offsets(name: str, given: Any) -> Array:
-    if isbox(given):
-        checks.wrong_type(name, "whole numbers that depend on no variable", given)
-    found = checks.numbers(name, given)
-    if found.dtype.kind not in "iu" or found.ndim != 1:
+    found: Array = whole_numbers(name, given)
+    if found.ndim != 1:
         checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", given)
     return found.astype(np.int64)
 

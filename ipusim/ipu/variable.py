@@ -41,6 +41,8 @@ class NamedVariable(Tensor, variables.Readable):
         trainable: whether optimizers train it; whole numbers never are.
         version: a number that is another after each change, for programs that hold a copy.
         slots: what an optimizer keeps of it on the host, by the names that checkpoints have for that.
+        tables: what looks its rows up on the host, by the identity of what they learn by; see
+            :mod:`ipusim.ipu.host_embeddings`.
     """
 
     late: ClassVar[bool] = True
@@ -55,6 +57,7 @@ class NamedVariable(Tensor, variables.Readable):
         """Have the initial value."""
         self.trainable, self._in_stage = trainable, in_stage
         self.version, self.slots = 0, dict[str, Array]()
+        self.tables: dict[int, Any] = {}
         self._value: Array | None = None
         self._holder: Program | None = None
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from autograd.tracer import isbox, new_box, trace_stack
 
-from ipusim.ipu.shards import RecordedNode
+from ipusim.ipu.shards import RecordedNode, boxing
 from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.traced import TracedStage
 from ipusim.model.functions.layer_call import Call, run_layer
 from ipusim.model.functions.traced_array import refusing_plain_numpy
+from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.functions.variables import looking_up
-from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 
 
@@ -43,7 +42,6 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
     Raises ModelError where the function fails on arrays that are traced.
     """
     calls: list[RecordedNode] = []
-    variables: dict[str, Any] = {}
     own = len(inputs.values) if not stage.position else 0
     running, inputs.running = inputs.running, False
     try:
@@ -54,13 +52,7 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
             np.errstate(all="ignore"),
         ):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in stage.inputs[own:]]
-
-            def lookup(name: str, initial: Array) -> Any:
-                if name not in variables:
-                    variables[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
-                return variables[name]
-
-            with looking_up(lookup):
+            with looking_up(boxing(calls, trace)), holding(Untrained({}, takes_new=True)):
                 results = as_results(stage.stage.function(*inputs.values[:own], *boxes))
     finally:
         inputs.running = running

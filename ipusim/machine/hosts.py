@@ -57,6 +57,12 @@ def this_host() -> Host | None:
     return _HOST.get()
 
 
+def host_count() -> int:
+    """Return how many hosts there are, of which the caller runs on one."""
+    host = this_host()
+    return 1 if host is None else host.count
+
+
 def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
     """Run each function on a host of its own, by rank, and return their results.
 

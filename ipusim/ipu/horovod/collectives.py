@@ -11,7 +11,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.host import Fetch
 from ipusim.ipu.host_values import broadcasted, gathered, reduced
 from ipusim.ipu.indexed_slices import IndexedSlices
-from ipusim.machine.hosts import Host, this_host
+from ipusim.machine.hosts import Host, host_count, this_host
 
 
 class Operation(Enum):
@@ -47,10 +47,9 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
         return reduced(_named("allreduce", None), _value(tensor), operation.value)
     if operation not in (Average, Sum):
         checks.wrong_value("op", "Average or Sum of tf.IndexedSlices", operation.name)
-    host = this_host()
     values, indices = allgather(tensor.values), allgather(tensor.indices)
     return IndexedSlices(
-        values / values.dtype.type(1 if host is None else host.count) if operation is Average else values,
+        values / values.dtype.type(host_count()) if operation is Average else values,
         indices,
         tensor.dense_shape,
     )

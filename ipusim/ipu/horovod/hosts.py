@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramStateError
 from ipusim.ipu import checks
+from ipusim.ipu.loop_body import check_call
 from ipusim.ipu.recording import recorder, recording
-from ipusim.machine.hosts import run_together, this_host
+from ipusim.machine.hosts import host_count, run_together, this_host
 
 #: Hosts that one process simulates at most, as in a scenario.
 MOST: Final = 1024
@@ -30,8 +31,7 @@ def is_initialized() -> bool:
 
 def size() -> int:
     """Return how many hosts there are."""
-    host = this_host()
-    return 1 if host is None else host.count
+    return host_count()
 
 
 def rank() -> int:
@@ -67,13 +67,7 @@ def run(
     Raises ProgramTypeError and ProgramError for arguments that it does not take, ProgramStateError on a host that
     ``run`` has started, and where a host waits for what will not come; and what the function raises.
     """
-    if not callable(func):
-        checks.wrong_type("func", "a function", func)
-    if not isinstance(args, list | tuple):
-        checks.wrong_type("args", "a tuple of the function's arguments", args)
-    named = {} if kwargs is None else kwargs
-    if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
-        checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
+    named = check_call("func", func, args, kwargs)
     count = checks.whole("np", np, 1)
     if count > MOST:
         checks.wrong_value("np", f"at most {MOST:,} hosts", count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,9 +43,7 @@ class ShapedDropout:
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work of either pass: draws of the mask, and a choice and a product for each element."""
         (x,) = arrays
-        drawn, size = 1, x.dtype.itemsize
-        for axis in self.shape:
-            drawn *= axis
+        drawn, size = math.prod(self.shape), x.dtype.itemsize
         choose = VectorWork(2)
         work = Work(vector=drawn * (DROP - choose) + x.size * choose, sram_bytes=2 * x.nbytes, itemsize=size)
         return LayerCost(work, work)

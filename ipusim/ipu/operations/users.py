@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,8 +95,8 @@ class UserOperation:
             with Failing(f"cost of user operation {self.name!r}"):
                 given = self.cycles(*arrays)
                 return LayerCost(_measured(given, "forward", size), _measured(given, "backward", size))
-        written = sum(int(np.prod(shape)) for _, shape in self.outputs)
-        moved = sum(dtype.itemsize * int(np.prod(shape)) for dtype, shape in self.outputs)
+        written = sum(math.prod(shape) for _, shape in self.outputs)
+        moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
         read = sum(array.nbytes for array in arrays)
         back = sum(arrays[at].size for at in wanted)
         forward = Work(vector=VectorWork(written), sram_bytes=read + moved, itemsize=size)
@@ -136,7 +137,7 @@ class Expression:
         floats = [each.astype(np.float64) for each in arrays]
         with np.errstate(all="ignore"):
             counted, _, _ = count_passes(self.function, floats, range(len(floats)))
-        moved = sum(each.nbytes for each in arrays) + int(np.prod(shape)) * size
+        moved = sum(each.nbytes for each in arrays) + math.prod(shape) * size
         work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
 

@@ -18,6 +18,7 @@ from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramErro
 from ipusim.ipu import checks
 from ipusim.ipu.loop_body import Asked
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.layers.layer import Array
 
 Values = Mapping[str, Array]
@@ -91,7 +92,7 @@ class AskedGradient(NDArrayOperatorsMixin):
 
 def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> AskedGradient:
     """Return what ``function`` gives of gradients and anything else, once their values are known."""
-    found = [each for each in _leaves((args, options)) if isinstance(each, AskedGradient)]
+    found = [each for each in leaves((args, options)) if isinstance(each, AskedGradient)]
     with np.errstate(all="ignore"):
         example = function(*_filled(args, _example_of), **_filled(options, _example_of))
 
@@ -191,22 +192,6 @@ def _example_of(gradient: AskedGradient) -> Any:
 
 def _filled(value: Any, of: Callable[[AskedGradient], Any]) -> Any:
     """Return a structure with ``of`` each gradient in its place, and the values of traced arrays."""
-    from autograd.tracer import getval, isbox  # noqa: PLC0415 - autograd takes a while to import
+    from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-    if isinstance(value, AskedGradient):
-        return of(value)
-    if isinstance(value, Mapping):
-        return {name: _filled(each, of) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([_filled(each, of) for each in value])
-    return getval(value) if isbox(value) else value
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        for each in value:
-            yield from _leaves(each)
-    else:
-        yield value
+    return mapped(lambda each: of(each) if isinstance(each, AskedGradient) else getval(each), value)

@@ -22,18 +22,30 @@ from ipusim.ipu.host import Tensor, compute
 from ipusim.ipu.variable import plain
 
 
-def tensor(value: Any) -> Any:
+def tensor(value: Any, argument: str = "value") -> Any:
     """Return an array, or what stands for one; Python's numbers become float32 and int32.
 
-    Raises ProgramTypeError for what is neither.
+    Raises ProgramTypeError, with the name of the ``argument``, for what is neither.
     """
     found = concrete(plain(value))
     if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
         return found  # the last are gradients that are not known yet
     if isinstance(found, list | tuple) and any(map(isbox, found)):
-        return anp.stack([tensor(each) for each in found])
-    array = checks.numbers("value", found)
+        return anp.stack([tensor(each, argument) for each in found])
+    array = checks.numbers(argument, found)
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+
+
+def whole_numbers(argument: str, value: Any) -> Any:
+    """Return an array of whole numbers, whose values are the same in a trace.
+
+    Raises ProgramTypeError for others, and for those that depend on a variable; ProgramError for a tensor of the host
+    in a stage.
+    """
+    found = tensor(value, argument)
+    if isbox(found) or np.asarray(found).dtype.kind not in "iu":
+        checks.wrong_type(argument, "whole numbers that depend on no variable", value)
+    return found
 
 
 def like(value: Any, other: Any) -> Any:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd.tracer import isbox
-
 from ipusim.ipu import checks
 from ipusim.ipu.names import scope, unique
 from ipusim.ipu.operations.candidates import LogUniformCandidates
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.array_functions import whole_numbers
 from ipusim.ipu.tensorflow.seeds import seed_of
 from ipusim.model.functions.operation_call import operate_without_gradient
 from ipusim.model.functions.variables import draw_key
@@ -29,9 +27,7 @@ def log_uniform_candidate_sampler(
     In training others are drawn for each micro-batch. Raises ProgramError for more classes than there are, and for
     true ones that do not fit.
     """
-    found = tensor(true_classes)
-    if isbox(found) or found.dtype.kind not in "iu":
-        checks.wrong_type("true_classes", "whole numbers", true_classes)
+    found = whole_numbers("true_classes", true_classes)
     if found.ndim != 2 or found.shape[1] != num_true:
         checks.wrong_value("true_classes", f"a tensor of shape (batch, {num_true})", found.shape)
     classes, count = checks.whole("range_max", range_max, 1), checks.whole("num_sampled", num_sampled, 1)

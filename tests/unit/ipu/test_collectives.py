@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import math
+from functools import partial
 
 import autograd
 import autograd.numpy as anp
@@ -579,6 +580,27 @@ def test_wrong_types_are_refused():
             together(lambda x, function=function: function(x > 0), np.ones((2, 6)), 2)
     with pytest.raises(ProgramTypeError, match=r"^x: expected a tensor of whole numbers, got array"):
         together(lambda x: reduce_scatter(x, 2, "COLLECTIVE_OP_LOGICAL_OR"), np.ones((2, 6)), 2)
+
+
+def test_replicas_do_it_with_variables_and_lists_and_losses_of_samples_too():
+    def scaled(variable, x):
+        weights = get_variable("weights", np.arange(1, 4, dtype=np.float32)) if variable is None else variable
+        scores = x * cross_replica_sum(weights) + cross_replica_sum([x[0] * 0, x[1] * 0, 1.0])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=np.array([0]), logits=scores[None] * 0)
+        return scores * all_gather(weights, 2)[1] + cross_replica_sum(losses)
+
+    elements, weights = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.arange(1, 4, dtype=np.float32)
+    expected = (elements * 2 * weights + [0, 0, 2]) * weights + 2 * math.log(3)
+    for variable in (None, tf.Variable(weights, name="weights")):
+        found = contextvars.copy_context().run(together, partial(scaled, variable), elements, 2)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_tensors_of_the_host_are_refused():
+    with tf.Graph().as_default():
+        learning_rate = tf.placeholder(np.float32, [], name="rate")
+    with pytest.raises(ProgramError, match=r"^Trying to capture the tensor <Placeholder 'rate' .* not a resource\. "):
+        together(lambda x: x * cross_replica_sum(learning_rate), np.ones((2, 3)), 2)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,11 @@ def test_inputs_are_an_archive_by_name(tmp_path):
             lambda path: utils.export_dataset_to_file(PAIRS, path, 0),
         ),
         (
+            ValueError,
+            "num_elements: expected a whole number from 0 to 2147483647, got 1000000000000000000000",
+            lambda path: utils.export_dataset_to_file(PAIRS, path, 10**21),
+        ),
+        (
             ModelError,
             "The dataset iterator has reached the end of the dataset: expected 4 elements, got 3",
             lambda path: utils.export_dataset_to_file(Dataset.range(3), path, 4),
@@ -98,7 +103,7 @@ def test_what_is_refused_leaves_no_file(kind, text, wrong, refused, tmp_path):
 
 
 def test_elements_that_come_once_or_in_several_forms(tmp_path):
-    with pytest.raises(TypeError, match=r"^dataset_or_infeed: expected elements that can be gone through again, got "):
+    with pytest.raises(TypeError, match=r"^dataset_or_infeed: expected a dataset that can be gone through again, "):
         utils.export_dataset_to_file(IPUInfeedQueue(repeat([1.0])), tmp_path / "file", 1)
     with pytest.raises(ValueError, match=r"^dataset_or_infeed: expected elements of one shape and type, got "):
         utils.export_dataset_to_file(Dataset.range(3).batch(2), tmp_path / "file", 2)

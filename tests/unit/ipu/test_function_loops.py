@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import autograd.numpy as anp
@@ -17,6 +18,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.ipu.rnn_ops import LSTMStateTuple
 
 X = np.random.default_rng(5).normal(size=(12, 3)).astype(np.float32)
 Y = X @ np.float32([[1], [-2], [0.5]]) + 1
@@ -100,6 +102,7 @@ def by_norm(gradients):
         lambda gradients: [-3 * gradient + 0.1 for gradient in gradients],
         lambda gradients: [anp.clip(gradient, -0.1, 0.1) for gradient in gradients],
         lambda gradients: [gradient[::-1] for gradient in gradients],
+        lambda gradients: [np.concatenate(LSTMStateTuple(gradients[0], gradients[0]))[2:5], gradients[1]],
         by_norm,
     ],
 )
@@ -307,6 +310,41 @@ def test_no_iteration_runs_nothing():
             raise AssertionError
 
     IPUStrategy().run(never)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_loop_over_another_number_of_numbers_is_refused_when_it_is_called_again(count):
+    outfeed, strategy = IPUOutfeedQueue(), IPUStrategy()
+
+    def loop(first, count):
+        for number in tf.range(first, first + count):
+            outfeed.enqueue(number)
+
+    for first in (0, 4):
+        strategy.run(loop, args=(np.int32(first), np.int32(3)))
+        assert outfeed.dequeue().tolist() == [first, first + 1, first + 2]
+    text = rf"loop: expected a loop over 3 numbers, as in its first call, got {count}: an int of Python's"
+    with pytest.raises(ModelError, match=text):
+        strategy.run(loop, args=(np.int32(0), np.int32(count)))
+
+
+@dataclass
+class Counting:
+    """A function that equals others of its kind, and has no hash."""
+
+    outfeed: IPUOutfeedQueue = field(default_factory=IPUOutfeedQueue, compare=False)
+
+    def __call__(self, first):
+        for number in tf.range(2):
+            self.outfeed.enqueue(first + number)
+
+
+def test_objects_without_a_hash_are_functions_of_their_own():
+    strategy, several = IPUStrategy(), [Counting(), Counting()]
+    for first in (0, 5):
+        for each in several:
+            strategy.run(each, args=[np.int32(first)])
+            assert each.outfeed.dequeue().tolist() == [first, first + 1]
 
 
 def body_with(code):

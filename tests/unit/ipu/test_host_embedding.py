@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
+import gc
+import weakref
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.embedding_ops import (
@@ -219,3 +223,16 @@ def test_specifications_say_what_they_were_given():
         ProgramError, match=r"^embedding_tensor: expected the variable of a HostEmbedding, got 'table'$"
     ):
         spec.create_lookup_instruction("table", np.array([3]), [], "TOKEN", "t")
+
+
+def test_a_table_that_nothing_holds_is_freed():
+    def looked_up():
+        embedding = HostEmbedding("freed", np.ones((8, 4), np.float32), "TOKEN")
+        outfeed = IPUOutfeedQueue()
+        loops.repeat(2, lambda: outfeed.enqueue(embedding.lookup(np.array([1, 2], np.int32))), [])
+        return weakref.ref(embedding.get_embedding_tensor())
+
+    variable = contextvars.copy_context().run(looked_up)
+    tf.reset_default_graph()
+    gc.collect()
+    assert variable() is None

@@ -17,6 +17,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.optimizers import GradientAccumulationOptimizerV2
 from ipusim.ipu.pipelining_ops import recomputation_checkpoint
+from ipusim.ipu.rnn_ops import LSTMStateTuple
 
 X = np.arange(1, 4, dtype=np.float32)
 
@@ -87,6 +88,22 @@ def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses():
     elements = contextvars.copy_context().run(lambda: outfeed._packed(outfeed._taken()))
     assert elements["c"].tolist() == [((x + 1) * x).tolist() for x in (X, 2 * X)]
     assert elements["x"].tolist() == [X.tolist(), (2 * X).tolist()]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_body_sends_a_tuple_with_names(split):
+    outfeed = IPUOutfeedQueue()
+
+    def body(x):
+        with scopes.ipu_shard(0):
+            a = x * tf.get_variable("a", [], initializer="ones")
+        with scopes.ipu_shard(int(split)):
+            outfeed.enqueue(LSTMStateTuple(c=a, h=a + 1))
+
+    loops.repeat(2, body, None, stream())
+    c, h = outfeed.dequeue()
+    assert c.tolist() == [X.tolist(), (2 * X).tolist()]
+    assert h.tolist() == (c + 1).tolist()
 
 
 def test_dropout_in_a_sharded_body_draws_anew_in_each_iteration():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import nullcontext
 
+import autograd
 import numpy as np
 import pytest
 from scipy.stats import zscore
@@ -312,7 +313,7 @@ WRONG = [
         "num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.",
     ),
     (
-        lambda u: slicing_ops.sequence_slice_unpack(X, [], [], 1),
+        lambda u: slicing_ops.sequence_slice_unpack(X, [[1]], [0], 1),
         ProgramTypeError,
         "num_elems: expected a list or rank 1",
     ),
@@ -459,3 +460,29 @@ def test_what_cannot_be_says_so(case, users):
     with around, pytest.raises(kind, match=text) as caught:
         action(users)
     assert isinstance(caught.value, IpusimError)
+
+
+#: Arguments that are whole numbers: by name, what is called on them.
+WHOLE = {
+    "seq_len": lambda given: rnn_ops.PopnnDynamicGRU(2)(SCORES, given),
+    "labels": lambda given: nn_ops.nce_loss(X, X[0], given, X, 1, 3),
+    "true_classes": lambda given: tf.random.log_uniform_candidate_sampler(given, 1, 1, True, 3),
+    "num_elems": lambda given: slicing_ops.sequence_slice_unpack(X, given, [0], 1),
+    "label_length": lambda given: nn_ops.ctc_loss(WORDS, SCORES, given, [3, 3], 3),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_known_where_a_stage_is_traced(name):
+    with looking_up({}.setdefault):
+        for given in ([1.5], [True], np.ones(1)):
+            with pytest.raises(
+                ProgramTypeError, match=f"^{name}: expected whole numbers that depend on no variable, got"
+            ):
+                WHOLE[name](given)
+        with pytest.raises(ProgramTypeError, match=f"^{name}: expected whole numbers that depend on no variable, got"):
+            autograd.grad(WHOLE[name])(np.ones(1))
+        with pytest.raises(ProgramError, match=r"^Trying to capture the tensor <Placeholder 'fed'"):
+            WHOLE[name](tf.placeholder(np.int32, [1], name="fed"))
+    with pytest.raises(ProgramTypeError, match="has a value in a session alone"):
+        WHOLE[name](tf.placeholder(np.int32, [1]))

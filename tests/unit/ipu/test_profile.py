@@ -164,6 +164,25 @@ def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path):
     assert "It is no scenario of layers: stage 'pipeline_stage_0' calls multiply, which is no layer." in text
 
 
+def test_layers_are_named_where_a_stage_changes_variables_that_nothing_trains(tmp_path):
+    def normalised(x, labels):
+        y, labels = first(x, labels)
+        tf.get_variable("count", [], initializer="zeros", trainable=False).assign_add(1.0)
+        return layers.BatchNormalization(name="norm")(y, training=True), labels
+
+    with ipu.profile(tmp_path):
+        pipeline(
+            [normalised, last],
+            gradient_accumulation_count=COUNT,
+            infeed_queue=IPUInfeedQueue(repeat(elements())),
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=learn,
+        )
+    stored = read_run(tmp_path).timeline
+    assert stored.info.layers == ("hidden, norm", "logits, softmax_cross_entropy")
+    assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
+
+
 def test_a_stage_that_cannot_be_written_down_has_no_names_and_its_costs(tmp_path):
     def counted(x, labels):
         y, labels = first(x, labels)

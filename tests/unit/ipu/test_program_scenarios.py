@@ -95,6 +95,16 @@ def doubled(x, labels):
     return y * 2, labels
 
 
+def counted(x, labels):
+    tf.get_variable("count", [], initializer="zeros", trainable=False).assign_add(1.0)
+    return hidden(x, labels)
+
+
+def normalised(x, labels):
+    y, labels = hidden(x, labels)
+    return layers.BatchNormalization()(y, training=True), labels
+
+
 def loss_of(x, labels):
     with tf.variable_scope("logits"):
         logits = layers.Dense(3)(x)
@@ -136,6 +146,11 @@ def test_it_takes_the_programs_time(option, first, layered, tmp_path):
     assert job.system == program.job.system
     if layered:
         assert job.memory.peaks == program.job.memory.peaks
+
+
+def test_a_stage_that_counts_beside_its_layers_is_one_of_layers():
+    said = as_scenario(ran(counted).kept()).request.without_defaults()
+    assert said["model"] == as_scenario(ran().kept()).request.without_defaults()["model"]
 
 
 def test_layers_with_what_they_are_made_with(tmp_path):
@@ -213,6 +228,7 @@ class Clipped(optimizers.GradientDescentOptimizer):
     ("changes", "why"),
     [
         ({"first": shared}, "variable 'w/same/kernel' is of several layers"),
+        ({"first": normalised}, "stage 'small_stage_0' calls moving_average, which is no layer"),
         ({"first": multiplied}, "stage 'small_stage_0' calls dot, which is no layer"),
         ({"first": lambda x, labels: (x, labels)}, "stage 'small_stage_0' runs no layer"),
         (

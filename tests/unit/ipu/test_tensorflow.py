@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import itertools
 
 import autograd.numpy as anp
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from autograd import grad
 
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, scopes
+from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, rnn_ops, scopes
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.data.ops.dataset_ops import BufferDataset
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -387,6 +389,14 @@ def test_a_session_feeds_runs_dequeues_and_initializes():
     _session()
 
 
+def test_a_session_evaluates_structures_of_fetches():
+    fed = tf.placeholder(tf.float32, [], name="fed")
+    with tf.Session() as session:
+        found = session.run({"state": rnn_ops.LSTMStateTuple(fed, [fed * 2]), "both": (fed, fed)}, {fed: 3})
+    assert found == {"state": rnn_ops.LSTMStateTuple(c=3, h=[6]), "both": (3, 3)}
+    assert type(found["state"]) is rnn_ops.LSTMStateTuple
+
+
 def test_what_is_of_the_host_stays_there():
     rate = tf.placeholder(np.float16, [])
     with pytest.raises(ProgramError, match=r"inputs\[0\]: expected a value, got <Placeholder"):
@@ -459,3 +469,46 @@ def test_datasets_are_tensorflows():
     ]:
         with pytest.raises((ProgramError, ProgramTypeError, ModelError), match=text):
             wrong()
+
+
+#: What is made of a dataset without end and of one of two elements, by method; and whether that has none.
+WITHOUT_END = {
+    "batch": (lambda endless, _: endless.batch(2), True),
+    "cache": (lambda endless, _: endless.cache(), True),
+    "concatenate": (lambda endless, two: two.concatenate(endless), True),
+    "concatenate with a list": (lambda _, two: two.concatenate([1]), False),
+    "enumerate": (lambda endless, _: endless.enumerate(), True),
+    "filter": (lambda endless, _: endless.filter(lambda x: x >= 0), True),
+    "from_generator": (lambda endless, _: tf.data.Dataset.from_generator(lambda: iter([1])), False),
+    "from_tensor_slices": (lambda endless, _: tf.data.Dataset.from_tensor_slices([1]), False),
+    "from_tensors": (lambda endless, _: tf.data.Dataset.from_tensors(1), False),
+    "map": (lambda endless, _: endless.map(lambda x: x), True),
+    "prefetch": (lambda endless, _: endless.prefetch(1), True),
+    "range": (lambda endless, _: tf.data.Dataset.range(1), False),
+    "repeat": (lambda endless, _: endless.repeat(2), True),
+    "repeat 2": (lambda _, two: two.repeat(2), False),
+    "repeat 0": (lambda endless, _: endless.repeat(0), False),
+    "shard": (lambda endless, _: endless.shard(2, 1), True),
+    "shuffle": (lambda endless, _: endless.shuffle(2), True),
+    "skip": (lambda endless, _: endless.skip(1), True),
+    "take": (lambda endless, _: endless.take(-1), True),
+    "take 2": (lambda endless, _: endless.take(2), False),
+    "with_options": (lambda endless, _: endless.with_options(None), True),
+    "zip": (lambda endless, _: tf.data.Dataset.zip((endless, endless)), True),
+    "zip with two": (lambda endless, two: tf.data.Dataset.zip((endless, two)), False),
+    "zip of none": (lambda _, two: tf.data.Dataset.zip(()), False),
+    "BufferDataset": (lambda endless, _: BufferDataset(endless, 2), True),
+}
+
+
+@pytest.mark.parametrize("method", WITHOUT_END)
+def test_what_is_made_of_a_dataset_without_end_has_none(method):
+    make, endless = WITHOUT_END[method]
+    found = make(tf.data.Dataset.range(3).repeat(), tf.data.Dataset.range(2))
+    assert found.endless is endless
+    assert len(list(itertools.islice(found, 9))) == 9 or not endless
+
+
+def test_every_method_says_whether_what_it_makes_has_an_end():
+    public = {name for name, each in vars(tf.data.Dataset).items() if not name.startswith("_") and callable(each)}
+    assert public == {name.split()[0] for name in WITHOUT_END} - {"BufferDataset"}

@@ -30,4 +30,4 @@ class BufferDataset(Dataset):
             while len(buffer := list(itertools.islice(source, buffer_size))) == buffer_size:
                 yield from buffer
 
-        super().__init__(begin)
+        super().__init__(begin, input_dataset.endless)

@@ -68,8 +68,8 @@ class BatchNormalization(CoreLayer):
         if training and statistics_group() > 1:
             return self._over_replicas(x, variables, statistics_group())
         if training:
-            mean.assign(_moved(mean.read_value(), x, self._momentum, np.mean))
-            variance.assign(_moved(variance.read_value(), x, self._momentum, _variance))
+            mean.assign(moving_average(mean.read_value(), x, self._momentum, np.mean))
+            variance.assign(moving_average(variance.read_value(), x, self._momentum, _variance))
             return super()._applied(x, variables, training)
         return self._normalised(x, mean.read_value(), variance.read_value(), variables)
 
@@ -89,7 +89,7 @@ class BatchNormalization(CoreLayer):
 
 
 @unseen
-def _moved(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
+def moving_average(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
     """Return a moving statistic after the micro-batch ``x``."""
     return _mixed(before, statistic(x, axis=tuple(range(x.ndim - 1))), momentum)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.errors import ConfigAttributeError, ProgramError
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors
 
 
 class Called:
@@ -35,12 +35,12 @@ class Called:
     @property
     def input_shape(self) -> Any:
         """The shape of its input; raises as :attr:`input` does."""
-        return mapped(_shape, self.input)
+        return mapped_tensors(_shape, self.input)
 
     @property
     def output_shape(self) -> Any:
         """The shape of its output; raises as :attr:`output` does."""
-        return mapped(_shape, self.output)
+        return mapped_tensors(_shape, self.output)
 
     def get_input_at(self, node_index: int) -> Any:
         """Return what a call takes; raises ProgramError for one that there is not."""

@@ -13,7 +13,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.dataset import Dataset
-from ipusim.ipu.tensorflow.keras.symbolic import leaves, mapped_arrays
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.tensorflow.seeds import seed_of
 from ipusim.model.layers.layer import Array
 
@@ -37,7 +37,7 @@ class Element:
         """Return inputs, labels and weights, each in its structure; ``arrays`` are in their places or by these."""
 
         def at(structure: Any) -> Any:
-            return None if structure is None else mapped_arrays(lambda place: arrays[place], structure)
+            return None if structure is None else mapped(lambda place: arrays[place], structure)
 
         return at(self.x), at(self.y), at(self.sample_weight)
 
@@ -57,7 +57,7 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
             "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, found: "
             f"{len(parts)} values"
         )
-    found = [None if part is None else mapped_arrays(place, part) for part in parts]
+    found = [None if part is None else mapped(place, part) for part in parts]
     return Element(*found, *[None] * (3 - len(found))), tuple(arrays)
 
 
@@ -169,9 +169,7 @@ def _first_then(first: Any, rest: Iterator[Any], dataset: Dataset) -> Callable[[
 
 def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
     size = _BATCH if batch_size is None else checks.whole("batch_size", batch_size, 1)
-    parts = tuple(
-        None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)
-    )
+    parts = tuple(None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight))
     lengths = [len(each) if np.ndim(each) else -1 for part in parts if part is not None for each in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
         raise ProgramError(
@@ -190,11 +188,11 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
         order = np.random.default_rng([seed_of(None), number]).permutation(samples) if shuffle else None
         for start in range(0, samples - size + 1, size):
             rows = slice(start, start + size) if order is None else order[start : start + size]
-            yield tuple(None if part is None else mapped_arrays(itemgetter(rows), part) for part in parts)
+            yield tuple(None if part is None else mapped(itemgetter(rows), part) for part in parts)
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    first = tuple(None if p is None else mapped_arrays(lambda each: each[:size], p) for p in parts)
+    first = tuple(None if p is None else mapped(lambda each: each[:size], p) for p in parts)
     return Batches(begin, first, samples // size, goes_on=False)
 
 
@@ -222,7 +220,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
             "`validation_split` is only supported for Tensors or NumPy arrays, found following types in the input: "
             f"[{type(x)}]"
         )
-    parts = [None if part is None else mapped_arrays(_array, _as_structure(part)) for part in (x, y, sample_weight)]
+    parts = [None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight)]
     lengths = [len(each) for part in parts if part is not None for each in leaves(part)]
     at = int(np.floor(lengths[0] * (1.0 - share)))
     if at in (0, lengths[0]):
@@ -233,7 +231,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
         )
 
     def cut(which: slice) -> tuple[Any, Any, Any]:
-        found = [None if part is None else mapped_arrays(lambda each: each[which], part) for part in parts]
+        found = [None if part is None else mapped(lambda each: each[which], part) for part in parts]
         return found[0], found[1], found[2]
 
     return cut(slice(None, at)), cut(slice(at, None))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Batches, Element
 from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.program import Program, Source
 from ipusim.ipu.tensorflow.keras.stages import Task
-from ipusim.ipu.tensorflow.keras.symbolic import leaves
 
 #: Under what a model has the last program of each kind.
 _KINDS = ("train", "test", "predict")

@@ -11,7 +11,7 @@ from ipusim.errors import ProgramError
 from ipusim.ipu.tensorflow.array_functions import cast, tensor
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import as_last
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped, post_order, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors, post_order, tensors
 
 #: Values of tensors, by these tensors' identity.
 Values = dict[int, Any]
@@ -62,7 +62,7 @@ class Graph:
 
     def result(self, values: Values) -> Any:
         """Return the outputs."""
-        return mapped(lambda each: values[id(each)], self.outputs)
+        return mapped_tensors(lambda each: values[id(each)], self.outputs)
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the outputs for values of the inputs."""

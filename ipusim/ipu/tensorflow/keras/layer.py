@@ -17,18 +17,10 @@ from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramErro
 from ipusim.ipu import checks
 from ipusim.ipu.keras.pipeline_stage import pipeline_stage
 from ipusim.ipu.names import counts, scope, unique
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
 from ipusim.ipu.tensorflow.keras.called import Called
-from ipusim.ipu.tensorflow.keras.symbolic import (
-    TRIED,
-    KerasTensor,
-    Node,
-    batched,
-    is_symbolic,
-    leaves,
-    mapped,
-    mapped_arrays,
-)
+from ipusim.ipu.tensorflow.keras.symbolic import TRIED, KerasTensor, Node, batched, is_symbolic, mapped_tensors
 from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
@@ -236,7 +228,7 @@ class Layer(Called):
         shape = tuple(input_shape)
         with trying():
             given = self.copied()(KerasTensor((None, *shape[1:]), self._weight_dtype))
-        return mapped(lambda each: (shape[0], *each.shape[1:]), given)
+        return mapped_tensors(lambda each: (shape[0], *each.shape[1:]), given)
 
     @property
     def losses(self) -> list[Any]:
@@ -292,7 +284,7 @@ class Layer(Called):
     def _build_for(self, inputs: Any) -> None:
         if self.built:
             return
-        shape = mapped_arrays(lambda each: (None, *np.shape(each)[1:]), inputs)
+        shape = mapped(lambda each: (None, *np.shape(each)[1:]), inputs)
         self._dtype = self._dtype or _float_of(inputs)
         self.build(shape)
         self.built = True
@@ -309,16 +301,14 @@ class Layer(Called):
         """Return the tensors of a call, by trying the layer on zeros of two batches."""
         given: list[Any] = []
         for batch in TRIED:
-            args, kwargs = mapped(methodcaller("zeros", batch), (node.args, dict(node.kwargs)))
+            args, kwargs = mapped_tensors(methodcaller("zeros", batch), (node.args, dict(node.kwargs)))
             with trying():
                 self._build_for(args[0])
                 given.append(self._call(*args, **{"training": None} | kwargs))
         others: list[Any] = []
-        mapped_arrays(others.append, given[1])
+        mapped(others.append, given[1])
         shapes = iter(map(np.shape, others))
-        return mapped_arrays(
-            lambda each: KerasTensor(batched(np.shape(each), next(shapes)), each.dtype, node), given[0]
-        )
+        return mapped(lambda each: KerasTensor(batched(np.shape(each), next(shapes)), each.dtype, node), given[0])
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
         """Be in a model: take names, and a place among its layers that seeds what is drawn."""

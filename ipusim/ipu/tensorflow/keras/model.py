@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
+from ipusim.ipu.structures import mapped
 from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
 from ipusim.ipu.tensorflow.keras.described import described, plain
 from ipusim.ipu.tensorflow.keras.graph import Graph
@@ -28,7 +29,7 @@ from ipusim.ipu.tensorflow.keras.model_configs import (
 from ipusim.ipu.tensorflow.keras.model_names import model_name
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, mapped_arrays, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
 from ipusim.ipu.tensorflow.keras.weight import on_host
 from ipusim.model.functions.variables import inside
@@ -191,13 +192,13 @@ class Model(Trainer, ModelExtension, Layer):
         if not inside():
             with on_host():
                 given = self._run(inputs, *args, training=training, **kwargs)
-            return mapped_arrays(concrete, given)
+            return mapped(concrete, given)
         self._build_for(inputs)
         return self._call(inputs, *args, training=training, **kwargs)
 
     def _build_for(self, inputs: Any) -> None:
         if not self.built:
-            self.build(mapped_arrays(_symbolic_like, inputs))
+            self.build(mapped(_symbolic_like, inputs))
             self.built = True
 
     def save_weights(self, filepath: str | Path, overwrite: bool = True, save_format: str | None = None) -> None:

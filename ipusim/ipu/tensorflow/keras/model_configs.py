@@ -14,7 +14,7 @@ from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors, tensors
 from ipusim.ipu.tensorflow.session import get_logger
 
 _TENSOR: Final = "__keras_tensor__"
@@ -55,15 +55,15 @@ def graph_config(graph: Graph, input_layers: list[Any]) -> dict[str, Any]:
 
     def entry(layer: Any) -> dict[str, Any]:
         nodes = [
-            {"args": mapped(named, node.args), "kwargs": mapped(named, dict(node.kwargs))}
+            {"args": mapped_tensors(named, node.args), "kwargs": mapped_tensors(named, dict(node.kwargs))}
             for node in calls.get(id(layer), [])
         ]
         return {**described(layer), "name": layer.name, "inbound_nodes": nodes}
 
     return {
         "layers": [entry(each) for each in [*input_layers, *graph.layers]],
-        "input_layers": mapped(named, graph.inputs),
-        "output_layers": mapped(named, graph.outputs),
+        "input_layers": mapped_tensors(named, graph.inputs),
+        "output_layers": mapped_tensors(named, graph.outputs),
     }
 
 
@@ -146,10 +146,10 @@ def copied_graph(graph: Graph, made: Callable[[Layer], Layer]) -> tuple[Any, Any
         return new[id(tensor)]
 
     for node in graph.nodes:
-        first, *others = mapped(of, node.args)
-        given = layers[id(node.layer)](first, *others, **mapped(of, dict(node.kwargs)))
+        first, *others = mapped_tensors(of, node.args)
+        given = layers[id(node.layer)](first, *others, **mapped_tensors(of, dict(node.kwargs)))
         new.update(zip(map(id, tensors(node.outputs)), tensors(given), strict=True))
-    return mapped(of, graph.inputs), mapped(of, graph.outputs)
+    return mapped_tensors(of, graph.inputs), mapped_tensors(of, graph.outputs)
 
 
 def _is_place(value: Any) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Element
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.objective import Objective
-from ipusim.ipu.tensorflow.keras.symbolic import Node, leaves, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import Node, tensors
 
 
 class Computing(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, mapped
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, mapped_tensors
 
 
 def summary_lines(model: Any, line_length: int) -> Iterator[str]:
@@ -48,5 +48,5 @@ def _shape(model: Any, layer: Any) -> str:
     if not nodes:
         return "multiple"
     given: Any = nodes[0].outputs
-    found = given.shape if isinstance(given, KerasTensor) else mapped(lambda each: each.shape, given)
+    found = given.shape if isinstance(given, KerasTensor) else mapped_tensors(lambda each: each.shape, given)
     return str(found)

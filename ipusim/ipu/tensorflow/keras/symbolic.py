@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.outside import OutsideScope, scope, within
 
 #: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
@@ -110,32 +111,10 @@ class Node:
         def value(each: KerasTensor) -> Any:
             return values[id(each)]
 
-        first, *others = mapped(value, self.args)
+        first, *others = mapped_tensors(value, self.args)
         with within(self.scope or scope()):
-            returned = self.layer(first, *others, **(mapped(value, dict(self.kwargs)) | context))
+            returned = self.layer(first, *others, **(mapped_tensors(value, dict(self.kwargs)) | context))
         yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
-
-
-def leaves(structure: Any) -> Iterator[Any]:
-    """Yield what a structure of dictionaries, lists and tuples has in it, from left to right."""
-    if isinstance(structure, Mapping):
-        for each in structure.values():
-            yield from leaves(each)
-    elif isinstance(structure, tuple | list):
-        for each in structure:
-            yield from leaves(each)
-    else:
-        yield structure
-
-
-def mapped_arrays(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Return a structure with ``function`` of each of its leaves in its place."""
-    if isinstance(structure, Mapping):
-        return {name: mapped_arrays(function, each) for name, each in structure.items()}
-    if isinstance(structure, tuple | list):
-        found = [mapped_arrays(function, each) for each in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
-    return function(structure)
 
 
 def tensors(structure: Any) -> Iterator[KerasTensor]:
@@ -154,9 +133,9 @@ def batched(first: Sequence[int], second: Sequence[int]) -> tuple[int | None, ..
     return tuple(axes) if None in axes else (None, *axes[1:])
 
 
-def mapped(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
+def mapped_tensors(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
     """Return a structure with ``function`` of each symbolic tensor in its place."""
-    return mapped_arrays(lambda each: function(each) if isinstance(each, KerasTensor) else each, structure)
+    return mapped(lambda each: function(each) if isinstance(each, KerasTensor) else each, structure)
 
 
 def leaves_like(structure: Any, values: Any) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
 from ipusim.ipu.tensorflow.keras.described import described, plain, restored, revived
 from ipusim.ipu.tensorflow.keras.model_configs import say_what_is_not_kept
 from ipusim.ipu.tensorflow.keras.saving import MODEL, arrays_in, check_format, set_weights
-from ipusim.ipu.tensorflow.keras.symbolic import mapped
+from ipusim.ipu.tensorflow.keras.symbolic import mapped_tensors
 from ipusim.ipu.tensorflow.keras.training_arrays import (
     places_of,
     resume,
@@ -66,7 +66,7 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
     """Return a model as a text, and the arrays of its optimizer."""
     found = described(model)
     if model.is_subclass and model.graph is not None:
-        found["build_input_shape"] = mapped(lambda each: each.shape, model.graph.inputs)
+        found["build_input_shape"] = mapped_tensors(lambda each: each.shape, model.graph.inputs)
     arrays: Mapping[str, Array] = {}
     if include_optimizer and (compiled := training_config(model)) is not None:
         found["training_config"] = compiled

@@ -1,0 +1,27 @@
+"""Structures of values: lists, tuples, those with names too, and dictionaries, one inside another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
+    """Return a structure like this one, with ``function`` of each value in its place."""
+    if isinstance(structure, Mapping):
+        return {name: mapped(function, each) for name, each in structure.items()}
+    if isinstance(structure, tuple | list):
+        found = [mapped(function, each) for each in structure]
+        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
+    return function(structure)
+
+
+def leaves(structure: Any) -> Iterator[Any]:
+    """Yield the values of a structure, from left to right."""
+    if isinstance(structure, Mapping):
+        structure = list(structure.values())
+    if isinstance(structure, tuple | list):
+        for each in structure:
+            yield from leaves(each)
+    else:
+        yield structure
