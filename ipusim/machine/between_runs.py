@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ipusim.hardware.system import System
 from ipusim.machine.clock import Clock
-from ipusim.machine.host import NETWORK_TRACK
 from ipusim.pricing.exchanges import HostExchange
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
@@ -36,7 +36,7 @@ class BetweenRuns:
         if execution not in self._last:
             now = self._clock.now
             for cycles, size in self._spans[execution]:
-                what = self._recorder.describe(Description(SpanKind.HOST, link=NETWORK_TRACK, bytes=size))
+                what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
                 cause = self._recorder.record(what, NONE, now, now + cycles, cause)
                 now += cycles
             self._last[execution] = cause

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ipusim.machine.clock import Clock
-from ipusim.machine.host import INFEED_TRACK, OUTFEED_TRACK, HostPort, HostStream
+from ipusim.machine.host import HostPort, HostStream
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import HostCosts
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
@@ -27,7 +28,7 @@ def infeed_port(
     stream = HostStream(
         clock,
         recorder,
-        track=INFEED_TRACK,
+        track=HostTrack.INFEED,
         host_cycles=host.fill,
         depth=program.infeed.prefetch_depth,
         elements=executions * shape.micro_batches,
@@ -60,7 +61,7 @@ def outfeed_port(
     stream = HostStream(
         clock,
         recorder,
-        track=OUTFEED_TRACK,
+        track=HostTrack.OUTFEED,
         host_cycles=host.drain,
         depth=program.outfeed.buffer_depth,
         elements=sent.sent(executions),

@@ -10,12 +10,10 @@ import simpy
 
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.rendezvous import Wait
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
-
-#: Tracks of the host in a Timeline: the value of ``link`` in HOST spans.
-INFEED_TRACK, OUTFEED_TRACK, TABLE_TRACK, NETWORK_TRACK, VARIABLES_TRACK, OUTSIDE_TRACK = range(6)
 
 
 class HostStream:
@@ -47,7 +45,7 @@ class HostStream:
         self._elements = elements
         self._record = recorder.record
         self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
-        full_at_start = track == OUTFEED_TRACK  # the IPU finds an outfeed's places ready, an infeed's not yet
+        full_at_start = track == HostTrack.OUTFEED  # the IPU finds an outfeed's places ready, an infeed's not yet
         self._for_ipu: deque[int] = deque([NONE] * depth if full_at_start else [])
         self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)
         self._ipu_waits: simpy.Event | None = None

@@ -11,9 +11,9 @@ from typing import Any
 import simpy
 
 from ipusim.machine.clock import Clock, Process
-from ipusim.machine.host import NETWORK_TRACK
 from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import HostSum
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
@@ -47,7 +47,7 @@ class HostSumming(Meeting):
         self._step, self._steps = first_step, steps
         self._what = recorder.describe(Description(SpanKind.HOST_SUM, ALL_IPUS, bytes=cost.bytes, replica=NONE))
         self._wait = recorder.describe(Description(SpanKind.HOST_WAIT, ALL_IPUS, replica=NONE))
-        self._network = recorder.describe(Description(SpanKind.HOST, link=NETWORK_TRACK, bytes=cost.bytes))
+        self._network = recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=cost.bytes))
 
     def _meet(self, cause: int) -> None:
         self._clock.process(self._hand_over(cause))

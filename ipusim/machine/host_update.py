@@ -8,9 +8,9 @@ from typing import Any
 import simpy
 
 from ipusim.machine.clock import Clock, Process
-from ipusim.machine.host import VARIABLES_TRACK
 from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import HostUpdate
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
@@ -45,7 +45,7 @@ class HostUpdating(Meeting):
             for size in (cost.gradients, cost.weights)
         )
         self._wait = recorder.describe(Description(SpanKind.HOST_WAIT, ALL_IPUS, replica=NONE))
-        self._work = recorder.describe(Description(SpanKind.HOST, link=VARIABLES_TRACK, bytes=cost.gradients))
+        self._work = recorder.describe(Description(SpanKind.HOST, link=HostTrack.VARIABLES, bytes=cost.gradients))
 
     def _meet(self, cause: int) -> None:
         self._clock.process(self._hand_over(cause))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ipusim.machine.asked_host import AskedHost, Spans
 from ipusim.machine.clock import Clock
-from ipusim.machine.host import OUTSIDE_TRACK
 from ipusim.pricing.costs import PassOutside
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
@@ -26,7 +26,7 @@ class Outside(AskedHost):
         replica: int,
     ) -> None:
         """Describe what each (pass, stage) moves; ``ipus`` are the logical IPUs of the stages."""
-        super().__init__(clock, recorder, OUTSIDE_TRACK, replica)
+        super().__init__(clock, recorder, HostTrack.OUTSIDE, replica)
         self._passes = passes
         stages = sorted({stage for _, stage in passes})
         self._waits = {

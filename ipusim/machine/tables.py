@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ipusim.machine.asked_host import AskedHost, Spans
 from ipusim.machine.clock import Clock
-from ipusim.machine.host import TABLE_TRACK
 from ipusim.pricing.costs import TableCosts
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
@@ -30,7 +30,7 @@ class Tables(AskedHost):
         replica: int,
     ) -> None:
         """Describe what each stage moves; ``ipus`` are the logical IPUs of the stages."""
-        super().__init__(clock, recorder, TABLE_TRACK, replica)
+        super().__init__(clock, recorder, HostTrack.TABLES, replica)
         self._costs = costs
         self._waits = {
             stage: recorder.describe(Description(SpanKind.HOST_WAIT, ipus[stage], replica=replica)) for stage in costs

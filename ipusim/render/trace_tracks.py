@@ -11,21 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.render.trace_lanes import lanes
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import IO_TILE_KINDS, SEND_KINDS, SpanKind
 from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
-
-#: Tracks of the host for each replica, in the order of their numbers in a Timeline.
-_FEEDS: Final = ("infeed", "outfeed", "tables", "network", "variables", "outside")
-#: Those of the host as a whole: a Timeline has them with the first replica.
-_OF_HOST: Final = ("network", "variables")
 
 
 @dataclass(frozen=True)
@@ -123,17 +118,17 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         group = found.add("IPU-Links", group=True)
         for link in sorted(range(len(info.links)), key=lambda link: _link_key(info.links[link])):
             found.link[link] = found.add(info.links[link], group)
-    found.feed = np.full(info.replicas * len(_FEEDS), NONE, dtype=np.int64)
+    found.feed = np.full(info.replicas * len(HostTrack), NONE, dtype=np.int64)
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
         group = found.add("host", group=True)
-        there = set((timeline.replica[worked] * len(_FEEDS) + timeline.link[worked]).tolist())
+        there = set(np.unique(timeline.replica[worked] * len(HostTrack) + timeline.link[worked]).tolist())
         for feed in range(len(found.feed)):
-            replica, which = divmod(feed, len(_FEEDS))
-            if which > 1 and feed not in there:  # infeed and outfeed have their tracks also where they are idle
-                continue
-            of = "" if info.replicas == 1 or _FEEDS[which] in _OF_HOST else f" of replica {replica}"
-            found.feed[feed] = found.add(_FEEDS[which] + of, group)
+            replica, number = divmod(feed, len(HostTrack))
+            track = HostTrack(number)
+            if track.always or feed in there:
+                of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
+                found.feed[feed] = found.add(track.word + of, group)
     return found
 
 

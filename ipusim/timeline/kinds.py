@@ -138,7 +138,7 @@ class SpanKind(IntEnum):
         _TOGETHER(
             doc="Gradients go to the host, which updates the weights, or these come back from it.",
             name="weight update on the host",
-            look=Look("variables of the host", "#7a3b63", "#ffffff", "oo", "#ffffff", "variables"),
+            look=Look("variables of the host", "#7a3b63", "#ffffff", "xx", "#ffffff", "variables"),
             use=Use("host_update", idle=Idle.HOST),
             part=Part.UPDATE,
         ),

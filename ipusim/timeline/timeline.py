@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ipusim.errors import FileError, TimelineError
 from ipusim.files import open_file, read_arrays
 from ipusim.pipeline.plan import Sync, order_and_sync
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind
 
 Column = npt.NDArray[np.int64]
@@ -260,7 +261,7 @@ class Timeline:
             "micro_batch": info.count,
             "time_step": info.time_steps + 1,  # the weight update has the number behind the last
             "execution": info.executions,
-            "link": max(len(info.links), 6),  # the host has six
+            "link": max(len(info.links), len(HostTrack)),
             "bytes": _LATEST,
             "cause": len(self),
             "replica": info.replicas,

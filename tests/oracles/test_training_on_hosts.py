@@ -22,11 +22,11 @@ from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.recording import Recorder, recording
-from ipusim.machine.host import NETWORK_TRACK
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
 from ipusim.scenario import load_job
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
@@ -156,7 +156,7 @@ def test_the_time_of_what_hosts_do_between_runs():
     network = [
         (int(timeline.bytes[row]), int(timeline.end[row] - timeline.start[row]))
         for row in timeline.rows(SpanKind.HOST)
-        if timeline.link[row] == NETWORK_TRACK
+        if timeline.link[row] == HostTrack.NETWORK
     ]
     assert [each for each in network if each[0] in (4, size) and each[1] in (first, loss)] == [
         (size, first),
@@ -197,7 +197,7 @@ def test_over_links_the_sum_is_an_all_reduce_of_the_ipus_of_all_hosts():
     timeline = Session(hosts).run(1)
     (row,) = timeline.rows(SpanKind.HOST_SUM)
     assert timeline.end[row] - timeline.start[row] == want.cost.total_cycles
-    assert not [row for row in timeline.rows(SpanKind.HOST) if timeline.link[row] == NETWORK_TRACK]
+    assert not [row for row in timeline.rows(SpanKind.HOST) if timeline.link[row] == HostTrack.NETWORK]
     with pytest.raises(
         Exception, match="expected at most 128 hosts of 2 IPUs that sum up over links, as pod256 has 256"
     ):

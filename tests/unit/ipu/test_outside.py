@@ -31,7 +31,6 @@ from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule,
 from ipusim.ipu.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
-from ipusim.machine.host import OUTSIDE_TRACK
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.outside import outside
 from ipusim.model.layers.layer import LayerCost
@@ -41,6 +40,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.study.what_if import what_if
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 
@@ -247,7 +247,7 @@ def test_a_host_does_one_request_after_the_other():
     _, done = train(scopes.outside_compilation_scope, stages, ipus=4, gradient_accumulation_count=8)
     timeline = done.timeline
     work = timeline.rows(SpanKind.HOST)
-    work = work[timeline.link[work] == OUTSIDE_TRACK]
+    work = work[timeline.link[work] == HostTrack.OUTSIDE]
     order = work[np.argsort(timeline.start[work], kind="stable")]
     assert (timeline.start[order[1:]] >= timeline.end[order[:-1]]).all()
     assert (timeline.start[order[1:]] == timeline.end[order[:-1]]).any()

@@ -1,0 +1,31 @@
+"""The tracks of the host, on which its own work stands in a Timeline: the value of ``link`` in HOST spans."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class HostTrack(IntEnum):
+    """What the host works on. Whoever adds one takes the next number, as saved Timelines have them."""
+
+    INFEED = 0
+    OUTFEED = 1
+    TABLES = 2
+    NETWORK = 3
+    VARIABLES = 4
+    OUTSIDE = 5
+
+    @property
+    def word(self) -> str:
+        """Its name in trace files."""
+        return self.name.lower()
+
+    @property
+    def always(self) -> bool:
+        """Whether trace files show it also where it is idle."""
+        return self in (HostTrack.INFEED, HostTrack.OUTFEED)
+
+    @property
+    def of_all_replicas(self) -> bool:
+        """Whether there is one for all replicas, which a Timeline has with the first, and not one for each."""
+        return self in (HostTrack.NETWORK, HostTrack.VARIABLES)
