@@ -10,16 +10,19 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from functools import partial, wraps
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.structures import mapped
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import told
-from ipusim.model.functions.variables import inside
+from ipusim.model.functions.variables import Readable, inside
 from ipusim.model.layers.layer import Array
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Running:
@@ -197,10 +200,47 @@ def compute(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments) if inside() else _computed(function, arguments)
 
 
-def _computed(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def also_on_host(function: Function) -> Function:
+    """Let a function of arrays take tensors of the host, also in lists, and give tensors of the host then.
+
+    Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if inside():
+            return function(*args, **kwargs)
+        tensors = [each for each in leaves((args, kwargs)) if _waits(each)]
+        if not tensors:
+            return _computed(function, args, kwargs)
+
+        @wraps(function)
+        def of(*values: Any) -> Any:
+            known = dict(zip(map(id, tensors), values, strict=True))
+            given, named = mapped(lambda each: known.get(id(each), each), (args, kwargs))
+            return function(*given, **named)
+
+        tried = _computed(of, [example(each) for each in tensors])
+        if not isinstance(tried, tuple | list):
+            return compute(of, *tensors)
+        return type(tried)(compute(partial(_part_of, of, place), *tensors) for place in range(len(tried)))
+
+    return cast(Function, called)
+
+
+def _waits(value: Any) -> bool:
+    """Tell whether a value is a tensor of the host, or a variable that is one to the caller."""
+    return isinstance(value.read_value() if isinstance(value, Readable) else value, Tensor)
+
+
+def _part_of(function: Callable[..., Any], place: int, *values: Any) -> Any:
+    return function(*values)[place]
+
+
+def _computed(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
     """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it."""
     try:
-        return function(*arguments)
+        return function(*arguments, **(named or {}))
     except IpusimError:
         raise
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:

@@ -36,12 +36,15 @@ _NAMES: Final = (
     )
     | found_in(
         f"{_HERE}.array_functions",
-        "abs add argmax argmin broadcast_to cast clip_by_value concat constant convert_to_tensor cos divide einsum "
-        "equal exp expand_dims eye fill gather greater greater_equal identity less less_equal linspace log log1p "
-        "logical_and logical_not logical_or matmul maximum minimum multiply negative not_equal one_hot ones ones_like "
-        "pow range rank reduce_max reduce_mean reduce_min reduce_prod reduce_sum reshape round shape sigmoid sign sin "
-        "size split sqrt square squared_difference squeeze stack stop_gradient subtract tanh tensordot tile transpose "
-        "unstack where zeros zeros_like",
+        "abs add argmax argmin cast clip_by_value constant convert_to_tensor cos divide einsum equal exp eye fill "
+        "greater greater_equal identity less less_equal linspace log log1p logical_and logical_not logical_or matmul "
+        "maximum minimum multiply negative not_equal ones ones_like pow range rank reduce_max reduce_mean reduce_min "
+        "reduce_prod reduce_sum round shape sigmoid sign sin size sqrt square squared_difference stop_gradient "
+        "subtract tanh tensordot zeros zeros_like",
+    )
+    | found_in(
+        f"{_HERE}.shaping",
+        "broadcast_to concat expand_dims gather one_hot reshape split squeeze stack tile transpose unstack where",
     )
     | found_in(
         f"{_HERE}.variables",

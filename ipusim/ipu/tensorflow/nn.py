@@ -10,11 +10,13 @@ import numpy as np
 
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss
+from ipusim.ipu.host import also_on_host
 from ipusim.ipu.layers import run, run_loss
 from ipusim.ipu.names import scope, unique
 from ipusim.ipu.operations.shaped_dropout import ShapedDropout
-from ipusim.ipu.tensorflow.array_functions import one_hot, tensor
+from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.ipu.tensorflow.shaping import one_hot
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.convolution import Conv2D
@@ -48,12 +50,14 @@ tanh = Activation("tanh")
 logistic = Activation("sigmoid")
 
 
+@also_on_host
 def elu(features: Any, name: str | None = None) -> Any:
     """Return x of each element where it is positive, else exp(x) - 1."""
     x = tensor(features)
     return anp.where(x > 0, x, anp.exp(anp.minimum(x, 0)) - 1)
 
 
+@also_on_host
 def selu(features: Any, name: str | None = None) -> Any:
     """Return a scaled elu, which keeps mean 0 and variance 1 (arXiv:1706.02515, equation 2 and appendix A1)."""
     x = tensor(features)
@@ -61,23 +65,27 @@ def selu(features: Any, name: str | None = None) -> Any:
     return scale * anp.where(x > 0, x, alpha * (anp.exp(anp.minimum(x, 0)) - 1))
 
 
+@also_on_host
 def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
     """Return x of each element where it is positive, else alpha * x."""
     x = tensor(features)
     return anp.where(x > 0, x, x.dtype.type(alpha) * x)
 
 
+@also_on_host
 def softplus(features: Any, name: str | None = None) -> Any:
     """Return log(1 + exp(x)) of each element."""
     x = tensor(features)
     return anp.logaddexp(x, x.dtype.type(0))
 
 
+@also_on_host
 def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
     """Return exp(x), divided by its sum along an axis."""
     return anp.exp(log_softmax(logits, axis))
 
 
+@also_on_host
 def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
     """Return x less the logarithm of the sum of exp(x) along an axis."""
     x = tensor(logits)
@@ -85,6 +93,7 @@ def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
     return shifted - anp.log(anp.sum(anp.exp(shifted), axis=axis, keepdims=True))
 
 
+@also_on_host
 def sparse_softmax_cross_entropy_with_logits(
     _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
 ) -> Any:
@@ -101,6 +110,7 @@ def sparse_softmax_cross_entropy_with_logits(
     return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(SoftmaxCrossEntropy(), scores, classes, {}))
 
 
+@also_on_host
 def softmax_cross_entropy_with_logits(
     _sentinel: None = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None
 ) -> Any:
@@ -117,6 +127,7 @@ def _named(function: str, sentinel: object, labels: Any, logits: Any) -> None:
         checks.wrong_type(function, "named arguments (labels=..., logits=...)", (sentinel, labels, logits))
 
 
+@also_on_host
 def sigmoid_cross_entropy_with_logits(
     _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
 ) -> Any:
@@ -151,23 +162,27 @@ def dropout(
     return operate(ShapedDropout(share, mask, draw_key(called)), value)[0]
 
 
+@also_on_host
 def l2_loss(t: Any, name: str | None = None) -> Any:
     """Return half the sum of squares."""
     x = tensor(t)
     return anp.sum(anp.square(x)) * 0.5
 
 
+@also_on_host
 def bias_add(value: Any, bias: Any, data_format: str | None = None, name: str | None = None) -> Any:
     """Return the sum of a tensor and a bias along its last axis."""
     _channels_last(data_format)
     return tensor(value) + tensor(bias)
 
 
+@also_on_host
 def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Any:
     """Return x @ weights + biases."""
     return anp.dot(tensor(x), tensor(weights)) + tensor(biases)
 
 
+@also_on_host
 def moments(x: Any, axes: Any, shift: None = None, name: str | None = None, keep_dims: bool = False) -> Any:
     """Return mean and variance over some axes."""
     value, over = tensor(x), tuple(axes)
@@ -178,6 +193,7 @@ def moments(x: Any, axes: Any, shift: None = None, name: str | None = None, keep
     return anp.squeeze(mean, over), anp.squeeze(variance, over)
 
 
+@also_on_host
 def conv2d(
     input: Any,
     filter: Any = None,
@@ -202,6 +218,7 @@ def conv2d(
     return run(layer, tensor(input), {"W": kernel}, draws_as="")
 
 
+@also_on_host
 def max_pool(
     value: Any,
     ksize: Any,
@@ -217,6 +234,7 @@ def max_pool(
     return run(layer, tensor(value if input is None else input), {}, draws_as="")
 
 
+@also_on_host
 def avg_pool(
     value: Any,
     ksize: Any,
@@ -232,6 +250,7 @@ def avg_pool(
     return run(layer, tensor(value if input is None else input), {}, draws_as="")
 
 
+@also_on_host
 def embedding_lookup(
     params: Any, ids: Any, partition_strategy: str = "mod", name: str | None = None, validate_indices: bool = True
 ) -> Any:

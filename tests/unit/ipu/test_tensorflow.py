@@ -19,7 +19,7 @@ from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.tensorflow import array_functions
+from ipusim.ipu.tensorflow import array_functions, shaping
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(4, 3))
@@ -152,9 +152,59 @@ def test_the_gradient_of_each_function_is_that_of_finite_differences(name):
 
 def test_every_function_has_a_gradient_that_is_checked_or_none_at_all():
     known = {name.split()[0] for name in DIFFERENTIABLE} | WITHOUT_GRADIENT
-    here = {name for name in dir(tf) if getattr(getattr(tf, name), "__module__", "") == array_functions.__name__}
+    homes = {array_functions.__name__, shaping.__name__}
+    here = {name for name in dir(tf) if getattr(getattr(tf, name), "__module__", "") in homes}
     offered = {f"nn.{name}" for name in dir(tf.nn)} | here
     assert offered - known == set()
+
+
+ON_HOST = {
+    "argmax": lambda x: tf.argmax(x, 1),
+    "matmul": lambda x: tf.matmul(x, x, transpose_b=True),
+    "einsum": lambda x: tf.einsum("ij,ik->jk", x, x),
+    "tensordot": lambda x: tf.tensordot(x, np.ones((3, 2), np.float32), 1),
+    "reshape": lambda x: tf.reshape(x, [3, 2]),
+    "transpose": tf.transpose,
+    "squeeze of expand_dims": lambda x: tf.squeeze(tf.expand_dims(x, 0)),
+    "concat": lambda x: tf.concat([x, np.zeros((1, 3), np.float32), x], 0),
+    "stack": lambda x: tf.stack([x, x], axis=1),
+    "unstack": tf.unstack,
+    "split": lambda x: tf.split(x, [1, 2], axis=1),
+    "tile": lambda x: tf.tile(x, [1, 2]),
+    "broadcast_to": lambda x: tf.broadcast_to(x, [2, 2, 3]),
+    "gather": lambda x: tf.gather(x, [1, 1, 0]),
+    "gather by it": lambda x: tf.gather(np.arange(9), tf.cast(x, np.int32)),
+    "where": lambda x: tf.where(x > 1, x, -x) if isinstance(x, np.ndarray) else tf.where(tf.greater(x, 1.0), x, -x),
+    "one_hot": lambda x: tf.one_hot(tf.cast(x, np.int32), 6),
+    "softmax": tf.nn.softmax,
+    "log_softmax": lambda x: tf.nn.log_softmax(logits=x),
+    "l2_loss": tf.nn.l2_loss,
+    "moments": lambda x: list(tf.nn.moments(x, [0])),
+    "bias_add": lambda x: tf.nn.bias_add(x, np.ones(3, np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", ON_HOST)
+def test_functions_take_tensors_of_a_session(name):
+    """Each run gives what the function gives of the value that is fed, in the form that the first trial has."""
+    x, function = np.arange(6, dtype=np.float32).reshape(2, 3), ON_HOST[name]
+    fed = tf.placeholder(np.float32, (2, 3))
+    with tf.Session() as session:
+        found = session.run(function(fed), {fed: x})
+    wanted = function(x)
+    if not isinstance(wanted, list):
+        found, wanted = [found], [wanted]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_arrays_that_do_not_go_together_are_refused_in_our_words():
+    with pytest.raises(ProgramError, match=r"^reshape: expected tensors that go together, got ValueError: cannot resh"):
+        tf.reshape(np.ones(3), [2])
+    with pytest.raises(ProgramError, match=r"^concat: expected tensors that go together, got ValueError"):
+        tf.concat([tf.placeholder(np.float32, (2, 3)), np.ones(3)], 0)
+    with pytest.raises(ProgramTypeError, match=r"^transpose: expected tensors that go together, got TypeError"):
+        tf.transpose(np.ones((2, 2)), perm={})
 
 
 def test_plain_functions_say_what_tensorflow_does():
