@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Final, TypeVar, cast
@@ -119,6 +119,14 @@ class Tensor(Fetch):
         """Refuse, as TensorFlow does. Raises ProgramTypeError."""
         raise ProgramTypeError("using a `tf.Tensor` as a Python `bool` is not allowed: it has a value in a session")
 
+    def __getitem__(self, key: Any) -> Any:
+        """Return a part; raises ProgramError where there is none."""
+        return compute(operator.getitem, self, key)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse, as TensorFlow does. Raises ProgramTypeError."""
+        raise ProgramTypeError("iterating over `tf.Tensor` is not allowed: it has a value in a session")
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be an array. Raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
         refuse_captured(self)
@@ -138,7 +146,7 @@ class _Computed(Tensor):
         return any(isinstance(each, Fetch) and each.late for each in self._arguments)
 
     def evaluate(self, running: Running) -> Array:
-        return _array(self._function(*map(running.value, self._arguments))).astype(self.dtype)
+        return _array(_computed(self._function, list(map(running.value, self._arguments)))).astype(self.dtype)
 
 
 class Placeholder(Tensor):

@@ -19,7 +19,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.arrivals import Arrivals
 from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
 from ipusim.ipu.eager import eager
-from ipusim.ipu.host import Fetch, Operation, Running, Tensor
+from ipusim.ipu.host import Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.loop_body import enqueue
 from ipusim.ipu.releases import outfeed_in_any_release
 from ipusim.ipu.variable import waits_for_session
@@ -60,10 +60,23 @@ class Dequeued(Tensor):
 
     late: ClassVar[bool] = True
 
-    def __init__(self, together: Dequeue, place: int, example: Array) -> None:
-        """Take what dequeues all of them, the place among them, and an array of its dtype and axes."""
+    def __init__(self, together: Dequeue, place: int, example: Array, stacked: bool) -> None:
+        """Take what dequeues all of them, the place among them, and an array of its dtype and axes.
+
+        Where elements are ``stacked``, how many there are is known when they have come.
+        """
         super().__init__(example)
-        self._together, self._place = together, place
+        self._together, self._place, self._stacked = together, place, stacked
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a part, such as an element; raises ProgramError where there is none."""
+        first, *others = key if isinstance(key, tuple) else (key,)
+        tried = (0 if self._stacked and isinstance(first, int) else first, *others)
+
+        def getitem(array: Array) -> Any:
+            return array[tried if array is self.example else key]
+
+        return compute(getitem, self)
 
     def evaluate(self, running: Running) -> Array:
         """Return its array."""
@@ -187,7 +200,7 @@ class IPUOutfeedQueue:
         together = Dequeue(partial(self._taken, completed))
         return self._packing(
             [
-                Dequeued(together, place, np.zeros((*axis, *shape), dtype))
+                Dequeued(together, place, np.zeros((*axis, *shape), dtype), bool(axis))
                 for place, (shape, dtype) in enumerate(self._forms)
             ]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -221,6 +221,11 @@ class NamedVariable(Tensor, variables.Readable):
     def __getitem__(self, key: Any) -> Any:
         """Return elements; raises ProgramError for those that there are not."""
         return compute(operator.getitem, self.read_value(), key)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the first axis; raises ProgramTypeError where it has no value yet."""
+        now = self.read_value()
+        return super().__iter__() if now is self else iter(now)
 
     def __len__(self) -> int:
         """Return the length of the first axis."""

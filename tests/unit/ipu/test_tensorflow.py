@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from autograd import grad
 
+from ipusim import ipu
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, rnn_ops, scopes
 from ipusim.ipu import tensorflow as tf
@@ -196,6 +197,34 @@ def test_functions_take_tensors_of_a_session(name):
         found, wanted = [found], [wanted]
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_parts_of_tensors_of_a_session():
+    x, fed = np.arange(6, dtype=np.float32).reshape(2, 3), tf.placeholder(np.float32, (2, 3))
+    with tf.Session() as session:
+        for key in (1, -1, (slice(None), 2), (..., 0), slice(0, 1)):
+            np.testing.assert_array_equal(session.run(fed[key], {fed: x}), x[key])
+    with pytest.raises(ProgramError, match=r"^getitem: expected tensors that go together, got IndexError: index 2"):
+        fed[2]
+    with pytest.raises(ProgramTypeError, match=r"^iterating over `tf\.Tensor` is not allowed"):
+        list(fed)
+    assert [float(each) for each in tf.Variable(np.ones(2, np.float32))] == [1, 1]
+
+
+def test_elements_of_an_outfeed_are_picked_when_they_have_come():
+    data = tf.data.Dataset.from_tensor_slices(np.arange(4, dtype=np.float32)).repeat()
+    infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    loop = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(4, outfeed.enqueue, [], infeed))
+    sent = outfeed.dequeue()
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        session.run(loop)
+        assert session.run(sent[3]) == 3
+        session.run(loop)
+        with pytest.raises(
+            ProgramError, match=r"^getitem: .* IndexError: index 9 is out of bounds for axis 0 with size 4"
+        ):
+            session.run(sent[9])
 
 
 def test_arrays_that_do_not_go_together_are_refused_in_our_words():
