@@ -195,7 +195,7 @@ def test_other_rates_reprice_what_was_laid_out_once(small):
 
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
-    monkeypatch.setattr("ipusim.study.throughputs._cycles", lambda *_: next(calls) ** 2)
+    monkeypatch.setattr("ipusim.study.throughputs.execution_cycles", lambda *_: next(calls) ** 2)
     with pytest.raises(NeverFullError, match="expected a time that grows by as much for each further micro-batch"):
         prepare(small())
 
