@@ -194,6 +194,17 @@ def test_other_rates_reprice_what_was_laid_out_once(small):
     assert slower.micro_batch - prepared.time().micro_batch == pytest.approx(1e-3 - 2.4e-6, rel=1e-3)
 
 
+def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
+    """What one has in common with another is made once, and nothing else."""
+    schedules = (), ("pipeline.schedule=1f1b",)
+    rows = [small(machine=machine, settings=each) for machine in ("m2000", "bow2000") for each in schedules]
+    rates = DEFAULT_RATES.with_values(link_efficiency=Fraction(1, 2))
+    together, alone = prepare_rows(rows), [prepare(row) for row in rows]
+    assert [each.cycles for each in together] == [each.cycles for each in alone]
+    assert [each.time(rates) for each in together] == [each.time(rates) for each in alone]
+    assert len({each.time(rates).micro_batch for each in together}) == 4
+
+
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
     monkeypatch.setattr("ipusim.study.throughputs.execution_cycles", lambda *_: next(calls) ** 2)
