@@ -18,7 +18,7 @@ from reports.markdown import markdown
 
 #: The picture, the scenario, what is changed in it, and what is varied.
 SWEEPS: Final = {
-    "accumulation_sweep.png": ("tutorial_step4_configurable_stages", (), {COUNT: "8..1024x2"}),
+    "accumulation_sweep.png": ("tutorial_step4_configurable_stages", ("steps=1",), {COUNT: "8..1024x2"}),
     "accumulation_sweep_schedules.png": (
         "schedules_four_ipus",
         (),
@@ -61,8 +61,10 @@ def sweep_page() -> str:
 
 
 def _shown(picture: str) -> str:
-    name, _, varied = SWEEPS[picture]
-    words = " ".join(f"--vary {path}={text_of(values)}" for path, values in varied.items())
+    name, changes, varied = SWEEPS[picture]
+    words = " ".join(
+        [*(f"--set {change}" for change in changes), *(f"--vary {path}={text_of(of)}" for path, of in varied.items())]
+    )
     return (
         f"```console\n$ ipusim sweep scenarios/{name}.yaml {words}\n```\n\n"
         f"![Throughput and bubble against the accumulation count]({picture})\n"

@@ -77,7 +77,9 @@ class WorkCycles:
 
 def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
     """Return the cycles of one pass: the sum over its layers, or the measured cycles unchanged."""
-    return sum(leaf_cycles(leaf, ipu, rates).total for leaf in leaves(cost))
+    # Layers are alike: a transformer's thousands of works are a few dozen.
+    works = Counter(leaves(cost))
+    return sum(times * leaf_cycles(work, ipu, rates).total for work, times in works.items())
 
 
 def leaves(cost: PassCost) -> Iterator[Work]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.job import Job
@@ -46,10 +47,10 @@ def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[
         yield request
 
 
-def job_of(source: Source) -> Job:
-    """Return what ``source`` asks for, laid out; raises as :func:`load_job` does."""
+def job_of(source: Source, again: Reuse | None = None) -> Job:
+    """Return what ``source`` asks for, laid out, with what is there ``again``; raises as :func:`load_job` does."""
     with _asked_by(source) as request:
-        return assemble(request)
+        return assemble(request, again)
 
 
 def _name_of(path: Path) -> str:

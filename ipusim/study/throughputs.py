@@ -23,9 +23,12 @@ from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.machine.simulate import simulate
 from ipusim.pricing.price import price
+from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
-from ipusim.scenario.load import load_job
+from ipusim.scenario.load import job_of
+from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
+from ipusim.scenario.source import read_source
 from ipusim.study.throughput_rows import ThroughputRow
 
 #: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
@@ -97,7 +100,8 @@ class Prepared:
     def time(self, rates: Rates | None = None) -> UpdateTime:
         """Return what a weight update takes at any count, by these rates or the scenario's."""
         job = self.jobs[0]
-        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates) for each in self.jobs]
+        again = Reuse()
+        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, again) for each in self.jobs]
         slope = Fraction(cycles[2] - cycles[0], 2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
@@ -108,13 +112,13 @@ class Prepared:
         )
 
 
-def prepare(row: ThroughputRow) -> Prepared:
-    """Lay out a row at counts at which its pipeline is full.
+def prepare(row: ThroughputRow, again: Reuse | None = None) -> Prepared:
+    """Lay out a row at counts at which its pipeline is full, with what other rows have in common with it ``again``.
 
     Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
     """
     try:
-        return _prepared(row)
+        return _prepared(row, Reuse() if again is None else again)
     except (ScenarioError, NeverFullError) as error:
         if not row.place:
             raise
@@ -122,16 +126,17 @@ def prepare(row: ThroughputRow) -> Prepared:
         raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
 
 
-def _prepared(row: ThroughputRow) -> Prepared:
+def _prepared(row: ThroughputRow, again: Reuse) -> Prepared:
     overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
-    first = load_job(row.scenario, overrides)
+    source = apply_overrides(read_source(row.scenario), overrides)
+    first = job_of(source, again)
     multiple = first.schedule.multiple(first.program.shape)
 
     @cache
     def at(count: int) -> tuple[Job, int]:
-        job = load_job(row.scenario, (*overrides, f"pipeline.gradient_accumulation_count={count}"))
+        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), again)
         once = replace(job, steps=1, program=replace(job.program, repeat_count=1))
-        return once, _cycles(once, job.system.rates)
+        return once, execution_cycles(once)
 
     found = once_full(lambda count: at(count)[1], multiple)
     jobs, cycles = zip(*(at(found.count + turn * found.apart) for turn in range(3)), strict=True)
@@ -189,10 +194,10 @@ def once_full(cycles_at: Callable[[int], int], multiple: int) -> Full:
     )
 
 
-def _cycles(job: Job, rates: Rates) -> int:
-    """Return the cycles of an execution with its weight update, by these rates."""
-    system = replace(job.system, rates=rates)
-    costs = job.costs if rates == job.system.rates else price(job.plan, job.program, system)
+def _cycles(job: Job, rates: Rates, again: Reuse) -> int:
+    """Return the cycles of an execution with its weight update, by these rates; prices are there ``again``."""
+    system = again.first(replace(job.system, rates=rates))
+    costs = price(job.plan, job.program, system, again)
     return execution_cycles(replace(job, system=system, costs=costs))
 
 
@@ -253,9 +258,10 @@ class SimulatedRow:
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
     """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
+    again = Reuse()
     for row in rows:
         if row.runs not in known:
-            known[row.runs] = prepare(row)
+            known[row.runs] = prepare(row, again)
     return [replace(known[row.runs], row=row) for row in rows]
 
 

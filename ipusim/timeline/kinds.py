@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import IntEnum
+from enum import IntEnum, unique
 from functools import partial
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ _REMOTE: Final = partial(
 )
 
 
+@unique
 class SpanKind(IntEnum):
     """What an IPU, a link direction or the host does during a span; ``row`` says all about it."""
 

@@ -1,13 +1,68 @@
-"""A folder as the repository's top is, for commands that name scenarios and write results."""
+"""A folder as the repository's top is, for commands that name scenarios and write results; a long command run once."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
+from unittest import mock
+
 import pytest
 
+from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
+from tests.printed_tables import recorded
+
+if TYPE_CHECKING:
+    from ipusim.render.tables import Table
+    from ipusim.study.validation import Validation
 
 
 @pytest.fixture
 def workspace(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     return tmp_path
+
+
+@dataclass(frozen=True)
+class Validate:
+    """`ipusim validate`, which simulates all that is published: how it ended, what it found, the tables it printed."""
+
+    done: CompletedProcess
+    found: Validation
+    tables: list[Table]
+
+
+@pytest.fixture(scope="session")
+def validate():
+    """The command as anybody calls it, run once for all tests that look at what it says and finds."""
+    from ipusim.study import validation  # noqa: PLC0415
+
+    found = []
+
+    def validated(*asked):
+        found.append(real(*asked))
+        return found[-1]
+
+    real = validation.validated
+    with mock.patch.object(validation, "validated", validated), recorded() as tables:
+        done = ipusim("validate", columns=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    return Validate(done, found[0], tables)
+
+
+@pytest.fixture
+def without_pixels(monkeypatch):
+    """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn.
+
+    For tests of what is said: half of their time went into pixels that none of them looks at.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    draw = Figure.savefig
+
+    def drawn(figure, file, **how):
+        if how["format"] != "png":
+            draw(figure, file, **how)
+
+    monkeypatch.setattr(Figure, "savefig", drawn)

@@ -74,6 +74,7 @@ def test_run_writes_every_file_and_prints_a_summary(tmp_path):
     assert gzip.decompress((folder / "trace.pftrace.gz").read_bytes())
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_a_trace_file_for_chrome_takes_the_place_of_that_for_perfetto(tmp_path, read_perfetto):
     traces = {}
     for name, words in (("trace.pftrace.gz", ()), ("trace.json.gz", ("--trace-format", "chrome"))):
@@ -108,6 +109,7 @@ def test_same_bytes_under_two_hash_seeds(tmp_path):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_numerics_off_gives_the_same_timeline_and_no_losses(tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path / "on").returncode == 0
     assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", tmp_path / "off").returncode == 0
@@ -136,6 +138,7 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert (tmp_path / "again.png").read_bytes() == zoomed
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_compare_runs_all_and_says_who_refuses(tmp_path):
     done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=12", "--out", tmp_path / "c")
     assert done.returncode == 0, done.stderr
@@ -261,6 +264,7 @@ def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_sho
         assert (tmp_path / "trace.png").exists()
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path).returncode == 0
     assert (tmp_path / "losses.csv").exists()
@@ -269,6 +273,7 @@ def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert not (tmp_path / "memory.png").exists()
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_compare_says_which_schedule_does_not_fit(tmp_path):
     done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
     assert done.returncode == 0, done.stderr
@@ -292,6 +297,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
     assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     done = ipusim("compare", SMALL, "--out", tmp_path)
     assert "Memory: the scenario does not say what its stages hold." in done.stdout
@@ -300,6 +306,7 @@ def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
 
 
+@pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     done = ipusim("run", ORDERS, "--out", tmp_path, "--verbose", columns=columns)
@@ -341,6 +348,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
     done = ipusim("run", MEMORY, "--out", tmp_path, "--verbose", columns="80")
     assert done.returncode == 0
@@ -387,6 +395,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp
     assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "summary.json"}
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     words = ("--set", "optimizer.learning_rate=1e6", "--set", "steps=2", "--set", "precision=float32")
     done = ipusim("run", TUTORIAL, *words, "--out", tmp_path, columns=None)

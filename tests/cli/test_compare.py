@@ -11,6 +11,8 @@ import pytest
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
 
+pytestmark = pytest.mark.usefixtures("without_pixels")
+
 SCENARIOS = ROOT / "scenarios"
 SMALL, MEMORY, ORDERS = (
     SCENARIOS / f"{name}.yaml" for name in ("schedules_four_ipus", "memory_by_schedule", "selection_orders")

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from ipusim.timeline.kinds import SpanKind
 from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
 from tests.places import ROOT
@@ -19,7 +20,7 @@ SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 FACE = "#a8ff04"
 
 KIND = f"""    DRAIN = (
-        30,
+        {max(SpanKind) + 1},
         Row(
             doc="An IPU pours out.",
             name="drain to host",

@@ -8,6 +8,7 @@ import re
 import shlex
 import tomllib
 from statistics import fmean
+from unittest import mock
 
 import pytest
 
@@ -58,9 +59,11 @@ def test_the_readme_is_a_page():
 
 
 def tried(command, workspace):
+    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``."""
     program, *words = shlex.split(command)
     assert program == "ipusim"
-    done = ipusim(*words, cwd=workspace, columns=None)
+    with mock.patch("joblib.cpu_count", return_value=1):
+        done = ipusim(*words, cwd=workspace, columns=None)
     assert done.returncode == 0, done.stderr
     assert done.stdout or "--quiet" in words
     if words[0] in ("run", "compare"):
@@ -69,8 +72,13 @@ def tried(command, workspace):
 
 
 @pytest.mark.parametrize("command", [command for block in SINGLY for command in block])
-def test_command(workspace, command):
-    tried(command, workspace)
+def test_command(workspace, command, request):
+    if command == "ipusim validate":  # which takes long, and writes nothing: the same words are run once for all tests
+        done = request.getfixturevalue("validate").done
+        assert (done.args, done.returncode) == (shlex.split(command), 0)
+        assert done.stdout
+    else:
+        tried(command, workspace)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk[0])

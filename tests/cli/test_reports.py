@@ -9,6 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+import reports.__main__
 from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_job
 from reports.__main__ import ROOT, main
@@ -25,6 +26,8 @@ PICTURES = {each.scenario: each for each in GALLERY}
 
 def assert_same_picture(made, name):
     """Hold that a picture is the folder's of that name, but for how the fonts of this machine are smoothed."""
+    if made.read_bytes() == (REPORTS / name).read_bytes():
+        return  # the same on a machine like the one that drew it: nothing to decode
     new, kept = (matplotlib.image.imread(file) for file in (made, REPORTS / name))
     assert new.shape == kept.shape
     assert np.abs(new - kept).mean() < 0.005
@@ -37,8 +40,9 @@ def test_a_picture_of_the_gallery_is_as_its_scenario_runs_now(name, tmp_path):
     assert_same_picture(made, f"{name}.png")
 
 
-def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
+def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
+    monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
     main(tmp_path)
     made = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")}

@@ -9,6 +9,8 @@ from ipusim.schedules.registry import names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
 
+pytestmark = pytest.mark.usefixtures("without_pixels")
+
 FOUR = """
 pipeline:
   gradient_accumulation_count: 8

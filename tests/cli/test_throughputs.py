@@ -15,8 +15,7 @@ from ipusim.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
-from ipusim.study.product_rows import MEASURED, read_rows
-from ipusim.study.products import product_verdict, validate_products
+from ipusim.study.products import product_verdict
 from ipusim.study.throughput_report import sensitivity_table, throughputs_png, verdict
 from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
@@ -41,8 +40,10 @@ pipeline:
 
 
 @pytest.fixture(scope="module")
-def simulated():
-    return simulate_rows(prepare_rows(read_throughputs(PUBLISHED)))
+def simulated(validate):
+    rows = validate.found.throughputs
+    assert [each.row for each in rows] == [*read_throughputs(PUBLISHED)]
+    return rows
 
 
 @pytest.fixture
@@ -69,14 +70,14 @@ def test_rows_that_nothing_was_fitted_to_are_within_five_per_cent_on_average(sim
     assert max(left_out) < 0.04
 
 
-def test_the_readme_says_how_far_off_they_are(simulated):
+def test_the_readme_says_how_far_off_they_are(simulated, validate):
     """Products' worst too, which `tests/cli/test_validate.py` holds."""
     words = " ".join(PAGES["README.md"].split())
     sentence = verdict(simulated)
     mean, worst, _, lacking = re.findall(r"(\d+\.\d%) (?:off on average|at worst)", sentence)
     assert f"times are {mean} off on average and {worst} at worst" in words
     assert f"two models that lack a part are up to {lacking} too fast" in words
-    products = product_verdict(validate_products(read_rows(MEASURED), fitted=True))
+    products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
     assert f"Products are {worst} off at worst where rates were fitted to others" in words
 
@@ -193,9 +194,20 @@ def test_other_rates_reprice_what_was_laid_out_once(small):
     assert slower.micro_batch - prepared.time().micro_batch == pytest.approx(1e-3 - 2.4e-6, rel=1e-3)
 
 
+def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
+    """What one has in common with another is made once, and nothing else."""
+    schedules = (), ("pipeline.schedule=1f1b",)
+    rows = [small(machine=machine, settings=each) for machine in ("m2000", "bow2000") for each in schedules]
+    rates = DEFAULT_RATES.with_values(link_efficiency=Fraction(1, 2))
+    together, alone = prepare_rows(rows), [prepare(row) for row in rows]
+    assert [each.cycles for each in together] == [each.cycles for each in alone]
+    assert [each.time(rates) for each in together] == [each.time(rates) for each in alone]
+    assert len({each.time(rates).micro_batch for each in together}) == 4
+
+
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
-    monkeypatch.setattr("ipusim.study.throughputs._cycles", lambda *_: next(calls) ** 2)
+    monkeypatch.setattr("ipusim.study.throughputs.execution_cycles", lambda *_: next(calls) ** 2)
     with pytest.raises(NeverFullError, match="expected a time that grows by as much for each further micro-batch"):
         prepare(small())
 

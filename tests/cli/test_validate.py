@@ -8,24 +8,21 @@ import re
 import matplotlib.image
 import pytest
 
+from ipusim.study import validation
 from ipusim.study.product_rows import MEASURED, ProductRow, read_rows
-from ipusim.study.products import validate_products
 from tests.cli.commands import ipusim
-from tests.printed_tables import WIDTHS, assert_whole, recorded
+from tests.printed_tables import WIDTHS, assert_whole
 
 HEADER = "m,k,n,dtype,TFLOP/s\n"
 
 
 @pytest.fixture(scope="module")
-def printed():
-    with recorded() as tables:
-        done = ipusim("validate", columns="")
-    assert (done.returncode, done.stderr) == (0, "")
+def printed(validate):
     # All of them also in narrower terminals, as there is no other test that makes them.
     for width in WIDTHS:
-        for table in tables:
+        for table in validate.tables:
             assert_whole(table, width)
-    return done.stdout
+    return validate.done.stdout
 
 
 @pytest.fixture
@@ -38,9 +35,11 @@ def own(tmp_path):
     return write
 
 
-def test_both_types_are_within_seven_per_cent_on_average_and_fifteen_at_worst_seen_or_unseen():
-    validated = validate_products(read_rows(MEASURED), fitted=True)
+def test_both_types_are_within_seven_per_cent_on_average_and_fifteen_at_worst_seen_or_unseen(validate):
+    validated = validate.found.products
+    assert [each.row for each in validated] == [*read_rows(MEASURED)]
     assert len(validated) == 40
+    assert validate.found.fitted
     for dtype in ("fp16", "fp32"):
         of = [each for each in validated if each.row.dtype == dtype]
         for errors in ([abs(each.error) for each in of], [abs(each.unseen_error) for each in of]):
@@ -75,7 +74,8 @@ def test_it_prints_micro_benchmarks_beside_products(printed, own):
     assert "icro-benchmark" not in alone
 
 
-def test_a_folder_gets_all_tables_and_pictures(tmp_path):
+def test_a_folder_gets_all_tables_and_pictures(tmp_path, monkeypatch, validate):
+    monkeypatch.setattr(validation, "validated", lambda *asked: {(None,) * 3: validate.found}[asked])
     done = ipusim("validate", "--out", tmp_path / "out")
     assert done.stdout.rstrip().endswith(
         "out: products.csv, products.png, throughputs.csv, throughputs.png, micro_benchmarks.csv"

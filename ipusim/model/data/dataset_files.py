@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from ipusim.model.layers.layer import Array
 #: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
 _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
+#: Where scikit-learn keeps its digits: a row has 64 pixels from 0 to 16, and which digit it is.
+_DIGITS: Final = "datasets/data/digits.csv.gz"
 _GZIP: Final = b"\x1f\x8b"
 #: Most axes that a NumPy array has.
 _MOST_AXES: Final = 64
@@ -30,14 +33,18 @@ _MOST_CLASSES: Final = 2**20
 def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
     """Return the 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships, scaled to [0, 1].
 
-    Raises ModelError when scikit-learn is not installed.
+    Raises ModelError when scikit-learn is not installed, or has no such file.
     """
+    package = find_spec("sklearn")  # an extra; to import it, for the same numbers, takes a second
+    if package is None or package.origin is None:
+        raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]")
+    path = Path(package.origin).parent / _DIGITS
     try:
-        from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra, and slow to import
-    except ImportError:
-        raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]") from None
-    bunch = load_digits()
-    return Dataset((bunch.images / 16).astype(dtype), bunch.target.astype(np.int32), 10, "digits")
+        rows = np.loadtxt(path, delimiter=",")
+    except FileNotFoundError:
+        raise ModelError(f"the digits dataset needs a scikit-learn with the file {_DIGITS}, got none: {path}") from None
+    images = rows[:, :-1].reshape(-1, 8, 8)
+    return Dataset((images / 16).astype(dtype), rows[:, -1].astype(np.int32), 10, "digits")
 
 
 def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Dataset:

@@ -1,5 +1,5 @@
-import builtins
 import gzip
+import sys
 
 import numpy as np
 import pytest
@@ -176,21 +176,23 @@ def test_constant_predictor_loss_by_hand():
 
 def test_digits_are_scikit_learns():
     dataset = digits()
+    theirs = pytest.importorskip("sklearn.datasets").load_digits()
+    np.testing.assert_array_equal(dataset.x, (theirs.images / 16).astype(np.float32))
+    np.testing.assert_array_equal(dataset.y, theirs.target)
     assert dataset.x.shape == (1797, 8, 8)
     assert (dataset.x.dtype, dataset.y.dtype, dataset.classes) == (np.float32, np.int32, 10)
     assert (dataset.x.min(), dataset.x.max()) == (0, 1)
 
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ModelError, match=r"pip install ipusim\[digits\]"):
+        digits()
+
+
+def test_digits_that_scikit_learn_no_longer_has_say_which_file_is_not_there(monkeypatch):
+    monkeypatch.setattr("ipusim.model.data.dataset_files._DIGITS", "datasets/data/none.csv.gz")
+    with pytest.raises(ModelError, match=r"with the file datasets/data/none\.csv\.gz, got none: /.*none\.csv\.gz$"):
         digits()
 
 
