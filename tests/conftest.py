@@ -109,9 +109,11 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(autouse=True)
-def no_variables_of_other_tests():
-    """Forget what programs have left in this context by name, where a test has run any."""
+def nothing_of_other_tests():
+    """Forget what programs have left: their configuration, which threads would find, and variables by name."""
     yield
+    if found := sys.modules.get("ipusim.ipu.configured"):
+        found.configure(None)
     if found := sys.modules.get("ipusim.ipu.variable_store"):
         found.forget()
         found.wait_for_sessions(now=False)

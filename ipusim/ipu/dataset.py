@@ -229,6 +229,8 @@ def _typed(value: Any, types: Any) -> Element:
 
 def _mapped(function: Callable[..., Any], *elements: Element) -> Element:
     first = elements[0]
+    if isinstance(first, np.ndarray):  # told first: most are
+        return function(*elements)
     if isinstance(first, Mapping):
         return {name: _mapped(function, *(each[name] for each in elements)) for name in first}
     if isinstance(first, tuple):

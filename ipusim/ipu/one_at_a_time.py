@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from threadpoolctl import threadpool_limits
-
 from ipusim.ipu.function_body import calling
+from ipusim.machine.one_thread import one_blas_thread
 
 #: Of the process, as traces and the number of BLAS threads are; a program that runs may build another.
 _DEVICE: Final = threading.RLock()
@@ -22,5 +21,5 @@ def device() -> Iterator[None]:
     What runs in it is no part of a function whose loop is looked for. Several BLAS threads spin longer over matrices
     of a few hundred rows than they compute.
     """
-    with _DEVICE, threadpool_limits(limits=1, user_api="blas"), calling(device=False):
+    with _DEVICE, one_blas_thread(), calling(device=False):
         yield

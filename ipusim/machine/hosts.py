@@ -11,9 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.machine.one_thread import one_blas_thread
 from ipusim.pricing.exchanges import HostExchange
 
 T = TypeVar("T")
@@ -85,7 +84,7 @@ def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
         host.gr_context = contextvars.copy_context()
     given: list[Any] = [(rank,) for rank in range(count)]
     # One BLAS thread from here on: each host asks for one by itself, but they end in another order than they begin.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread():
         try:
             while True:
                 waiting = [host.switch(*given[rank]) for rank, host in enumerate(hosts)]

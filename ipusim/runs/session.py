@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import Replicas
 from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.machine.one_thread import one_blas_thread
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
@@ -203,7 +203,7 @@ class Session:
         count = job.program.repeat_count if executions is None else executions
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
-        alone = threadpool_limits(limits=1, user_api="blas") if self.computes else nullcontext()
+        alone = one_blas_thread() if self.computes else nullcontext()
         with alone, np.errstate(all="ignore"):
             timeline = simulate(
                 job.plan,

@@ -216,11 +216,11 @@ def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
     """One that comes within a callback from C is lost, here while the libraries' threads are counted."""
     (tmp_path / "sitecustomize.py").write_text(
         "import ctypes, signal, threadpoolctl\n"
-        "enter = threadpoolctl.threadpool_limits.__enter__\n"
-        "def interrupted(self):\n"
+        "limit = threadpoolctl.ThreadpoolController.limit\n"
+        "def interrupted(self, **given):\n"
         "    ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()\n"
-        "    return enter(self)\n"
-        "threadpoolctl.threadpool_limits.__enter__ = interrupted\n"
+        "    return limit(self, **given)\n"
+        "threadpoolctl.ThreadpoolController.limit = interrupted\n"
     )
     command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", tmp_path / "out"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -13,7 +13,7 @@ import pytest
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
-from ipusim.study.report import picture_window, run_files
+from ipusim.study.report import losses_csv, picture_window, run_files
 from ipusim.timeline.kinds import SpanKind
 from tests.work_cycles import vector_operations
 
@@ -95,11 +95,16 @@ def test_an_accumulated_outfeed_carries_one_sum_an_execution(load, schedule, ipu
     assert [loss.execution for loss in summed.learning.losses] == np.repeat(range(6), replicas).tolist()
     assert summed.learning.mean_loss(1) == pytest.approx(plain.mean_loss(1), rel=1e-14)
     assert len(summed.timeline.rows(SpanKind.OUTFEED)) == 6 * replicas
-    files = run_files(summed, picture_window(summed.timeline), Path())
-    header, *rows = csv.reader(io.StringIO(files["losses.csv"].decode()))
+    header, *rows = csv.reader(io.StringIO(losses_csv(summed.learning).decode()))
     assert header == ["step", "execution", "micro_batches", *(["replica"] if replicas > 1 else []), "loss_sum"]
     assert [float(row[-1]) for row in rows] == sums
     assert {row[2] for row in rows} == {"8"}
+
+
+def test_the_sums_are_in_the_run_folder(load):
+    summed = execute(load("pipeline.accumulate_outfeed=true"))
+    files = run_files(summed, picture_window(summed.timeline), Path())
+    assert files["losses.csv"] == losses_csv(summed.learning)
 
 
 def test_the_sum_goes_out_with_the_weight_update_and_not_before(load):

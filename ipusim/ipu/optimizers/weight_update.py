@@ -72,8 +72,9 @@ class WeightUpdate:
     kwargs: Mapping[str, Any] | None = None
     compute_args: tuple[Any, ...] = ()
     compute_kwargs: Mapping[str, Any] | None = None
-    #: The variables of all stages, each by the identity of its array, which lives as long as this.
-    _variables: dict[int, Variable] = field(default_factory=dict, init=False, repr=False)
+    #: The variables of all stages beside an unknown gradient, each by the identity of its array, which lives as long as
+    #: this.
+    _unknown: dict[int, tuple[UnknownGradient, Variable]] = field(default_factory=dict, init=False, repr=False)
     #: Names of those that compute_gradients has left out.
     _left_out: set[str] = field(default_factory=set, init=False, repr=False)
 
@@ -91,11 +92,8 @@ class WeightUpdate:
         Raises UnsupportedProgramError where that depends on other gradients, ProgramTypeError and ProgramError for
         what is no gradient of the variable.
         """
-        here = self._variables[id(array)]
-        pairs: list[Pair] = [
-            (gradient if each is here else UnknownGradient(each.shape, each.dtype), each)
-            for each in self._variables.values()
-        ]
+        _, here = self._unknown[id(array)]
+        pairs: list[Pair] = [*(self._unknown | {id(array): (gradient, here)}).values()]
         with knowing(pairs), on_ipu_alone("compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         found = _of_variable(returned, here)
@@ -107,7 +105,10 @@ class WeightUpdate:
     def initial_state(self, parameters: Parameters) -> State:
         """Return the rule's state before the first update."""
         state = self.optimizer.rule.initial_state(parameters)
-        self._variables |= {id(array): Variable(name, array, state) for name, array in parameters.items()}
+        self._unknown |= {
+            id(array): (UnknownGradient(array.shape, array.dtype), Variable(name, array, state))
+            for name, array in parameters.items()
+        }
         return state
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:

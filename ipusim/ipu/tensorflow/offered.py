@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ def offering(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any
     Each name stands with the module that it is in, or the whole of which it is, and behind a colon its name there.
     """
 
+    @cache  # a program may ask for each sample
     def find(name: str) -> Any:
         if name not in names:
             lack(module, name, list(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic
 
 from ipusim.errors import ModelError
@@ -19,7 +20,7 @@ class NamedLayer(Generic[DescribedT]):
     name: str
     layer: DescribedT
 
-    @property
+    @cached_property
     def shared(self) -> Mapping[str, tuple[str, str]]:
         """The parameters that are an earlier layer's: by own name, that layer and the name there."""
         return self.layer.shared if isinstance(self.layer, SharesParameters) else {}

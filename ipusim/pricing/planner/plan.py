@@ -122,8 +122,7 @@ def plan_product(
     limit = memory_proportion * ipu.sram_bytes_per_tile
     best: tuple[tuple[float, float], Split, SplitWork] | None = None
     for output_steps, input_steps in _steps(product, unit):
-        found = _splits(product, unit, ipu, output_steps, input_steps)
-        work = split_work(product, found, unit, output_steps * input_steps, input_steps)
+        found, work = _worked(product, unit, ipu.tiles, output_steps, input_steps)
         cycles = split_cycles(work, ipu, rates).total
         excess = np.maximum(work.temporary_bytes - limit, 0)
         which = int(np.lexsort((cycles, excess))[0]) if excess.all() else int(np.where(excess, np.inf, cycles).argmin())
@@ -145,14 +144,19 @@ def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
     yield from sorted(both, key=lambda pair: pair[0] * pair[1])
 
 
-def _splits(product: Product, unit: MatrixUnit, ipu: IpuSpec, output_steps: int, input_steps: int) -> Splits:
-    return splits(
+@lru_cache(maxsize=64)  # a megabyte each, where rates are fitted with the same few products again and again
+def _worked(
+    product: Product, unit: MatrixUnit, tiles: int, output_steps: int, input_steps: int
+) -> tuple[Splits, SplitWork]:
+    """Return the splits of so many steps and their work, which no rate touches."""
+    found = splits(
         product.n,
         -(-product.m // (unit.outputs * output_steps)),
         -(-product.k // (unit.inputs * input_steps)),
         product.groups,
-        ipu.tiles,
+        tiles,
     )
+    return found, split_work(product, found, unit, output_steps * input_steps, input_steps)
 
 
 def _split(found: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:

@@ -133,7 +133,7 @@ def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNo
             title = str(key)[1:-1]
             node = next(
                 kind
-                for kind in _branches(here, schema)
+                for kind in (_resolve(branch, schema) for branch in here["oneOf"])
                 if title == kind.get("title") or title in kind.get("x-names", ())
             )
         elif key == _KEY:

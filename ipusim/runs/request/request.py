@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,8 @@ from ipusim.runs.request.schema import Options, json_schema
 from ipusim.runs.request.system_spec import SystemSpec
 from ipusim.schedules import registry
 from ipusim.units import format_numbers
+
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
 
 def plain(value: Any) -> Any:
     """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text."""
+    if type(value) in _PLAIN:  # most are: told faster than what they are not
+        return value
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -142,6 +146,8 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
 
     Times are text and fractions exact.
     """
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         names = [name for name in fields if name in value.model_fields_set]

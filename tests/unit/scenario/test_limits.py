@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from ipusim.machine.extent import most_spans
@@ -94,28 +91,3 @@ pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
     assert " and 12 GiB of results; make one of the three smaller" in problem.text
     assert load(text, "outfeed.mode=LAST")
     assert load(text, "numerics=off")
-
-
-MEASURE = """
-import resource, sys
-from pathlib import Path
-from ipusim.scenario import load_job
-from ipusim.study.report import picture_window, run_files
-from ipusim.runs.execute import execute
-for count in (500, 4_000):
-    result = execute(load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"]))
-    run_files(result, picture_window(result.timeline), Path())
-    print(len(result.timeline.start), len(result.job.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    del result
-"""
-
-
-def test_a_run_takes_no_more_memory_for_a_span_than_the_bound_counts():
-    """The growth of a whole run's peak, all files included, from one size to eight times that."""
-    changes = ("system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB")
-    words = [sys.executable, "-c", MEASURE, FOUR, *changes]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    found = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
-    spans, passes, kibibytes = (large - small for small, large in zip(*found, strict=True))
-    assert spans > 4 * passes > 100_000
-    assert kibibytes * 1024 <= spans * SPAN_BYTES + passes * PASS_BYTES

@@ -27,7 +27,7 @@ from ipusim.study.report import RESULT_FILES
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 
-SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yaml"))
+SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 STAGES = [{"name": f"s{n}", "forward": 1000, "backward": 2000} for n in range(4)]
 TIMED = {"system": {"name": "free"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
 LEARNING = {

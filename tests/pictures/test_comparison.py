@@ -130,10 +130,11 @@ def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
     edges = axes.transAxes.transform([(0, 1), (1, 0)])
     left, right = edges[:, 0].round().astype(int)
     bottoms = figure.bbox.height - np.linspace(*edges[:, 1], len(mapping) + 1)
-    red, green, blue = np.moveaxis(np.asarray(canvas.buffer_rgba())[:, left + 5 : right - 5, :3].astype(int), -1, 0)
+    colours = np.moveaxis(np.asarray(canvas.buffer_rgba())[:, left + 5 : right - 5, :3], -1, 0)
+    red, green, blue = np.ascontiguousarray(colours, dtype=np.int16)
+    greener = np.minimum(green - red, green - blue)
     exchanging = [  # the exchange alone is more green than red and than blue
-        np.minimum(green - red, green - blue)[round(top) : round(bottom)].max() > 2
-        for top, bottom in itertools.pairwise(bottoms.tolist())
+        greener[round(top) : round(bottom)].max() > 2 for top, bottom in itertools.pairwise(bottoms.tolist())
     ]
     assert exchanging == [True] * len(mapping)
 

@@ -195,7 +195,7 @@ def test_training_that_is_interrupted_goes_on_from_its_last_checkpoint(tmp_path)
 
 def test_training_goes_on_to_the_same_bits_in_another_process(tmp_path):
     code = (
-        "import sys; from tests.unit.ipu.test_estimators import *\n"
+        "import sys; from tests.integration.test_estimators import *\n"
         "estimator(sys.argv[1], IPUPipelineEstimator, rate=0.3, optimizer='adam').train(data, steps=int(sys.argv[2]))"
     )
 

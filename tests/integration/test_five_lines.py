@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-README = (Path(__file__).parents[3] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from ipusim.study.suggest.suggestion import NothingFitsError, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
 from ipusim.study.suggest.writing import write_suggested
 
-SCENARIOS = Path(__file__).parents[3] / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
 
 
