@@ -210,7 +210,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     rows = "".join(f"{name}.yaml,{stage},{'100000' if stage == 1 else '0'}\n" for name in SIZES for stage in range(4))
     assert refused(own(f"scenario,stage,forward\n{rows}"), "--rates", "vector_slowdown,transcendental_operations") == (
         f"vector_slowdown, transcendental_operations: {together}: fit vector_slowdown or transcendental_operations, or "
-        "add a row in which more of the time is adding (`ipusim check SCENARIO --costs`)\n"
+        "add a row in which more of the time is adding or host computes (`ipusim check SCENARIO --costs`)\n"
     )
     assert ipusim("calibrate", path, "--rates", "link_efficiency,vector_slowdown").returncode == 0
 
