@@ -82,6 +82,20 @@ def load(tmp_path):
     return of
 
 
+@pytest.fixture
+def refused():
+    """Return a check that an action raises an error of ours, of the builtin type ``kind``, with exactly ``text``."""
+    from ipusim.errors import IpusimError  # noqa: PLC0415
+
+    def check(kind, text, action):
+        with pytest.raises(kind) as caught:
+            action()
+        assert isinstance(caught.value, IpusimError)
+        assert str(caught.value) == text
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     """The reader of Perfetto traces."""

@@ -1,11 +1,9 @@
-"""Fixtures for the tests of the Python front door: a small pipeline, and a check of what is refused."""
+"""A fixture for the tests of the Python front door: a small pipeline."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from ipusim.errors import IpusimError
 
 
 @pytest.fixture
@@ -26,16 +24,3 @@ def run():
         return pipeline(**{name: value for name, value in given.items() if value is not ...})
 
     return small
-
-
-@pytest.fixture
-def refused():
-    """Return a check that an action raises an error of ours, of the builtin type ``kind``, with exactly ``text``."""
-
-    def check(kind, text, action):
-        with pytest.raises(kind) as caught:
-            action()
-        assert isinstance(caught.value, IpusimError)
-        assert str(caught.value) == text
-
-    return check
