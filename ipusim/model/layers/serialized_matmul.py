@@ -99,8 +99,9 @@ class SerializedMatmul:
 
     def _parts(self, m: int, k: int, n: int) -> Iterator[tuple[slice, slice, slice]]:
         whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
-        for part in range(self.factor):
+        size = whole[self.dimension]
+        parts = min(self.factor, size)  # more would be empty
+        for part in range(parts):
             slices = dict.fromkeys(whole, slice(None))
-            size = whole[self.dimension]
-            slices[self.dimension] = slice(part * size // self.factor, (part + 1) * size // self.factor)
+            slices[self.dimension] = slice(part * size // parts, (part + 1) * size // parts)
             yield slices["a_columns"], slices["a_rows_b_columns"], slices["b_rows"]

@@ -540,6 +540,16 @@ def test_a_file_that_says_something_else_is_one_clear_error_or_a_model(saved, da
     assert _told(path).startswith(("loaded", f"{path}: "))
 
 
+def test_more_parts_than_rows_are_no_more_work(saved):
+    """A product in a million million parts has at most as many that are not empty as it has rows."""
+    path, arrays, described = saved
+    for layer in described["config"]["layers"]:
+        if "serialization_factor" in layer["config"]:
+            layer["config"]["serialization_factor"] = 10**12
+    _written(path, arrays, described)
+    assert _told(path)
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_a_damaged_file_is_one_clear_error_or_a_model(saved, data):
