@@ -15,9 +15,17 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
 
-#: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives or look rows
-#: up on the host, or whose hosts do something together between session runs.
-WITHOUT = {"dataset_benchmark", "host_embedding", "replicas", "several_hosts", "soft_plus", "variables_on_host"}
+#: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
+#: on the host or have it compute, or whose hosts update variables or do something together between session runs.
+WITHOUT = {
+    "dataset_benchmark",
+    "host_embedding",
+    "outside_compilation",
+    "replicas",
+    "several_hosts",
+    "soft_plus",
+    "variables_on_host",
+}
 PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
 #: What makes a program shorter, or other than it is by itself.
 ARGUMENTS = {
