@@ -17,6 +17,7 @@ from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
+from ipusim.ipu.structures import leaves
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
@@ -129,15 +130,10 @@ class Session:
 
 
 def _flat(fetches: Any) -> Iterator[Any]:
-    if isinstance(fetches, Mapping):
-        fetches = list(fetches.values())
-    if isinstance(fetches, list | tuple):
-        for each in fetches:
-            yield from _flat(each)
-        return
-    if not isinstance(fetches, Fetch | np.ndarray | np.generic):
-        raise ProgramTypeError(f"Fetch argument {fetches!r} has invalid type {type(fetches)}")
-    yield fetches
+    for each in leaves(fetches):
+        if not isinstance(each, Fetch | np.ndarray | np.generic):
+            raise ProgramTypeError(f"Fetch argument {each!r} has invalid type {type(each)}")
+        yield each
 
 
 def global_variables_initializer() -> Operation:

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import contextvars
-
 import numpy as np
 import pytest
 
 from ipusim.errors import ConfigAttributeError, ProgramError, UnsupportedProgramError
-from ipusim.ipu import config
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
+from tests.devices import on
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(8, 4)).astype(np.float32)
 STEPS = RNG.normal(size=(8, 5, 4)).astype(np.float32)
 Y = X[:, :1] * 2
-
-
-@pytest.fixture(autouse=True)
-def _names_begin_anew():
-    keras.backend.clear_session()
-
-
-def on(ipus, function):
-    """Run a function where a device is configured, and leave nothing behind."""
-
-    def configured():
-        device = config.IPUConfig()
-        device.auto_select_ipus = ipus
-        device.configure_ipu_system()
-        return function()
-
-    return contextvars.copy_context().run(configured)
 
 
 def test_layers_and_models_have_inputs_and_outputs():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 
@@ -13,34 +12,17 @@ from hypothesis import strategies as st
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.files import archive_of
-from ipusim.ipu import config
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.described import plain, restored, revived
+from tests.devices import on
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(32, 4)).astype(np.float32)
 Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
 SCHEDULES = keras.optimizers.schedules
-
-
-@pytest.fixture(autouse=True)
-def _names_begin_anew():
-    keras.backend.clear_session()
-
-
-def on(ipus, function):
-    """Run a function where a device is configured, and leave nothing behind."""
-
-    def configured():
-        device = config.IPUConfig()
-        device.auto_select_ipus = ipus
-        device.configure_ipu_system()
-        return function()
-
-    return contextvars.copy_context().run(configured)
 
 
 def same_bits(one, two):

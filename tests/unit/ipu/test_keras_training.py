@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from functools import partial
 
@@ -12,27 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu import config
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
+from tests.devices import on
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(64, 4)).astype(np.float32)
 Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
 CLASSES = RNG.integers(0, 3, 64)
-
-
-def on(ipus, function):
-    """Run a function where a device is configured, and leave nothing behind."""
-
-    def configured():
-        device = config.IPUConfig()
-        device.auto_select_ipus = ipus
-        device.configure_ipu_system()
-        return function()
-
-    return contextvars.copy_context().run(configured)
 
 
 def regression(steps=1, metrics=None, optimizer=None, **options):
