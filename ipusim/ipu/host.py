@@ -274,6 +274,8 @@ def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callabl
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
     setattr(Tensor, f"__r{_name}__", _method(getattr(operator, _name), reflected=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
 for _name in ("neg", "abs"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import ratio
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, by_number
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
@@ -19,7 +20,6 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 Integers = npt.NDArray[np.int64]
 
 #: The host's queues, by the number that spans of the host have as their link.
-_QUEUES: Final = ("infeed", "outfeed")
 _TRACKS: Final = tuple(Track)
 
 
@@ -149,7 +149,8 @@ def _track(timeline: Timeline, span: Span) -> str:
         return f"link {info.links[span.link]}"
     of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != NONE else ""
     if track is Track.HOST:
-        return f"host {_QUEUES[span.link]}{of}"
+        host = HostTrack(span.link)
+        return f"host {host.word}{'' if host.of_all_replicas else of}"
     if span.ipu == ALL_IPUS:
         return f"all IPUs{of}"
     return f"IPU {span.ipu}" if track is Track.IPU else f"{track.value} of IPU {span.ipu}"

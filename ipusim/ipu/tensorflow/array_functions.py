@@ -55,6 +55,7 @@ def like(value: Any, other: Any) -> Any:
     return tensor(value)
 
 
+@also_on_host
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Any:
     """Return an array of ``value``, spread to ``shape``."""
     found = tensor(value)
@@ -228,11 +229,13 @@ def ones(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:
     return np.ones(tuple(np.atleast_1d(shape)), dtype)
 
 
+@also_on_host
 def fill(dims: Any, value: Any, name: str | None = None) -> Any:
     """Return one value everywhere."""
     return constant(value, shape=dims)
 
 
+@also_on_host
 def eye(num_rows: int, num_columns: int | None = None, dtype: Any = np.float32, name: str | None = None) -> Any:
     """Return ones on the diagonal."""
     return np.eye(num_rows, num_columns, dtype=dtype)
@@ -254,6 +257,7 @@ def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name
     return loop_range(found.astype(dtype) if dtype is not None else tensor(found.tolist()))
 
 
+@also_on_host
 def linspace(start: float, stop: float, num: int, name: str | None = None) -> Any:
     """Return numbers at equal distances, both ends among them."""
     return np.linspace(start, stop, num, dtype=np.float32)

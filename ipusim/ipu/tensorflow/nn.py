@@ -7,6 +7,7 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import getval
 
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss
@@ -99,12 +100,17 @@ def sparse_softmax_cross_entropy_with_logits(
 ) -> Any:
     """Return -log softmax(logits)[label] for each row of ``logits`` (batch, ..., classes); labels (batch, ...).
 
-    The mean of it, by ``reduce_mean``, is the core's softmax cross entropy. Raises ProgramTypeError without both.
+    The mean of it, by ``reduce_mean``, is the core's softmax cross entropy. Raises ProgramTypeError without both,
+    ProgramError for other numbers of labels than of rows, and ModelError for labels that the logits do not have.
     """
     _named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     scores, classes = tensor(logits), tensor(labels)
+    rows, given = anp.shape(scores)[:1], anp.shape(classes)[:1]
+    if rows != given:
+        checks.wrong_value("labels", f"as many as logits of shape {anp.shape(scores)} have rows", anp.shape(classes))
 
     def each() -> Any:
+        SoftmaxCrossEntropy().check_labels(anp.shape(scores)[1:], np.asarray(getval(classes)))
         return -anp.sum(log_softmax(scores) * one_hot(classes, scores.shape[-1], dtype=scores.dtype), axis=-1)
 
     return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(SoftmaxCrossEntropy(), scores, classes, {}))
@@ -137,6 +143,7 @@ def sigmoid_cross_entropy_with_logits(
     return anp.maximum(x, 0) - x * tensor(labels) + anp.log1p(anp.exp(-anp.abs(x)))
 
 
+@also_on_host
 def dropout(
     x: Any,
     keep_prob: float | None = None,

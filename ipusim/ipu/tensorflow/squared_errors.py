@@ -7,10 +7,12 @@ from typing import Any
 import autograd.numpy as anp
 
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.host import also_on_host
 from ipusim.ipu.layers import depends_on_a_variable, run_loss
 from ipusim.model.layers.losses import MeanSquaredError
 
 
+@also_on_host
 def squared_errors(x: Any, y: Any) -> Any:
     """Return (x - y)^2, as :class:`EachLoss` where both are of one shape and no gradient goes back to one of them."""
     predictions, targets = concrete(x), concrete(y)

@@ -181,6 +181,7 @@ ON_HOST = {
     "log_softmax": lambda x: tf.nn.log_softmax(logits=x),
     "l2_loss": tf.nn.l2_loss,
     "moments": lambda x: list(tf.nn.moments(x, [0])),
+    "compared": lambda x: tf.where(x > 2.0, x, -x),
     "bias_add": lambda x: tf.nn.bias_add(x, np.ones(3, np.float32)),
 }
 
@@ -225,6 +226,24 @@ def test_elements_of_an_outfeed_are_picked_when_they_have_come():
             ProgramError, match=r"^getitem: .* IndexError: index 9 is out of bounds for axis 0 with size 4"
         ):
             session.run(sent[9])
+
+
+@pytest.mark.parametrize("combine", [tf.reduce_mean, tf.reduce_sum, lambda losses: tf.reduce_sum(losses * np.ones(3))])
+def test_labels_that_logits_do_not_have_are_refused_whatever_becomes_of_the_losses(combine):
+    def losses(labels):
+        logits = np.ones((3, 4), np.float32)
+        return combine(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    for label in (4, -1):
+        with pytest.raises(
+            ModelError, match=f"^softmax cross entropy on 4 logits needs labels from 0 to 3, got label {label}"
+        ):
+            losses([0, label, 1])
+    with pytest.raises(
+        ProgramError, match=r"^labels: expected as many as logits of shape \(3, 4\) have rows, got \(2,\)"
+    ):
+        losses([0, 1])
+    assert float(losses([0, 3, 1])) > 0
 
 
 def test_arrays_that_do_not_go_together_are_refused_in_our_words():

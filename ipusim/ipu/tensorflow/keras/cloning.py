@@ -47,4 +47,11 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
         raise ProgramError(
             "Expected `model` argument to be a functional `Model` instance, but got a subclass model instead."
         )
-    return model.copied_with(clone_function or (lambda layer: layer.copied()))
+
+    def made(layer: Layer) -> Any:
+        found = layer.copied() if clone_function is None else clone_function(layer)
+        if not isinstance(found, Layer):
+            checks.wrong_type("clone_function", "a layer from it", found)
+        return found
+
+    return model.copied_with(made)

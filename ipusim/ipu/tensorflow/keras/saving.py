@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ipusim.errors import FileError, ProgramError
 from ipusim.files import archive_of, check_target, open_file, read_arrays, write_file
+from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.weight import Weight
 from ipusim.model.layers.layer import Array
 
@@ -21,7 +22,7 @@ _HDF5_ENDINGS: Final = (".h5", ".hdf5")
 
 def check_format(filepath: Any, save_format: Any) -> Path:
     """Return the path to save to; raises ProgramError for HDF5 and TensorFlow's SavedModel, by format or ending."""
-    path = Path(filepath)
+    path = Path(checks.path("filepath", filepath))
     if save_format not in (None, "keras") or path.suffix in _HDF5_ENDINGS:
         asked = f"save_format {save_format!r}" if save_format not in (None, "keras") else f"the ending {path.suffix!r}"
         raise ProgramError(

@@ -81,7 +81,7 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
     ``custom_objects`` are classes and functions of the program's own by their names. Raises ProgramError for a file
     that cannot be read or is damaged, and for what is not known.
     """
-    path = Path(filepath)
+    path = Path(checks.path("filepath", filepath))
     checks.truth("compile", compile)
     arrays = arrays_in(path, "a model that was saved here")
     with custom_object_scope(custom_objects), _made_of(path):

@@ -1,0 +1,27 @@
+"""The columns of exported spans, where the host has tracks of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.machine.simulate import simulate
+from ipusim.scenario.load import load_job
+from ipusim.study.columns import span_columns
+from ipusim.timeline.host_track import HostTrack
+from tests.places import SCENARIOS
+
+RUNS = {
+    "variables_on_host": ("system.auto_select_ipus=4", "system.host.count=2"),
+    "host_embedding": ("system.auto_select_ipus=4",),
+}
+
+
+@pytest.mark.parametrize("scenario", RUNS)
+def test_each_track_of_the_host_has_its_name(scenario):
+    """Those of a replica say which; the network and the variables are the host's, whatever the replicas."""
+    job = load_job(SCENARIOS / f"{scenario}.yaml", ("pipeline.gradient_accumulation_count=4", *RUNS[scenario]))
+    columns = span_columns(simulate(job.plan, job.program, job.system, costs=job.costs))
+    found = {text for text in columns["track"].names if text.startswith("host ")}
+    own = {f"host {track.word} of replica {replica}" for track in HostTrack for replica in (0, 1)}
+    assert found <= own | {"host network", "host variables"}
+    assert {"variables_on_host": "host variables", "host_embedding": "host tables of replica 1"}[scenario] in found
