@@ -76,14 +76,23 @@ def host_update(program: PipelineProgram, system: System, asked: Around) -> Host
     if not asked.updated_by_host:
         return None
     gradients, weights = accumulators_by_ipu(program), weights_by_ipu(program)
-    most, largest = max(gradients.values()), max(weights.values())
+    write, apply, read = host_update_cycles(system, max(gradients.values()), max(weights.values()))
     there = asked.summed_by_hosts and system.joined is None
     return HostUpdate(
-        write=0 if there else system.outfeed_cycles(most),
-        apply=system.host_drain_cycles(most) + system.host_fill_cycles(largest),
-        read=system.infeed_cycles(largest),
+        write=0 if there else write,
+        apply=apply,
+        read=read,
         gradients=sum(gradients.values()),
         weights=sum(weights.values()),
+    )
+
+
+def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
+    """Return the cycles of the way there, of the host, and of the way back, where an IPU has at most so many bytes."""
+    return (
+        system.outfeed_cycles(gradients),
+        system.host_drain_cycles(gradients) + system.host_fill_cycles(weights),
+        system.infeed_cycles(weights),
     )
 
 

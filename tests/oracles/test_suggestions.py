@@ -58,6 +58,8 @@ def small_model(seed: int) -> tuple[Request, Limits]:
     schedules = tuple(draw.sample(["grouped", "interleaved", "sequential", "sharded", "single", "1f1b", "gpipe"], 2))
     sync = draw.choice([None, ("lock_step",), ("point_to_point",)])
     recompute = draw.choice([("no",), ("no", "yes"), ("yes",)]) if training else ("no",)
+    if draw.random() < 0.4:
+        data["pipeline"]["variables_on_host"] = True
     return Request.from_dict(data), Limits(schedules=schedules, sync=sync, recompute=recompute, offload=("no",))
 
 
@@ -133,6 +135,17 @@ def test_no_scenario_beats_its_suggestion_which_runs_as_said(name: str, tmp_path
         again = execute(load_job(out, ["numerics=off"]))
         assert again.summary.execution_cycles == found.trial.cycles
         assert again.summary.throughput.effective_batch_size == found.trial.samples
+
+
+def test_streaming_memory_is_found_faster_than_a_host_that_updates() -> None:
+    """The given plan fits, as its optimizer's state is on the host, and waits for that."""
+    found = suggest(load_request(SCENARIOS / "variables_on_host.yaml"), simulations=10)
+    assert found.trial.job is not None
+    assert found.trial.job.program.offload.weight_update_variables
+    assert not found.trial.job.program.offload.variables_on_host
+    assert found.own.job is not None
+    assert found.own.job.program.offload.variables_on_host
+    assert found.trial.period < 0.4 * found.own.period
 
 
 def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:

@@ -163,7 +163,7 @@ class Choice:
             there = given.request.options.system.enable_remote_buffers or self.offload
             changes["pipeline.offload_weight_update_variables"] = self.offload if there else None
             if self.offload:
-                changes["system.enable_remote_buffers"] = True
+                changes |= {"system.enable_remote_buffers": True, "pipeline.variables_on_host": None}
         if units.movable:
             changes |= {"pipeline.stages": None, "pipeline.splits": [units.names[cut] for cut in cuts[1:]] or None}
         return changes

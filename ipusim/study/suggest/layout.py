@@ -15,6 +15,7 @@ from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+from ipusim.pricing.collectives import host_update_cycles
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.rates import resolve_rates
@@ -150,7 +151,7 @@ def _problems(findings: Findings) -> Iterator[Problem]:
 
 
 def collective_cycles(layout: Layout, profiles: tuple[StageProfile, ...]) -> int:
-    """Return the least cycles in which replicas sum up gradients and put together what they store parts of.
+    """Return the least cycles in which replicas sum up gradients, put parts together, and the host updates weights.
 
     Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
     """
@@ -158,18 +159,27 @@ def collective_cycles(layout: Layout, profiles: tuple[StageProfile, ...]) -> int
     accumulators = -(-sum(each.accumulator_bytes for each in profiles) // len(plan.ipus))
     gathered = -(-sum(offload.gathered_bytes(each) for each in profiles) // len(plan.ipus))
     itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
-    return min(_collectives(layout, {ipu: accumulators}, {ipu: gathered}, itemsize) for ipu in plan.ipus)
+    weights = -(-sum(each.parameter_bytes for each in profiles) // len(plan.ipus))
+    least = min(_collectives(layout, {ipu: accumulators}, {ipu: gathered}, itemsize) for ipu in plan.ipus)
+    return least + _updated_by_host(layout, accumulators, weights)
 
 
 def collectives_of(layout: Layout, profiles: tuple[StageProfile, ...], cuts: Sequence[int]) -> int:
     """Return the same of one cut, whose IPUs all take part: its first units, and the number of units."""
     plan, offload = layout.plan, layout.offload
-    accumulators, gathered = dict.fromkeys(plan.ipus, 0), dict.fromkeys(plan.ipus, 0)
+    accumulators, gathered, weights = (dict.fromkeys(plan.ipus, 0) for _ in range(3))
     for ipu, start, end in zip(plan.shape.mapping, cuts, cuts[1:], strict=False):
         accumulators[ipu] += sum(each.accumulator_bytes for each in profiles[start:end])
         gathered[ipu] += sum(offload.gathered_bytes(each) for each in profiles[start:end])
+        weights[ipu] += sum(each.parameter_bytes for each in profiles[start:end])
     itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
-    return _collectives(layout, accumulators, gathered, itemsize)
+    updated = _updated_by_host(layout, max(accumulators.values()), max(weights.values()))
+    return _collectives(layout, accumulators, gathered, itemsize) + updated
+
+
+def _updated_by_host(layout: Layout, gradients: int, weights: int) -> int:
+    """Return the cycles of the weight update on the host, where an IPU has at most so many bytes; 0 on IPUs."""
+    return sum(host_update_cycles(layout.system, gradients, weights)) if layout.offload.variables_on_host else 0
 
 
 def _collectives(layout: Layout, accumulators: dict[int, int], gathered: dict[int, int], itemsize: int) -> int:

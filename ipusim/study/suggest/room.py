@@ -102,7 +102,7 @@ def room_of(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: in
     loaded = [offload.weight_bytes(each) + offload.state_bytes(each) for each in profiles]
     if shape.training:
         sums_held = [each.accumulator_bytes - offload.accumulator_bytes(each) for each in profiles]
-        state = [each.state_bytes - offload.state_bytes(each) for each in profiles]
+        state = [offload.held_state_bytes(each) for each in profiles]
         held = [sum(each) for each in zip(held, sums_held, state, strict=True)]
     again = tuple(shape.recomputes(stage) for stage in range(shape.stages))
     resident = np.array([sums(held)] * shape.stages)
