@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
-import simpy
-
-from ipusim.machine.clock import Clock
+from ipusim.machine.clock import Clock, Spans
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
-
-Spans = Generator[simpy.Event, Any, int]
 
 
 class AskedHost:

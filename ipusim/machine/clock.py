@@ -8,6 +8,8 @@ from typing import Any
 import simpy
 
 Process = Generator[simpy.Event, Any, Any]
+#: A part of one, which returns the last span that it has recorded.
+Spans = Generator[simpy.Event, Any, int]
 
 
 class Clock(simpy.Environment):

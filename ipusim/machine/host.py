@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import simpy
 
-from ipusim.machine.clock import Clock, Process
+from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -144,7 +143,7 @@ class HostPort:
         """That of the stream."""
         return self._stream.state
 
-    def transfer(self, micro_batch: int, step: int, cause: int) -> Generator[simpy.Event, Any, int]:
+    def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
         start = self._clock.now
         waiting = self._stream.waiting()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import simpy
-
-from ipusim.machine.clock import Clock, Process
-from ipusim.machine.rendezvous import Meeting
+from ipusim.machine.clock import Clock, Spans
+from ipusim.machine.host_meeting import HostMeeting
 from ipusim.pricing.costs import HostUpdate
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -16,7 +13,7 @@ from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
-class HostUpdating(Meeting):
+class HostUpdating(HostMeeting):
     """Where all IPUs of a host meet behind the sums of their gradients, and wait for the host's weight update."""
 
     what = "the weight update on the host"
@@ -32,39 +29,18 @@ class HostUpdating(Meeting):
         first_step: int,
         steps: int,
     ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage, and the replica of each.
-
-        ``update`` does the arithmetic. Spans carry step ``first_step`` in the first execution, and ``steps`` more in
-        each further one.
-        """
-        super().__init__(clock, recorder, ipus)
+        """Prepare as for any such meeting; ``update`` does the arithmetic."""
+        super().__init__(clock, recorder, ipus, first_step=first_step, steps=steps)
         self._cost, self._update = cost, update
-        self._step, self._steps = first_step, steps
         self._gradients, self._weights = (
             recorder.describe(Description(SpanKind.HOST_UPDATE, ALL_IPUS, bytes=size, replica=NONE))
             for size in (cost.gradients, cost.weights)
         )
-        self._wait = recorder.describe(Description(SpanKind.HOST_WAIT, ALL_IPUS, replica=NONE))
         self._work = recorder.describe(Description(SpanKind.HOST, link=HostTrack.VARIABLES, bytes=cost.gradients))
 
-    def _meet(self, cause: int) -> None:
-        self._clock.process(self._hand_over(cause))
-
-    def _hand_over(self, cause: int) -> Process:
-        """Take the gradients, update, hand out the weights, and release all IPUs; a SimPy process."""
-        self._record_waits(self._step)
-        if self._cost.write:
-            cause = yield from self._spend(self._gradients, self._cost.write, cause)
-        start = self._clock.now
-        yield self._clock.spend(self._cost.apply)
+    def _carry_out(self, cause: int) -> Spans:
+        """Take the gradients, update, and hand out the weights."""
+        cause = yield from self._copy(self._gradients, self._cost.write, cause)
+        cause = yield from self._wait_for_host(self._work, self._cost.apply, cause)
         self._update()
-        cause = self._record(self._work, NONE, start, self._clock.now, cause)
-        self._record(self._wait, self._step, start, self._clock.now, cause)
-        cause = yield from self._spend(self._weights, self._cost.read, cause)
-        self._step += self._steps
-        self._release(cause)
-
-    def _spend(self, what: int, cycles: int, cause: int) -> Generator[simpy.Event, Any, int]:
-        start = self._clock.now
-        yield self._clock.spend(cycles)
-        return self._record(what, self._step, start, self._clock.now, cause)
+        return (yield from self._copy(self._weights, self._cost.read, cause))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,7 +12,7 @@ import simpy
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import Agenda
 from ipusim.machine.between_runs import BetweenRuns
-from ipusim.machine.clock import Clock, Process
+from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor
@@ -43,7 +43,6 @@ _ENDING: Final = frozenset(
         ),
     )
 )
-Spans = Generator[simpy.Event, Any, int]
 
 
 @dataclass(frozen=True, kw_only=True)

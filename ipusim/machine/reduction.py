@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ipusim.hardware.links import LinkDirection
-from ipusim.machine.clock import Clock, Process
-from ipusim.machine.rendezvous import Meeting
+from ipusim.machine.clock import Clock, Spans
+from ipusim.machine.rendezvous import BeforeUpdate
 from ipusim.pricing.costs import GradientSum
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
-class Reduction(Meeting):
+class Reduction(BeforeUpdate):
     """Where all IPUs of all replicas meet between a pipeline and its weight update."""
 
     what = "the sum over replicas"
@@ -30,15 +30,10 @@ class Reduction(Meeting):
         first_step: int,
         steps: int,
     ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage, and the replica of each.
-
-        ``links`` numbers the link directions. ``reduce`` does the arithmetic. Spans carry step
-        ``first_step`` in the first execution, and ``steps`` more in each further one.
-        """
-        super().__init__(clock, recorder, ipus)
+        """Prepare as for any such meeting; ``links`` numbers the link directions, ``reduce`` does the arithmetic."""
+        super().__init__(clock, recorder, ipus, first_step=first_step, steps=steps)
         self._cost = total.cost
         self._reduce = reduce
-        self._step, self._steps = first_step, steps
         whole = Description(SpanKind.ALL_REDUCE, ALL_IPUS, bytes=total.bytes, replica=NONE)
         self._what = recorder.describe(whole)
         self._loads = [
@@ -54,13 +49,9 @@ class Reduction(Meeting):
             for each in total.cost.rounds
         ]
 
-    def _meet(self, cause: int) -> None:
-        self._clock.process(self._sum_up(cause))
-
-    def _sum_up(self, cause: int) -> Process:
-        """Synchronise, carry out every round, and release all IPUs; a SimPy process."""
+    def _carry_out(self, cause: int) -> Spans:
+        """Synchronise, and carry out every round."""
         start = self._clock.now
-        self._record_waits(self._step)
         yield self._clock.spend(self._cost.lead_cycles)
         for each, loads in zip(self._cost.rounds, self._loads, strict=True):
             first_byte = self._clock.now + each.latency_cycles
@@ -68,6 +59,4 @@ class Reduction(Meeting):
             for what, cycles in loads:
                 self._record(what, self._step, first_byte, first_byte + cycles, cause)
         self._reduce()
-        span = self._record(self._what, self._step, start, self._clock.now, cause)
-        self._step += self._steps
-        self._release(span)
+        return self._record(self._what, self._step, start, self._clock.now, cause)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import simpy
 
 from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
-from ipusim.machine.clock import Clock, Process
+from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
-
-Transfer = Generator[simpy.Event, Any, int]
 
 
 @dataclass(eq=False)
@@ -119,15 +116,15 @@ class RemotePort:
         """Return which transfer ``ipu`` waits for; None where it waits for none."""
         return Wait(self._under_way) if ipu == self._ipu and self._under_way else None
 
-    def load(self, stream: Stream, step: int, cause: int) -> Transfer:
+    def load(self, stream: Stream, step: int, cause: int) -> Spans:
         """Load what ``stream`` says, and return the span that it took; without any, ``cause``."""
         return self._move(stream.load, self._loads, step, cause)
 
-    def store(self, stream: Stream, step: int, cause: int) -> Transfer:
+    def store(self, stream: Stream, step: int, cause: int) -> Spans:
         """Store what ``stream`` says, and return the span that it took; without any, ``cause``."""
         return self._move(stream.store, self._stores, step, cause)
 
-    def _move(self, size: int, described: Mapping[int, int], step: int, cause: int) -> Transfer:
+    def _move(self, size: int, described: Mapping[int, int], step: int, cause: int) -> Spans:
         if not size:
             return cause
         start = self._clock.now

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import simpy
 
-from ipusim.machine.clock import Clock
+from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
@@ -88,6 +88,34 @@ class Meeting:
         """Let all go on."""
         done, self._done = self._done, self._clock.event()
         done.succeed(value)
+
+
+class BeforeUpdate(Meeting):
+    """Where all IPUs of a host meet before each weight update, or for it; a kind of it has ``_carry_out``."""
+
+    def __init__(
+        self, clock: Clock, recorder: Recorder, ipus: Mapping[int, int], *, first_step: int, steps: int
+    ) -> None:
+        """Prepare for ``ipus``, the logical IPUs that hold a stage, and the replica of each.
+
+        Spans carry step ``first_step`` in the first execution, and ``steps`` more in each further one.
+        """
+        super().__init__(clock, recorder, ipus)
+        self._step, self._steps = first_step, steps
+
+    def _meet(self, cause: int) -> None:
+        self._clock.process(self._take_turn(cause))
+
+    def _take_turn(self, cause: int) -> Process:
+        """Do what is to be done, and release all IPUs; a SimPy process."""
+        self._record_waits(self._step)
+        span = yield from self._carry_out(cause)
+        self._step += self._steps
+        self._release(span)
+
+    def _carry_out(self, cause: int) -> Spans:
+        """Do it, ``cause`` being the last span of the last one; returns the last span."""
+        raise NotImplementedError
 
 
 class ExecutionEnd(Meeting):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipusim.machine.asked_host import AskedHost, Spans
-from ipusim.machine.clock import Clock
+from ipusim.machine.asked_host import AskedHost
+from ipusim.machine.clock import Clock, Spans
 from ipusim.pricing.costs import TableCosts
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind

@@ -104,7 +104,11 @@ def test_hosts_sum_up_what_they_have_from_ipus_before_they_update(load):
     )
     assert over_network.host_sum.read == over_network.host_update.write == 0 < over_network.host_sum.write
     assert over_links.host_update.write == cycles(3_000_000, OUTFEED)
-    assert execute(load(TIMED, *hosts)).timeline.end.max() > execute(load(TIMED, ON_HOST)).timeline.end.max()
+    summed = execute(load(TIMED, *hosts)).timeline
+    (there,) = summed.rows(SpanKind.HOST_SUM)  # and nothing comes back but weights
+    assert summed.end[there] - summed.start[there] == over_network.host_sum.write
+    assert len(summed.rows(SpanKind.HOST_UPDATE)) == 1
+    assert summed.end.max() > execute(load(TIMED, ON_HOST)).timeline.end.max()
 
 
 @pytest.mark.parametrize(

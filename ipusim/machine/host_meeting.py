@@ -1,0 +1,38 @@
+"""Where all IPUs of a host meet before a weight update, and hand over to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ipusim.machine.clock import Clock, Spans
+from ipusim.machine.rendezvous import BeforeUpdate
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.timeline import ALL_IPUS, NONE
+
+
+class HostMeeting(BeforeUpdate):
+    """Such a meeting, whose IPUs copy to the host, wait while it works, and copy from there."""
+
+    def __init__(
+        self, clock: Clock, recorder: Recorder, ipus: Mapping[int, int], *, first_step: int, steps: int
+    ) -> None:
+        """Prepare as for any such meeting."""
+        super().__init__(clock, recorder, ipus, first_step=first_step, steps=steps)
+        self._wait = recorder.describe(Description(SpanKind.HOST_WAIT, ALL_IPUS, replica=NONE))
+
+    def _copy(self, what: int, cycles: int, cause: int) -> Spans:
+        """Copy to the host, or from there, as ``what`` describes, if anything; returns the last span."""
+        if not cycles:
+            return cause
+        start = self._clock.now
+        yield self._clock.spend(cycles)
+        return self._record(what, self._step, start, self._clock.now, cause)
+
+    def _wait_for_host(self, work: int, cycles: int, cause: int) -> Spans:
+        """Wait while the host works, as ``work`` describes; returns the span of its work."""
+        start = self._clock.now
+        yield self._clock.spend(cycles)
+        cause = self._record(work, NONE, start, self._clock.now, cause)
+        self._record(self._wait, self._step, start, self._clock.now, cause)
+        return cause
