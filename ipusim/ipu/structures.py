@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
-def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Return a structure like this one, with ``function`` of each value in its place."""
+def mapped(function: Callable[[Any], Any], structure: Any, is_value: Callable[[Any], bool] = lambda _: False) -> Any:
+    """Return a structure like this one, with ``function`` of each value in its place.
+
+    What ``is_value`` counts as one is not gone into.
+    """
+    if is_value(structure):
+        return function(structure)
     if isinstance(structure, Mapping):
-        return {name: mapped(function, each) for name, each in structure.items()}
+        return {name: mapped(function, each, is_value) for name, each in structure.items()}
     if isinstance(structure, tuple | list):
-        found = [mapped(function, each) for each in structure]
+        found = [mapped(function, each, is_value) for each in structure]
         return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
     return function(structure)
 

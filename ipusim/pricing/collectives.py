@@ -15,15 +15,16 @@ from ipusim.pricing.costs import Gather, GradientSum, HostSum, HostUpdate, PassC
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
     """Return the bytes of the gradient accumulators on each IPU of a replica, in rising order of the IPUs."""
-    return _by_ipu(program, lambda profile: profile.accumulator_bytes)
+    return by_ipu(program, lambda profile: profile.accumulator_bytes)
 
 
 def weights_by_ipu(program: PipelineProgram) -> dict[int, int]:
     """Return the bytes of the trained variables on each IPU of a replica, in rising order of the IPUs."""
-    return _by_ipu(program, lambda profile: profile.parameter_bytes)
+    return by_ipu(program, lambda profile: profile.parameter_bytes)
 
 
-def _by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
+def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
+    """Return the sum of something of the stages on each IPU of a replica, in rising order of the IPUs."""
     held = dict.fromkeys(sorted(program.shape.mapping), 0)
     for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
         held[ipu] += of(profile)

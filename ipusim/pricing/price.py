@@ -11,6 +11,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import (
+    by_ipu,
     gradient_sum,
     host_sum,
     host_update,
@@ -81,11 +82,12 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     On the free system a counted update costs nothing; given cycles are kept, as those of the passes are. Where the
     host updates them, IPUs do nothing.
     """
-    updates = dict.fromkeys(sorted(program.shape.mapping), 0)
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        if counts_update(profile, program, system):
-            updates[ipu] += pass_cycles(profile.update, system.ipu, system.rates)
-    return updates
+
+    def cycles(profile: StageProfile) -> int:
+        counts = counts_update(profile, program, system)
+        return pass_cycles(profile.update, system.ipu, system.rates) if counts else 0
+
+    return by_ipu(program, cycles)
 
 
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:

@@ -11,7 +11,7 @@ from ipusim.ipu.tensorflow.basic_session_run_hooks import SecondOrStepTimer
 from ipusim.ipu.tensorflow.estimator_spec import spec_hooks
 from ipusim.ipu.tensorflow.session import get_logger
 from ipusim.ipu.tensorflow.session_run_hook import CheckpointSaverListener, SessionRunHook, checked_listeners
-from ipusim.machine.hosts import this_host
+from ipusim.machine.hosts import host_count
 
 
 class _TrainFields(NamedTuple):
@@ -110,8 +110,8 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     ):
         if not isinstance(given, kind):
             raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(given)}")
-    config, host = estimator.config, this_host()
-    if config.eval_distribute is not None and host is not None and host.count > 1:
+    config = estimator.config
+    if config.eval_distribute is not None and host_count() > 1:
         raise UnsupportedProgramError(
             "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there by "
             "itself: call the estimator's evaluate on each host instead"

@@ -26,9 +26,7 @@ class BackupAndRestore(Callback):
 
     def __init__(self, backup_dir: str | Path) -> None:
         """Take the folder; raises ProgramTypeError for what is no path."""
-        if not isinstance(backup_dir, str | Path):
-            checks.wrong_type("backup_dir", "a path", backup_dir)
-        self._path = Path(backup_dir) / _FILE
+        self._path = Path(checks.path("backup_dir", backup_dir)) / _FILE
 
     def restored(self, model: Any, initial_epoch: int) -> int:
         """Set a model to what the file has, and return the epoch to go on with; ``initial_epoch`` without a file.

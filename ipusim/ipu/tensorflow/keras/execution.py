@@ -15,8 +15,6 @@ from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.program import Program, Source
 from ipusim.ipu.tensorflow.keras.stages import Task
 
-#: Under what a model has the last program of each kind.
-_KINDS = ("train", "test", "predict")
 #: Functions that Graphcore does not let a model override either, in a pipeline.
 _NOT_OVERRIDDEN = (
     "train_step",
@@ -72,21 +70,22 @@ class Execution:
         key = kind, repr(self._element), forms, per_execution, options.version
         held = model.__dict__.setdefault("_programs", {})
         program = held.get(key)
-        goes_on = self._training and (program is None or program is not held.get("train"))
+        trained = model.__dict__.get("_trained")
+        goes_on = self._training and (program is None or program is not trained)
         before = model.training_state if goes_on else None
         if program is None:
             task = Task(model, self._element, self._objective, self._training)
             source = Source()
             source.current = self._arrays(self._epoch)
             program = Program(task, options, per_execution, source, model.optimizer if self._training else None)
-            for old in [each for each in held if each[-1] != options.version and each not in _KINDS]:
+            for old in [each for each in held if each[-1] != options.version]:
                 del held[old]
             held[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
         if before is not None:
             program.go_on_from(before)
-        held[kind] = model.__dict__["_program"] = program
+        model.__dict__ |= {"_program": program, "_trained": program if self._training else trained}
         return program  # type: ignore[no-any-return]
 
     def _steps(self, steps: int | None, replicas: int) -> int:

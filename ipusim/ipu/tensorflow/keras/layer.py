@@ -6,10 +6,8 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import count
 from operator import methodcaller
-from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -339,18 +337,9 @@ def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None =
 
 
 def takes(function: Callable[..., Any], argument: str) -> bool:
-    """Tell whether a function takes an argument of this name; of a method it is looked up once, for all objects."""
-    return (
-        _method_takes(function.__func__, argument) if isinstance(function, MethodType) else _takes(function, argument)
-    )
-
-
-def _takes(function: Callable[..., Any], argument: str) -> bool:
+    """Tell whether a function takes an argument of this name."""
     parameters = inspect.signature(function).parameters
     return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
-_method_takes = lru_cache(maxsize=256)(_takes)
 
 
 def _float_of(inputs: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
@@ -165,11 +166,4 @@ def _places(structure: Any) -> list[Any]:
 
 def _filled(structure: Any, found: Callable[[Any], Any]) -> Any:
     """Return a structure with what is ``found`` of each place of a tensor in its stead."""
-    if _is_place(structure):
-        return found(structure["config"])
-    if isinstance(structure, Mapping):
-        return {name: _filled(each, found) for name, each in structure.items()}
-    if isinstance(structure, tuple | list):
-        parts = [_filled(each, found) for each in structure]
-        return type(structure)(*parts) if hasattr(structure, "_fields") else type(structure)(parts)
-    return structure
+    return mapped(lambda each: found(each["config"]) if _is_place(each) else each, structure, _is_place)

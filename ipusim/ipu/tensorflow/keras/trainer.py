@@ -83,18 +83,17 @@ class Trainer:
         self._steps_per_execution = (
             1 if steps_per_execution is None else checks.whole("steps_per_execution", steps_per_execution, 1)
         )
-        self.__dict__["_programs"] = {}
+        self.__dict__ |= {"_programs": {}, "_trained": None}
 
     @property
     def training_state(self) -> TrainingState | None:
         """What a training goes on from beside the weights; None before the first."""
-        last = self.__dict__.get("_programs", {}).get("train")
+        last = self.__dict__.get("_trained")
         return self.__dict__.get("_resumed") if last is None else last.state()
 
     def resume(self, state: TrainingState) -> None:
         """Let the next training go on from ``state``, which :attr:`training_state` was of a model of the same kind."""
-        self.__dict__.get("_programs", {}).pop("train", None)
-        self.__dict__["_resumed"] = state
+        self.__dict__ |= {"_trained": None, "_resumed": state}
 
     @property
     def pipeline(self) -> Pipeline:
