@@ -20,7 +20,7 @@ from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
 from ipusim.timeline.kind_row import Idle, Track
 from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SEND_KINDS, SpanKind, by_number, kinds_with
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+from ipusim.timeline.timeline import NONE, Timeline
 
 Column = npt.NDArray[np.int64]
 
@@ -208,9 +208,12 @@ def _released_by(track: _Track, at: Column) -> Column:
     timeline = track.timeline
     following = np.where(track.last[at], NONE, track.row[np.minimum(at + 1, len(track.row) - 1)])
     released = np.where(following == NONE, NONE, timeline.cause[following])
+    # What took no time, as the host's work may, passed on what ended just then.
+    while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
+        released = np.where(passing, timeline.cause[released], released)
     waits = np.isin(timeline.kind, WAITS)
     good = (released != NONE) & (timeline.end[released] == track.end[at]) & ~waits[released]
-    good &= timeline.ipu[released] != ALL_IPUS
+    good &= timeline.ipu[released] >= 0
     found = np.where(good, released, NONE)
     for number in np.flatnonzero(~good).tolist():
         found[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
@@ -229,7 +232,7 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
 
 def _pieces(track: _Track, at: Column, source: Column, until: Column) -> _Intervals:
     """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began another span."""
-    first, last = np.empty(len(at), dtype=np.int64), np.empty(len(at), dtype=np.int64)
+    first, last = np.zeros(len(at), dtype=np.int64), np.zeros(len(at), dtype=np.int64)
     for ipu, (begin, finish) in enumerate(pairwise(track.first.tolist())):
         of = source == ipu
         first[of] = begin + np.searchsorted(track.end[begin:finish], track.start[at[of]], side="right")

@@ -65,6 +65,17 @@ def test_gpipe_in_point_to_point():
     assert not found.cycles[:, CAUSES.index(Idle.SYNC)].any()
 
 
+@pytest.mark.parametrize("schedule", ["grouped", "gpipe"])
+def test_a_host_that_updates_in_no_time_passes_on_what_ended_then(schedule):
+    # The next execution begins with what the host did, which took no time: the others waited for the last IPU.
+    updated = ["pipeline.variables_on_host=true", "pipeline.stages.0.parameter_bytes=4 KiB"]
+    found = idle_causes(run(f"pipeline.schedule={schedule}", "pipeline.repeat_count=2", *updated))
+    assert found.window_cycles == 2 * 33_000
+    for ipu in range(4):
+        expected = {Idle.RAMP_UP: 2_000 * ipu, Idle.RAMP_DOWN: 4_000 * ipu, Idle.SLOWER: 6_000 * (3 - ipu)}
+        assert cycles(found, ipu) == {cause: of for cause, of in expected.items() if of}
+
+
 def test_the_critical_path_of_grouped_follows_the_last_ipu():
     timeline = run()
     parts = {
