@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.generations import BOW, GC2, GC200, GENERATIONS, find_ipu
+from ipusim.pricing.planner.convolution import Convolution, plan_convolution
 from ipusim.pricing.planner.matrix_unit import matrix_unit
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
@@ -226,3 +227,25 @@ def test_a_product_is_planned_in_milliseconds_and_only_once():
     first = plan_product(product, GC200)
     assert time.perf_counter() - began < 1.0
     assert plan_product(replace(product), GC200) is first
+
+
+CONVOLUTIONS = st.builds(
+    Convolution,
+    positions=st.integers(1, 5000),
+    in_channels=st.integers(1, 200),
+    out_channels=st.integers(1, 200),
+    taps=st.sampled_from([1, 3, 9, 25]),
+    stride=st.sampled_from([1, 2, 4]),
+    groups=st.sampled_from([1, 3, 32]),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(CONVOLUTIONS)
+def test_a_convolution_is_never_faster_than_the_matrix_unit_and_more_of_it_never_faster(convolution):
+    assert plan_convolution(convolution, GC200, PEAK).cycles >= convolution.macs / GC200.macs_per_cycle(2)
+    plan = plan_convolution(convolution, GC200)
+    for name in ("positions", "out_channels", "taps"):
+        larger = plan_convolution(replace(convolution, **{name: getattr(convolution, name) * 2}), GC200)
+        if plan.fits and larger.fits:
+            assert larger.cycles >= plan.cycles

@@ -1,18 +1,11 @@
 import json
-from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.run_times import run_times
 from ipusim.analysis.utilisation import ipu_uses
-from ipusim.render.window import execution_window
-from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import run_files
-from tests.places import SCENARIOS
 
 FREE = {"sync": 0, "exchange": 0}
 
@@ -97,16 +90,3 @@ def test_a_pipeline_that_takes_no_time(lock_step):
     assert found.makespan_cycles == 0
     assert found.bubble.idle_fraction == 0.0
     assert found.weight_update_cycles == 150
-
-
-def test_the_summary_is_frozen_comparable_and_all_of_the_file():
-    path = SCENARIOS / "data_parallel_4x4.yaml"
-    one, other = (execute(load_job(path, ("steps=1",))) for _ in range(2))
-    assert one.summary == other.summary
-    with pytest.raises(FrozenInstanceError):
-        one.summary.steps = 2
-    shown = execution_window(one.timeline)
-    assert json.loads(run_files(one, shown, Path())["summary.json"]) == one.summary.to_dict()
-    names = {field.name for field in fields(one.summary)}
-    assert names <= one.summary.to_dict().keys()
-    assert one.summary.gradient_sum.cycles * one.summary.executions == one.summary.run_use[0].cycles["all_reduce"]

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +7,6 @@ from hypothesis import strategies as st
 
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.products import add_product
-from tests.places import ROOT
 
 
 def tolerance(dtype):
@@ -79,33 +74,3 @@ def test_dense_adds_what_it_would_return(dense, need_input_gradient):
         np.testing.assert_array_equal(again, dx)
     else:
         assert again is dx is None
-
-
-THREADS = """
-import json, threadpoolctl
-from ipusim.machine import numpy_executor
-from ipusim.scenario import load_job
-from ipusim.runs.execute import execute
-
-found = set()
-run = numpy_executor.NumpyExecutor.run
-
-def spying(self, *words):
-    found.update((pool["filepath"], pool["num_threads"]) for pool in threadpoolctl.threadpool_info())
-    return run(self, *words)
-
-numpy_executor.NumpyExecutor.run = spying
-execute(load_job("scenarios/tutorial_step3_pipelining.yaml", ["steps=1", "pipeline.repeat_count=1"]))
-print(json.dumps(sorted(found)))
-"""
-
-
-def test_every_blas_runs_on_one_thread_in_a_run():
-    """SciPy brings a BLAS of its own, which a limit set before it is loaded would miss."""
-    root = ROOT
-    command = [sys.executable, "-W", "error", "-c", THREADS]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert len(found) >= 1
-    assert {threads for _, threads in found} == {1}

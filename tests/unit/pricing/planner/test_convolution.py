@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.generations import GC200
@@ -16,26 +14,6 @@ from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import PlannerRates
 
 PEAK = PlannerRates(1.0, 1.0, 0.0, 0.1)
-CONVOLUTIONS = st.builds(
-    Convolution,
-    positions=st.integers(1, 5000),
-    in_channels=st.integers(1, 200),
-    out_channels=st.integers(1, 200),
-    taps=st.sampled_from([1, 3, 9, 25]),
-    stride=st.sampled_from([1, 2, 4]),
-    groups=st.sampled_from([1, 3, 32]),
-)
-
-
-@settings(max_examples=20, deadline=None)
-@given(CONVOLUTIONS)
-def test_a_convolution_is_never_faster_than_the_matrix_unit_and_more_of_it_never_faster(convolution):
-    assert plan_convolution(convolution, GC200, PEAK).cycles >= convolution.macs / GC200.macs_per_cycle(2)
-    plan = plan_convolution(convolution, GC200)
-    for name in ("positions", "out_channels", "taps"):
-        larger = plan_convolution(replace(convolution, **{name: getattr(convolution, name) * 2}), GC200)
-        if plan.fits and larger.fits:
-            assert larger.cycles >= plan.cycles
 
 
 def test_one_tap_is_a_dense_product():

@@ -1,0 +1,39 @@
+"""Files with contents that no honest program writes: headers that say anything, archives that lie."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+
+
+def header(shape, dtype="<f8"):
+    """Return the header of a NumPy array, which may say anything."""
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+#: A whole array of two numbers.
+DATA = header((2,)) + bytes(16)
+
+
+def archive(compression=zipfile.ZIP_DEFLATED, **members):
+    """Return an npz archive of members with any content."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as made:
+        for name, content in members.items():
+            made.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def patched(content, offset_in_local, offset_in_directory, change):
+    """Return an archive with a field of its only member changed in both places that have it."""
+    data = bytearray(content)
+    for start, offset in ((b"PK\x03\x04", offset_in_local), (b"PK\x01\x02", offset_in_directory)):
+        change(data, data.index(start) + offset)
+    return bytes(data)
+
+
+def idx_bytes(shape, content=b""):
+    """Return an idx file of bytes, whose header may say any shape."""
+    return bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + content

@@ -1,0 +1,102 @@
+"""Files from anywhere take as much memory as they state, not as they would unpack to."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from ipusim.errors import ModelError
+from ipusim.model.data.dataset_files import idx, npz, read_idx
+from tests.forged_files import DATA, archive, header, idx_bytes, patched
+
+
+def peak_bytes(read):
+    tracemalloc.start()
+    try:
+        read()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+BIG = 1 << 28
+
+
+def bomb(start):
+    """Return ``start`` and zeros, in all a quarter of a gigabyte, packed a thousand times smaller."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=9) as file:
+        file.write(start)
+        for _ in range(BIG >> 20):
+            file.write(bytes(1 << 20))
+    return buffer.getvalue()
+
+
+def test_memory_follows_what_a_file_states_not_what_it_unpacks_to(tmp_path):
+    files = {
+        "zeros.gz": bomb(b""),
+        "pixels.gz": bomb(idx_bytes((2, 2))),
+        "rows.npz": archive(x=header((1000,)) + bytes(BIG), y=DATA),
+        "sparse": idx_bytes((2, 2)),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    os.truncate(tmp_path / "sparse", BIG)
+
+    def refused(read, *paths):
+        with pytest.raises(ModelError):
+            read(*paths)
+
+    for name in files:
+        for read in (read_idx, npz):
+            assert peak_bytes(lambda read=read, name=name: refused(read, tmp_path / name)) < 8e6, (read, name)
+
+
+@pytest.mark.parametrize("kind", ["idx", "gzip", "npz"])
+def test_memory_of_a_dataset_is_a_few_times_what_its_header_states(tmp_path, kind):
+    images = np.random.default_rng(0).integers(0, 256, (4096, 32, 32), np.uint8)
+    labels = np.zeros(4096, np.uint8)
+    np.savez(tmp_path / "d.npz", x=images, y=labels)
+    for name, array in (("x", images), ("y", labels)):
+        content = idx_bytes(array.shape, array.tobytes())
+        (tmp_path / name).write_bytes(gzip.compress(content, 1) if kind == "gzip" else content)
+    read = (lambda: npz(tmp_path / "d.npz")) if kind == "npz" else (lambda: idx(tmp_path / "x", tmp_path / "y"))
+    as_floats = 4 * images.nbytes  # float32
+    assert peak_bytes(read) < as_floats + 2.5 * images.nbytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_lie_of_two_gigabytes_fits_into_little_memory(tmp_path):
+    """The archive and the array agree on bytes that are not there."""
+    size = 2**31 - 1
+
+    def lie(data, at):
+        data[at : at + 4] = struct.pack("<I", size + len(header((size,), "|u1")))
+
+    content = archive(x=header((size,), "|u1") + bytes(100))
+    (tmp_path / "d.npz").write_bytes(patched(content, 22, 24, lie))
+    code = """
+        import resource, sys
+        from pathlib import Path
+        from ipusim.errors import ModelError
+        from ipusim.model.data.dataset_files import npz
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+        try:
+            npz(Path(sys.argv[1]), "x", "x")
+        except ModelError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), tmp_path / "d.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"{tmp_path}/d.npz: not a NumPy archive of plain arrays: 'x' "), done.stderr
+    assert "MemoryError" not in done.stdout
