@@ -51,6 +51,8 @@ def check(
 
         for table in cost_tables(job.costs, job.plan, program, job.system):
             print_table(table)
+    for note in job.notes:  # as run ends with them
+        typer.echo(note)
 
 
 @app.command()

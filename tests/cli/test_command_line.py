@@ -442,3 +442,14 @@ def test_check_says_what_does_not_fit_where_it_is_only_reported(workspace):
     assert done.stdout.splitlines()[1].startswith("Out of memory on IPU 0: ")
     fits = ipusim("check", "scenarios/memory_by_schedule.yaml", "--set", "pipeline.schedule=interleaved", cwd=workspace)
     assert "Out of memory" not in fits.stdout
+
+
+def test_check_ends_with_the_notes_that_run_ends_with(workspace):
+    checkpoints = ("--set", "pipeline.recomputation_checkpoints=[dense256]")
+    words = (TUTORIAL, *FAST, "--set", "data.samples=96", *checkpoints)
+    notes = json.loads(ipusim("run", *words, "--json", cwd=workspace).stdout)["notes"]
+    assert len(notes) == 2, notes
+    assert ipusim("check", *words).stdout.splitlines()[1:] == [
+        ipusim("check", TUTORIAL, *FAST).stdout.splitlines()[1],
+        *notes,
+    ]
