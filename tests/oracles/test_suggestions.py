@@ -137,15 +137,20 @@ def test_no_scenario_beats_its_suggestion_which_runs_as_said(name: str, tmp_path
         assert again.summary.throughput.effective_batch_size == found.trial.samples
 
 
-def test_streaming_memory_is_found_faster_than_a_host_that_updates() -> None:
+def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Path) -> None:
     """The given plan fits, as its optimizer's state is on the host, and waits for that."""
-    found = suggest(load_request(SCENARIOS / "variables_on_host.yaml"), simulations=10)
+    scenario = SCENARIOS / "variables_on_host.yaml"
+    found = suggest(load_request(scenario), simulations=10)
     assert found.trial.job is not None
     assert found.trial.job.program.offload.weight_update_variables
     assert not found.trial.job.program.offload.variables_on_host
     assert found.own.job is not None
     assert found.own.job.program.offload.variables_on_host
     assert found.trial.period < 0.4 * found.own.period
+    assert "as fast as the given plan, whose host updates the weights, with " in "\n".join(verdict(found))
+    write_suggested(found, scenario, [], tmp_path / "out.yaml")
+    said = "  variables_on_host: false # was true: Streaming Memory takes the place of the host, and the IPUs update"
+    assert said in (tmp_path / "out.yaml").read_text()
 
 
 def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
@@ -206,6 +211,25 @@ def test_the_written_scenario_keeps_comments_and_says_why(tmp_path: Path) -> Non
     assert "gradient_accumulation_count: 2" in text
     assert "# was 8: x 4 replicas x 16 samples is the global batch" in text
     assert "# 11 x 8 x 16 samples: nearly one epoch a step" in text
+
+
+def test_no_option_of_the_given_plan_goes_without_a_word(tmp_path: Path) -> None:
+    scenario = tmp_path / "given.yaml"
+    given = """pipeline:
+  allow_recompute: true
+  recomputation_mode: RecomputeThenBackpropagate
+  device_mapping: [0, 1, 2, 3]
+  stages: [[flatten, dense256], [dense128], [dense64], [logits, cel]]
+"""
+    text = (SCENARIOS / "digits_training.yaml").read_text().replace("  splits: [dense128, dense64, logits]\n", "")
+    scenario.write_text(text.replace("pipeline:\n", given).replace("  auto", "  selection_order: SNAKE\n  auto"))
+    limits = Limits(ipus=(2,), replicas=(1,), stages=(2,), recompute=("no",), schedules=("grouped",))
+    write_suggested(suggest(load_request(scenario), limits, runners_up=0), scenario, [], tmp_path / "out.yaml")
+    lines = [" ".join(line.split()) for line in (tmp_path / "out.yaml").read_text().splitlines()]
+    assert "selection_order: AUTO # was SNAKE: the fastest copies between these IPUs" in lines
+    assert "allow_recompute: false # was true: activations fit as they are kept" in lines
+    assert "recomputation_mode: Auto # was RecomputeThenBackpropagate: nothing is computed again" in lines
+    assert "splits: [dense64] # in place of stages: the most even stages that fit, copies counted" in lines
 
 
 def test_overrides_are_written_as_well(tmp_path: Path) -> None:

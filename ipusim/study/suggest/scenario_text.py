@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from typing import Any, Final
 
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.yaml_text import edited
 from ipusim.scenario.source import Source
 from ipusim.study.suggest.suggestion import Suggestion
+
+#: Options that are taken out where another takes their place, by that.
+_IN_PLACE_OF: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
 
 
 def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
@@ -20,12 +24,22 @@ def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
     for path, place in source.values.items():
         if path and str(place).startswith("--set ") and not any(path[: len(each)] == each for each in changes):
             changes[path] = (_at(source.data, path), "as --set had it")
-    for name, value in suggestion.changes.items():
+    for name, changed in suggestion.changes.items():
         path = tuple(name.split("."))
         before = _at(source.data, path)
+        # What is taken out is said all the same, where a value says what its absence does.
+        value = _in_effect(suggestion, path) if changed is None and before is not None else changed
         if value != before and not (before is None and _default(suggestion, name, value)):
-            changes[path] = (value, "" if value is None else why(suggestion, name, before))
+            taken = _IN_PLACE_OF.get(name)
+            instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
+            was = instead if before is None else f"was {_shown(before)}: "
+            changes[path] = (value, "" if value is None else was + why(suggestion, name))
     return edited(text, changes)
+
+
+def _in_effect(suggestion: Suggestion, path: KeyPath) -> Any:
+    """Return the value that an option of the suggested plan has; None where it has none."""
+    return reduce(getattr, map(str, path), suggestion.job.request.options)
 
 
 def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
@@ -45,11 +59,10 @@ def _at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def why(suggestion: Suggestion, name: str, before: Any) -> str:
-    """Return why an option of the suggested plan is as it is, after what it was."""
+def why(suggestion: Suggestion, name: str) -> str:
+    """Return why an option of the suggested plan is as it is."""
     job = suggestion.job
     shape, system = job.program.shape, job.system
-    was = "" if before is None else f"was {_shown(before)}: "
     ipus, stages = len(set(shape.mapping)), shape.positions
     hosts = f" x {system.hosts} hosts" if system.hosts > 1 else ""
     reasons = {
@@ -68,15 +81,22 @@ def why(suggestion: Suggestion, name: str, before: Any) -> str:
         "pipeline.gradient_accumulation_count": (
             f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
         ),
-        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan",
-        "pipeline.recomputation_mode": "the faster way to compute them again",
+        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan"
+        if suggestion.changes.get(name)
+        else "activations fit as they are kept",
+        "pipeline.recomputation_mode": "the faster way to compute them again"
+        if suggestion.changes.get(name)
+        else "nothing is computed again",
         "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
         if suggestion.changes.get(name)
         else "the state fits its IPUs, and comes and goes no more",
-        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone",
+        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone"
+        if suggestion.changes.get(name)
+        else "each replica has all of the state",
+        "pipeline.variables_on_host": "Streaming Memory takes the place of the host, and the IPUs update the weights",
         "pipeline.offload_activations": "activations would take the memory that faster stages need",
     }
-    return was + reasons.get(name, "part of the suggested plan")
+    return reasons.get(name, "part of the suggested plan")
 
 
 def _shown(value: Any) -> str:

@@ -55,6 +55,8 @@ def plan_words(job: Job) -> str:
     if job.program.offload.weight_update_variables and any(each.state_bytes for each in job.program.stages):
         shared = " in parts" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer's state in Streaming Memory{shared}")
+    if job.program.offload.variables_on_host:
+        parts.append("weights updated by the host")
     return ", ".join(parts)
 
 
@@ -73,7 +75,8 @@ def _against_given(suggestion: Suggestion) -> str:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
     gain = own.period / own.samples / (trial.period / trial.samples)
     fits = "" if own.fits else ", which does not fit its memory,"
-    return f"That is {float(gain):.2f} times as fast as the given plan{fits} with {_time(own)}."
+    host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
+    return f"That is {float(gain):.2f} times as fast as the given plan{host}{fits} with {_time(own)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
