@@ -16,7 +16,7 @@ from typing import Final
 
 from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.files import open_file
-from ipusim.ipu.horovod.hosts import on_hosts
+from ipusim.ipu.horovod.hosts import on_hosts, rank
 from ipusim.machine.hosts import this_host
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.near_names import did_you_mean
@@ -67,19 +67,28 @@ class ProgramFile:
         """
         before = set(threading.enumerate())
         with _as_main(self.path, self._file, arguments) as module:
-            if hosts is None:
-                contextvars.copy_context().run(self._execute, module)
-            else:
-                self._execute_on(hosts, module)
+            try:
+                if hosts is None:
+                    contextvars.copy_context().run(self._execute, module)
+                else:
+                    self._execute_on(hosts, module)
+            except ProgramEnded as end:
+                for note in _notes(end):  # of hosts that wait for the one that has ended
+                    print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
+                raise
             for thread in set(threading.enumerate()) - before:
                 if not thread.daemon:
                     thread.join()
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
-        """Run it on hosts, the first of which has the module ``first``."""
-        modules = iter([first, *(_main(self._file) for _ in range(1, hosts))])
+        """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
+        modules = [first, *(_main(self._file) for _ in range(1, hosts))]
+
+        def turn(host: int) -> None:
+            sys.modules["__main__"] = modules[host]
+
         try:
-            on_hosts(lambda: self._execute(next(modules)), hosts)
+            on_hosts(lambda: self._execute(modules[rank()]), hosts, turn)
         except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
             raise ProgramError(f"{self.path}: {error}") from error
 
@@ -97,7 +106,10 @@ class ProgramFile:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
             if error.code not in (None, 0):
-                raise ProgramEnded(error.code if isinstance(error.code, int) else 1) from None
+                ended = ProgramEnded(error.code if isinstance(error.code, int) else 1)
+                for note in _notes(error):
+                    ended.add_note(note)
+                raise ended from None
         except Exception as error:
             self._print(error)
             raise ProgramEnded(1) from None
@@ -108,6 +120,11 @@ class ProgramFile:
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
         traceback.print_exception(type(error), error, step)
+
+
+def _notes(error: BaseException) -> Sequence[str]:
+    found: Sequence[str] = getattr(error, "__notes__", ())
+    return found
 
 
 def _parsed(path: Path) -> ast.Module:

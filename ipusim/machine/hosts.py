@@ -6,16 +6,22 @@ One of them runs at any time, in the order of their ranks, so that a run has the
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.machine.one_thread import one_blas_thread
 from ipusim.pricing.exchanges import HostExchange
 
+if TYPE_CHECKING:
+    from greenlet import greenlet
+
 T = TypeVar("T")
+#: What a host waits for, and what it brings.
+_Waits: TypeAlias = tuple[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,11 @@ def host_count() -> int:
     return 1 if host is None else host.count
 
 
-def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
+def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], None] = lambda _: None) -> list[T]:
     """Run each function on a host of its own, by rank, and return their results.
 
-    Each has a copy of the caller's context. Raises what a function raises, and ProgramStateError where one waits for
+    Each has a copy of the caller's context; ``turn`` is called with the rank of the host that goes on next. Raises
+    what a function raises, with a note of the hosts that have not ended, and ProgramStateError where one waits for
     what will not come.
     """
     from greenlet import getcurrent, greenlet  # noqa: PLC0415 - only runs of several hosts need it
@@ -87,26 +94,52 @@ def run_together(functions: Sequence[Callable[[], T]]) -> list[T]:
     with one_blas_thread():
         try:
             while True:
-                waiting = [host.switch(*given[rank]) for rank, host in enumerate(hosts)]
+                waiting: list[_Waits | None] = []
+                for rank, host in enumerate(hosts):
+                    turn(rank)
+                    with _noted(rank, waiting, hosts):
+                        waiting.append(host.switch(*given[rank]))
                 ended = [rank for rank, host in enumerate(hosts) if host.dead]
                 if len(ended) == count:
                     return [results[rank] for rank in range(count)]
                 _check(waiting, ended)
                 given = [([brought for _, brought in waiting],)] * count
         finally:
-            for host in hosts:
+            for rank, host in enumerate(hosts):
                 if not host.dead and host:
+                    turn(rank)
                     host.throw()
 
 
-def _check(waiting: Sequence[tuple[str, Any] | None], ended: Sequence[int]) -> None:
+@contextmanager
+def _noted(rank: int, waiting: Sequence[_Waits | None], hosts: Sequence[greenlet]) -> Iterator[None]:
+    """Let what a host raises say what the others wait for, as far as these have come."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        first = next((other for other, host in enumerate(hosts[:rank]) if not host.dead), None)
+        if first is not None:
+            error.add_note(_without(first, waiting, rank))
+        elif not all(host.dead for host in hosts):
+            error.add_note(f"host {rank} has ended, and the other hosts with it")
+        raise
+
+
+def _check(waiting: Sequence[_Waits | None], ended: Sequence[int]) -> None:
     """Refuse hosts that do not wait for the same."""
     first = next(rank for rank in range(len(waiting)) if rank not in ended)
+    if ended:
+        raise ProgramStateError(_without(first, waiting, ended[0]))
     mine = waiting[first]
     assert mine is not None
-    if ended:
-        raise ProgramStateError(f"host {first} waits for all hosts in {mine[0]}, but host {ended[0]} has ended")
     for rank, other in enumerate(waiting):
         assert other is not None
         if other[0] != mine[0]:
             raise ProgramStateError(f"host {first} waits for all hosts in {mine[0]}, but host {rank} in {other[0]}")
+
+
+def _without(rank: int, waiting: Sequence[_Waits | None], ended: int) -> str:
+    """Say that a host waits for one that has ended."""
+    mine = waiting[rank]
+    assert mine is not None
+    return f"host {rank} waits for all hosts in {mine[0]}, but host {ended} has ended"

@@ -117,6 +117,13 @@ HEAD = "import sys\nfrom ipusim.ipu import horovod as hvd\n"
         ),
         (f"{HEAD}sys.exit(7 * hvd.rank())", 7, ""),
         (f"{HEAD}sys.exit('no more' if hvd.rank() else 0)", 1, "[1] no more\n"),
+        (
+            f"{HEAD}if hvd.rank() == 1:\n    sys.exit(3)\nhvd.broadcast(3.0, 0)",
+            3,
+            "program.py: host 0 waits for all hosts in horovod.broadcast number 1, but host 1 has ended "
+            "(exit code 3)\n",
+        ),
+        (f"{HEAD}sys.exit(4)", 4, "program.py: host 0 has ended, and the other hosts with it (exit code 4)\n"),
         ("print(1)", 2, "program.py: expected a pipeline or a loop that runs on IPUs, got none\n"),
     ],
 )
@@ -125,6 +132,26 @@ def test_what_fails_on_a_host_is_said_once_with_its_number(text, code, err):
     ran = ipusim("run", "program.py", "--hosts", 2, "--out", "out")
     assert (ran.returncode, ran.stderr) == (code, err)
     assert not Path("out").exists()
+
+
+def test_what_ends_a_host_of_a_program_that_starts_them_says_who_waits_for_it():
+    ends = "def ends():\n    if hvd.rank() == 1:\n        {}\n    hvd.broadcast(3.0, 0)\nhvd.run(ends, np=2)"
+    waits = "host 0 waits for all hosts in horovod.broadcast number 1, but host 1 has ended"
+    Path("program.py").write_text(f"{HEAD}{ends.format('sys.exit(3)')}")
+    ran = ipusim("run", "program.py")
+    assert (ran.returncode, ran.stderr) == (3, f"program.py: {waits} (exit code 3)\n")
+    Path("program.py").write_text(f"{HEAD}{ends.format('1 / 0')}")
+    ran = ipusim("run", "program.py")
+    assert (ran.returncode, ran.stderr.splitlines()[-2:]) == (1, ["ZeroDivisionError: division by zero", waits])
+
+
+def test_each_host_has_the_main_module_of_its_own():
+    Path("program.py").write_text(
+        f"import pickle\n{HEAD}class Mine: pass\nhvd.broadcast(3.0, 0)\n"
+        "mine = pickle.loads(pickle.dumps(Mine()))\nprint(mine.__class__ is Mine is sys.modules['__main__'].Mine)"
+    )
+    ran = ipusim("run", "program.py", "--hosts", 2)
+    assert ran.stdout == "[0] True\n[1] True\n"
 
 
 def test_what_python_raises_on_a_host_is_printed_as_python_prints_it():

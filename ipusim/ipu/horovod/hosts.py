@@ -79,11 +79,14 @@ def run(
     return on_hosts(partial(func, *args, **named), count)
 
 
-def on_hosts(function: Callable[[], Any], count: int) -> list[Any]:
-    """Call a function on so many hosts and return its results by rank; a recorder sees the first host's programs."""
+def on_hosts(function: Callable[[], Any], count: int, turn: Callable[[int], None] = lambda _: None) -> list[Any]:
+    """Call a function on so many hosts and return its results by rank; a recorder sees the first host's programs.
+
+    ``turn`` is called with the rank of the host that goes on next.
+    """
 
     def call() -> Any:
         with recording(recorder() if rank() == 0 else None):
             return function()
 
-    return run_together([call] * count)
+    return run_together([call] * count, turn)
