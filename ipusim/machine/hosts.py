@@ -94,7 +94,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     with one_blas_thread():
         try:
             while True:
-                waiting: list[_Waits | None] = []
+                waiting: list[Any] = []
                 for rank, host in enumerate(hosts):
                     turn(rank)
                     with _noted(rank, waiting, hosts):

@@ -639,7 +639,11 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
         ),
         (
             '{"cluster": {"chief": ["a"]}, "task": {"type": "worker", "index": 0}}',
-            "worker 0 is not a valid task of the cluster",
+            "expected chief as type of its task, as its cluster has them, got 'worker'",
+        ),
+        (
+            '{"cluster": {"chief": ["a"], "worker": ["b", "c"]}, "task": {"type": "worker", "index": 2}}',
+            "expected one of its cluster's 2 tasks of 'worker', counted from 0, as index of its task, got 2",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host_strategy import HostStrategy
 from ipusim.machine.hosts import this_host
+from ipusim.runs.problems import one_of
 
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
@@ -63,19 +64,19 @@ class ClusterConfig(NamedTuple):
 
 
 def cluster_spec() -> ClusterSpec:
-    """Return the addresses that the environment says; raises ProgramError for what is none."""
-    return _cluster_in(_environment())
+    """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
+    found = _environment()
+    cluster, (kind, place) = _cluster_in(found), _task_in(found)
+    if cluster.jobs and "type" in _part(found, "task"):
+        _check_task(cluster.as_dict(), kind, place)
+    return cluster
 
 
 def cluster_config() -> ClusterConfig:
     """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
     found = _environment()
     cluster, task = _cluster_in(found).as_dict(), _part(found, "task")
-    kind, place = task.get("type", _WORKER), task.get("index", 0)
-    if not isinstance(kind, str):
-        _refuse("expected a text as type of its task", kind)
-    if not isinstance(place, int) or isinstance(place, bool) or place < 0:
-        _refuse("expected a whole number from 0 as index of its task", place)
+    kind, place = _task_in(found)
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
     if kind == _EVALUATOR:
@@ -86,8 +87,7 @@ def cluster_config() -> ClusterConfig:
         return ClusterConfig({}, kind, place, "", 0, 1, True)
     if len(cluster.get(_CHIEF, ())) != 1:
         _refuse("If `cluster` is set in TF_CONFIG, it must have one `chief` node", cluster)
-    if kind not in cluster or place >= len(cluster[kind]):
-        _refuse(f"{kind} {place} is not a valid task of the cluster", cluster)
+    _check_task(cluster, kind, place)
     workers = len(cluster.get(_WORKER, ())) + 1
     address = cluster[kind][place]
     return ClusterConfig(cluster, kind, place, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
@@ -120,6 +120,30 @@ def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(part, dict):
         _refuse(f"expected a dictionary for {name!r}", part)
     return part
+
+
+def _task_in(found: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the type and index of this process's task."""
+    task = _part(found, "task")
+    kind, place = task.get("type", _WORKER), task.get("index", 0)
+    if not isinstance(kind, str):
+        _refuse("expected a text as type of its task", kind)
+    if not isinstance(place, int) or isinstance(place, bool) or place < 0:
+        _refuse("expected a whole number from 0 as index of its task", place)
+    return kind, place
+
+
+def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, place: int) -> None:
+    """Refuse a task that the cluster has not; an evaluator stands outside of it."""
+    if kind == _EVALUATOR:
+        return
+    if kind not in cluster:
+        _refuse(f"expected {one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
+    if place >= len(cluster[kind]):
+        tasks = len(cluster[kind])
+        _refuse(
+            f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", place
+        )
 
 
 def _cluster_in(found: Mapping[str, Any]) -> ClusterSpec:

@@ -226,6 +226,9 @@ def test_the_cluster_of_the_environment(monkeypatch):
     assert hvd.run(program, np=2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
         resolver()
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 5}}')
+    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected one of its cluster's 1 tasks of 'worker', .* got 5$"):
+        resolver()
     monkeypatch.setenv("TF_CONFIG", "[]")
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected \{"):
         resolver()
