@@ -18,11 +18,14 @@ import numpy as np
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.structures import leaves, mapped
-from ipusim.model.functions.users_code import told
+from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
 from ipusim.model.layers.layer import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Whether a function of arrays is being computed.
+_COMPUTING: Final[ContextVar[bool]] = ContextVar("computing", default=False)
 
 
 class Running:
@@ -136,17 +139,18 @@ class Tensor(Fetch):
 class _Computed(Tensor):
     """A tensor that is a function of others."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._function, self._arguments = function, tuple(arguments)
+    def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._name, self._function, self._arguments = name, function, tuple(arguments)
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(function, [example(each) for each in self._arguments])))
+            super().__init__(_array(_computed(name, function, [example(each) for each in self._arguments])))
 
     @property
     def late(self) -> bool:
         return any(isinstance(each, Fetch) and each.late for each in self._arguments)
 
     def evaluate(self, running: Running) -> Array:
-        return _array(_computed(self._function, list(map(running.value, self._arguments)))).astype(self.dtype)
+        given = list(map(running.value, self._arguments))
+        return _array(_computed(self._name, self._function, given)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -196,23 +200,27 @@ def refuse_captured(value: object) -> None:
         )
 
 
-def compute(function: Callable[..., Any], *arguments: Any) -> Any:
+def compute(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> Any:
     """Return ``function`` of the arguments: in each run anew where one of them is a Tensor.
 
-    Raises ProgramTypeError and ProgramError outside of stages, where no stage says which of them failed.
+    Messages call it ``name``, by default what it is called itself. Raises ProgramTypeError and ProgramError outside of
+    stages, where no stage says which of them failed.
     """
+    called = name_of(function) if name is None else name
     captured = [each for each in arguments if isinstance(each, Tensor)]
     if captured:
         refuse_captured(captured[0])
-        return _Computed(function, arguments)
-    return function(*arguments) if inside() else _computed(function, arguments)
+        return _Computed(called, function, arguments)
+    return function(*arguments) if inside() else _computed(called, function, arguments)
 
 
 def also_on_host(function: Function) -> Function:
     """Let a function of arrays take tensors of the host, also in lists, and give tensors of the host then.
 
-    Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors.
+    Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors, in the name of the
+    function that was called first.
     """
+    name = name_of(function)
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -220,18 +228,17 @@ def also_on_host(function: Function) -> Function:
             return function(*args, **kwargs)
         tensors = [each for each in leaves((args, kwargs)) if _waits(each)]
         if not tensors:
-            return _computed(function, args, kwargs)
+            return _computed(name, function, args, kwargs)
 
-        @wraps(function)
         def of(*values: Any) -> Any:
             known = dict(zip(map(id, tensors), values, strict=True))
             given, named = mapped(lambda each: known.get(id(each), each), (args, kwargs))
             return function(*given, **named)
 
-        tried = _computed(of, [example(each) for each in tensors])
+        tried = _computed(name, of, [example(each) for each in tensors])
         if not isinstance(tried, tuple | list):
-            return compute(of, *tensors)
-        return type(tried)(compute(partial(_part_of, of, place), *tensors) for place in range(len(tried)))
+            return compute(of, *tensors, name=name)
+        return type(tried)(compute(partial(_part_of, of, place), *tensors, name=name) for place in range(len(tried)))
 
     return cast(Function, called)
 
@@ -245,16 +252,25 @@ def _part_of(function: Callable[..., Any], place: int, *values: Any) -> Any:
     return function(*values)[place]
 
 
-def _computed(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
-    """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it."""
+def _computed(
+    name: str, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None
+) -> Any:
+    """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it.
+
+    They begin with the ``name`` of the outermost, which is what a program has called.
+    """
+    if _COMPUTING.get():
+        return function(*arguments, **(named or {}))
+    token = _COMPUTING.set(True)
     try:
         return function(*arguments, **(named or {}))
     except IpusimError:
         raise
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
-        name = getattr(function, "__name__", "function")
         raise kind(f"{name}: expected tensors that go together, got {told(error)}") from error
+    finally:
+        _COMPUTING.reset(token)
 
 
 def _array(value: Any) -> Array:

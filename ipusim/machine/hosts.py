@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.errors import IpusimError, ProgramError, ProgramStateError
 from ipusim.machine.one_thread import one_blas_thread
 from ipusim.pricing.exchanges import HostExchange
 
@@ -113,9 +113,11 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
 
 @contextmanager
 def _noted(rank: int, waiting: Sequence[_Waits | None], hosts: Sequence[greenlet]) -> Iterator[None]:
-    """Let what a host raises say what the others wait for, as far as these have come."""
+    """Let what a host's own code raises say what the others wait for, as far as these have come."""
     try:
         yield
+    except IpusimError:  # which says all that there is to say
+        raise
     except (Exception, SystemExit) as error:
         first = next((other for other, host in enumerate(hosts[:rank]) if not host.dead), None)
         if first is not None:

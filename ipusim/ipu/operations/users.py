@@ -60,7 +60,8 @@ class UserOperation:
     def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
 
-        Raises ModelError without one, for gradients of other shapes, and for what it raises.
+        None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
+        gradients that are missing or of other shapes, and for what it raises.
         """
         arrays, results = saved
         if self.pull_back is None:
@@ -80,7 +81,12 @@ class UserOperation:
                 given = list(made) if isinstance(made, tuple | list) else [made]
             if len(given) != len(places):
                 raise ModelError(f"expected gradients of {len(places)} inputs, got {len(given)}")
-            found = {at: np.asarray(each, arrays[at].dtype) for at, each in zip(places, given, strict=True)}
+            found = {}
+            for at, each in zip(places, given, strict=True):
+                if each is not None:
+                    found[at] = np.asarray(each, arrays[at].dtype)
+                elif at in wanted:
+                    raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
             for at, each in found.items():
                 if each.shape != arrays[at].shape:
                     raise ModelError(

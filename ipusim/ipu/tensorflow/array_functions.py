@@ -71,7 +71,7 @@ def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) ->
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """Return ``x`` in another dtype."""
     kind = checks.dtype("dtype", dtype, "biuf")
-    return compute(lambda value: value if value.dtype == kind else value.astype(kind), tensor(x))
+    return compute(lambda value: value if value.dtype == kind else value.astype(kind), tensor(x), name="cast")
 
 
 def identity(input: Any, name: str | None = None) -> Any:
@@ -92,56 +92,57 @@ def stop_gradient(input: Any, name: str | None = None) -> Any:
     return _stopped(tensor(input))
 
 
-def _one(function: Callable[..., Any], of: str) -> Callable[..., Any]:
+def _one(called: str, function: Callable[..., Any], of: str) -> Callable[..., Any]:
     def call(x: Any, name: str | None = None) -> Any:
-        return compute(function, tensor(x))
+        return compute(function, tensor(x), name=called)
 
     call.__doc__ = f"Return the {of} of each element."
     return call
 
 
-def _two(function: Callable[..., Any], of: str) -> Callable[..., Any]:
+def _two(called: str, function: Callable[..., Any], of: str) -> Callable[..., Any]:
     def call(x: Any, y: Any, name: str | None = None) -> Any:
         left, right = (
             (tensor(x), like(y, tensor(x))) if not isinstance(x, int | float) else (like(x, tensor(y)), tensor(y))
         )
-        return compute(function, left, right)
+        return compute(function, left, right, name=called)
 
     call.__doc__ = f"Return the {of} of the elements of two tensors, spread over each other."
     return call
 
 
-abs = _one(anp.abs, "absolute value")
-cos = _one(anp.cos, "cosine")
-exp = _one(anp.exp, "exponential")
-log = _one(anp.log, "logarithm")
-log1p = _one(anp.log1p, "logarithm of 1 and more")
-negative = _one(anp.negative, "negative")
-sigmoid = _one(lambda x: (anp.tanh(x * 0.5) + 1) * 0.5, "logistic function")
-sign = _one(anp.sign, "sign")
-sin = _one(anp.sin, "sine")
-sqrt = _one(anp.sqrt, "square root")
-square = _one(anp.square, "square")
-tanh = _one(anp.tanh, "hyperbolic tangent")
-round = _one(anp.rint, "nearest whole number")
-logical_not = _one(anp.logical_not, "opposite")
-add = _two(anp.add, "sum")
-divide = _two(anp.true_divide, "quotient")
-equal = _two(anp.equal, "equality")
-greater = _two(anp.greater, "order")
-greater_equal = _two(anp.greater_equal, "order")
-less = _two(anp.less, "order")
-less_equal = _two(anp.less_equal, "order")
-logical_and = _two(anp.logical_and, "conjunction")
-logical_or = _two(anp.logical_or, "disjunction")
-maximum = _two(anp.maximum, "larger")
-minimum = _two(anp.minimum, "smaller")
-multiply = _two(anp.multiply, "product")
-not_equal = _two(anp.not_equal, "difference")
-pow = _two(anp.power, "power")
-subtract = _two(anp.subtract, "difference")
+abs = _one("abs", anp.abs, "absolute value")
+cos = _one("cos", anp.cos, "cosine")
+exp = _one("exp", anp.exp, "exponential")
+log = _one("log", anp.log, "logarithm")
+log1p = _one("log1p", anp.log1p, "logarithm of 1 and more")
+negative = _one("negative", anp.negative, "negative")
+sigmoid = _one("sigmoid", lambda x: (anp.tanh(x * 0.5) + 1) * 0.5, "logistic function")
+sign = _one("sign", anp.sign, "sign")
+sin = _one("sin", anp.sin, "sine")
+sqrt = _one("sqrt", anp.sqrt, "square root")
+square = _one("square", anp.square, "square")
+tanh = _one("tanh", anp.tanh, "hyperbolic tangent")
+round = _one("round", anp.rint, "nearest whole number")
+logical_not = _one("logical_not", anp.logical_not, "opposite")
+add = _two("add", anp.add, "sum")
+divide = _two("divide", anp.true_divide, "quotient")
+equal = _two("equal", anp.equal, "equality")
+greater = _two("greater", anp.greater, "order")
+greater_equal = _two("greater_equal", anp.greater_equal, "order")
+less = _two("less", anp.less, "order")
+less_equal = _two("less_equal", anp.less_equal, "order")
+logical_and = _two("logical_and", anp.logical_and, "conjunction")
+logical_or = _two("logical_or", anp.logical_or, "disjunction")
+maximum = _two("maximum", anp.maximum, "larger")
+minimum = _two("minimum", anp.minimum, "smaller")
+multiply = _two("multiply", anp.multiply, "product")
+not_equal = _two("not_equal", anp.not_equal, "difference")
+pow = _two("pow", anp.power, "power")
+subtract = _two("subtract", anp.subtract, "difference")
 
 
+@also_on_host
 def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
     """Return (x - y)^2 for each element; the mean of it is the core's mean squared error where it can be."""
     from ipusim.ipu.tensorflow.squared_errors import squared_errors  # noqa: PLC0415 - which stands on this module's kind
@@ -149,6 +150,7 @@ def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
     return squared_errors(tensor(x), tensor(y))
 
 
+@also_on_host
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
     """Return the tensor with elements from one value to another."""
     return minimum(maximum(t, clip_value_min), clip_value_max)
@@ -158,32 +160,32 @@ def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, nam
     """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
     if isinstance(input_tensor, EachLoss) and not keepdims and axis in (None, *([0] if input_tensor.ndim == 1 else [])):
         return input_tensor.mean_of_all()
-    return _reduced(anp.mean, input_tensor, axis, keepdims)
+    return _reduced("reduce_mean", anp.mean, input_tensor, axis, keepdims)
 
 
 def reduce_sum(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the sum over some axes, by default all."""
-    return _reduced(anp.sum, input_tensor, axis, keepdims)
+    return _reduced("reduce_sum", anp.sum, input_tensor, axis, keepdims)
 
 
 def reduce_max(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the largest element over some axes, by default all."""
-    return _reduced(anp.max, input_tensor, axis, keepdims)
+    return _reduced("reduce_max", anp.max, input_tensor, axis, keepdims)
 
 
 def reduce_min(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the smallest element over some axes, by default all."""
-    return _reduced(anp.min, input_tensor, axis, keepdims)
+    return _reduced("reduce_min", anp.min, input_tensor, axis, keepdims)
 
 
 def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the product over some axes, by default all."""
-    return _reduced(anp.prod, input_tensor, axis, keepdims)
+    return _reduced("reduce_prod", anp.prod, input_tensor, axis, keepdims)
 
 
-def _reduced(function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) -> Any:
+def _reduced(called: str, function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) -> Any:
     axes = tuple(axis) if isinstance(axis, list) else axis
-    return compute(lambda value: function(value, axis=axes, keepdims=keepdims), tensor(x))
+    return compute(lambda value: function(value, axis=axes, keepdims=keepdims), tensor(x), name=called)
 
 
 @also_on_host

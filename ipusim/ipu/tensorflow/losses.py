@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.host import also_on_host
 from ipusim.ipu.tensorflow.array_functions import reduce_mean
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.tensorflow.squared_errors import squared_errors
 
 
+@also_on_host
 def mean_squared_error(labels: Any, predictions: Any, weights: float = 1.0) -> Any:
     """Return the mean of (predictions - labels)^2 over all elements; raises UnsupportedProgramError for weights."""
     _refuse_weights(weights)
     return reduce_mean(squared_errors(predictions, labels))
 
 
+@also_on_host
 def sparse_softmax_cross_entropy(labels: Any, logits: Any, weights: float = 1.0) -> Any:
     """Return the mean cross entropy of ``logits`` (batch, ..., classes) and whole-number ``labels`` (batch, ...).
 

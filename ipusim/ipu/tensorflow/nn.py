@@ -101,10 +101,13 @@ def sparse_softmax_cross_entropy_with_logits(
     """Return -log softmax(logits)[label] for each row of ``logits`` (batch, ..., classes); labels (batch, ...).
 
     The mean of it, by ``reduce_mean``, is the core's softmax cross entropy. Raises ProgramTypeError without both,
-    ProgramError for other numbers of labels than of rows, and ModelError for labels that the logits do not have.
+    ProgramError for a single logit and for other numbers of labels than of rows, and ModelError for labels that the
+    logits do not have.
     """
     _named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     scores, classes = tensor(logits), tensor(labels)
+    if not anp.shape(scores):
+        checks.wrong_value("logits", "those of classes in the last axis", logits)
     rows, given = anp.shape(scores)[:1], anp.shape(classes)[:1]
     if rows != given:
         checks.wrong_value("labels", f"as many as logits of shape {anp.shape(scores)} have rows", anp.shape(classes))

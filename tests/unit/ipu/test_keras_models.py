@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from functools import partial
 
 import autograd.numpy as anp
 import numpy as np
@@ -225,6 +226,8 @@ def test_weights_go_to_a_file_and_back(tmp_path, refused):
     path.write_bytes(b"no archive")
     with pytest.raises(ProgramError, match="expected a file of weights that can be read"):
         other.load_weights(path)
+    for action in (model.save_weights, other.load_weights):
+        refused(TypeError, "filepath: expected a path, got 5", partial(action, 5))
     with pytest.raises(ProgramError, match="Unable to save weights of a model that has not created its variables yet"):
         keras.Sequential([layers.Dense(2)]).save_weights(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import partial
 
@@ -374,6 +375,28 @@ def test_training_ends_early_and_the_best_is_kept(tmp_path):
         np.testing.assert_array_equal(model.get_weights()[0], best["dense/kernel"])
     rows = (tmp_path / "log.csv").read_text().splitlines()
     assert rows == ["epoch,loss", *(f"{epoch},{loss}" for epoch, loss in enumerate(history.history["loss"]))]
+
+
+@pytest.mark.parametrize("name", ["{nothing}", "{}", "{0}", "{epoch:no}", "{epoch", "{epoch.no}", "{epoch[0]}"])
+def test_a_checkpoint_s_name_of_what_there_is_not_is_refused(name, tmp_path):
+    kept = keras.callbacks.ModelCheckpoint(tmp_path / name, save_weights_only=True)
+    text = f'^Failed to format this callback filepath: "{re.escape(str(tmp_path / name))}". Reason: .+; what stands in '
+    with pytest.raises(ProgramError, match=text + r"braces may be \{epoch\} or \{loss\}$"):
+        regression(2).fit(X, Y, batch_size=16, verbose=0, callbacks=[kept])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda: keras.callbacks.ModelCheckpoint(5, save_weights_only=True), "filepath"),
+        (lambda: keras.callbacks.ModelCheckpoint(5), "filepath"),
+        (lambda: keras.callbacks.CSVLogger(5), "filename"),
+    ],
+)
+def test_what_is_no_path_is_refused(make, argument):
+    with pytest.raises(ProgramTypeError, match=f"^{argument}: expected a path, got 5$"):
+        make()
 
 
 def test_a_plateau_makes_the_step_size_smaller(capsys):

@@ -185,6 +185,15 @@ def Flat(x, attributes):
 
 def Flat_grad(gradients, outputs, inputs, attributes):
     return gradients[0].ravel()
+
+def Picked(x, places, attributes):
+    return x[places]
+
+def Picked_grad(gradients, outputs, inputs, attributes):
+    x, places = inputs
+    found = np.zeros_like(x)
+    np.add.at(found, places, gradients[0])
+    return [None if attributes == "none" else found, None]
 """
 
 
@@ -211,6 +220,23 @@ def test_a_user_operation_takes_the_cycles_that_it_says(users):
     assert there == Work(vector=VectorWork(12), sram_bytes=96)
     assert back == Work(vector=VectorWork(12), sram_bytes=4 * 48)
     assert custom_ops.cpu_user_operation([], users, op_name="Nothing") == []
+
+
+def picked(users, attributes=None):
+    """Return the gradient of a row that a user's operation has picked, squared."""
+
+    def loss(x):
+        rows = [x, np.array([1])]
+        two = outs((1, 4))
+        (row,) = custom_ops.cpu_user_operation(rows, users, two, op_name="Picked", gradient_attributes=attributes)
+        return tf.reduce_sum(row * row)
+
+    return autograd.grad(loss)(X)
+
+
+def test_whole_numbers_need_no_gradient_of_a_user_operation(users):
+    with looking_up({}.setdefault):
+        np.testing.assert_array_equal(picked(users), [0 * X[0], 2 * X[1], 0 * X[2]])
 
 
 def test_a_file_runs_again_when_it_has_changed(users, tmp_path):
@@ -449,6 +475,11 @@ WRONG = [
         lambda u: counted(lambda x: custom_ops.cpu_user_operation([x], u, outs((3, 4)), op_name="Flat")[0], X),
         ModelError,
         r"gradient of user operation 'UserOp': expected a gradient of shape \(3, 4\) for input 0, got \(12,\)",
+    ),
+    (
+        lambda u: picked(u, "none"),
+        ModelError,
+        r"gradient of user operation 'UserOp': expected a gradient of input 0, of shape \(3, 4\), got None",
     ),
 ]
 

@@ -255,6 +255,42 @@ def test_arrays_that_do_not_go_together_are_refused_in_our_words():
         tf.transpose(np.ones((2, 2)), perm={})
 
 
+THREE, FIVE, NO_ROW = np.ones((2, 3), np.float32), np.ones((2, 5), np.float32), np.float32(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: tf.nn.softmax(x, axis=2), "softmax: expected tensors that go together, got AxisError"),
+        (lambda x: tf.keras.activations.softmax(x, axis=2), "softmax: expected tensors that go together, got AxisErr"),
+        (lambda x: tf.reduce_prod(x, axis=2), "reduce_prod: expected tensors that go together, got AxisError"),
+        (lambda x: tf.divide(x, FIVE), "divide: expected tensors that go together, got ValueError"),
+        (lambda x: tf.clip_by_value(x, FIVE, 1), "clip_by_value: expected tensors that go together, got ValueError"),
+        (lambda x: tf.squared_difference(x, FIVE), "squared_difference: expected tensors that go together, got Val"),
+        (lambda x: tf.losses.mean_squared_error(x, FIVE), "mean_squared_error: expected tensors that go together"),
+        (lambda x: tf.keras.losses.Huber()(FIVE, x), "huber: expected tensors that go together, got ValueError"),
+        (lambda x: tf.keras.losses.MeanSquaredError()(FIVE, x), "mean_squared_error: expected tensors that go toget"),
+        (lambda x: tf.keras.metrics.binary_accuracy(FIVE, x), "binary_accuracy: expected tensors that go together"),
+        (lambda x: tf.losses.sparse_softmax_cross_entropy(1, NO_ROW), "logits: expected those of classes in the last"),
+    ],
+)
+def test_what_is_refused_is_called_what_the_program_called(call, text):
+    with pytest.raises((ProgramError, ProgramTypeError), match=f"^{text}"):
+        call(THREE)
+    with pytest.raises((ProgramError, ProgramTypeError), match=f"^{text}"):
+        call(tf.placeholder(np.float32, (2, 3)))
+
+
+def test_what_a_run_refuses_is_called_what_the_program_called():
+    places = tf.placeholder(np.int32, (1,))
+    picked = tf.gather(np.ones(2, np.float32), places)
+    with (
+        tf.Session() as session,
+        pytest.raises(ProgramError, match=r"^gather: expected tensors .* IndexError: index 9"),
+    ):
+        session.run(picked, {places: [9]})
+
+
 def test_plain_functions_say_what_tensorflow_does():
     assert tf.argmax([[1.0, 3.0, 2.0]], axis=1).tolist() == [1]
     assert tf.one_hot([0, 2], 3).tolist() == [[1, 0, 0], [0, 0, 1]]

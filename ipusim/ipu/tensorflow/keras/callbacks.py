@@ -14,6 +14,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.runs.problems import one_of
 
 
 class LambdaCallback(Callback):
@@ -204,15 +205,15 @@ class ModelCheckpoint(Callback):
     ) -> None:
         """Take the file's name, in which {epoch} and names of values stand for these; and what to watch.
 
-        Raises ProgramError for a mode that there is not, for another frequency than "epoch", and for whole models in
-        HDF5.
+        Raises ProgramTypeError for what is no path, ProgramError for a mode that there is not, for another frequency
+        than "epoch", and for whole models in HDF5.
         """
         self._weights_only = checks.truth("save_weights_only", save_weights_only)
         if not self._weights_only:
             check_format(filepath, None)
         if save_freq != "epoch":
             checks.wrong_value("save_freq", "'epoch', as weights come to the host after executions", save_freq)
-        self._file, self.monitor, self._verbose = str(filepath), monitor, verbose
+        self._file, self.monitor, self._verbose = checks.path("filepath", filepath), monitor, verbose
         self._best_only, self._better = save_best_only, _is_better(mode, monitor)
         self.best = -np.inf if self._better(1.0, 0.0) else np.inf
 
@@ -222,11 +223,15 @@ class ModelCheckpoint(Callback):
             self.model.to_json()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Save; raises ProgramError for a name with a value that there is not."""
+        """Save; raises ProgramError for a name with a value that there is not, or in a form that it has not."""
+        values = {"epoch": epoch + 1, **(logs or {})}
         try:
-            path = self._file.format(epoch=epoch + 1, **(logs or {}))
-        except KeyError as error:
-            raise ProgramError(f'Failed to format this callback filepath: "{self._file}". Reason: {error}') from error
+            path = self._file.format(**values)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise ProgramError(
+                f'Failed to format this callback filepath: "{self._file}". Reason: {error}; what stands in braces '
+                f"may be {one_of(f'{{{name}}}' for name in values)}"
+            ) from error
         if self._best_only:
             current = _monitored(logs, self.monitor, "ModelCheckpoint")
             if not self._better(current, self.best):
@@ -243,8 +248,11 @@ class CSVLogger(Callback):
     """Writes the values of each epoch to a file, a row each."""
 
     def __init__(self, filename: str | Path, separator: str = ",", append: bool = False) -> None:
-        """Take the file's name, what stands between values, and whether to go on behind what is there."""
-        self._path, self._separator, self._append = Path(filename), separator, append
+        """Take the file's name, what stands between values, and whether to go on behind what is there.
+
+        Raises ProgramTypeError for what is no path.
+        """
+        self._path, self._separator, self._append = Path(checks.path("filename", filename)), separator, append
         self._stream: TextIO | None = None
         self._writer: Any = None
 

@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.host import also_on_host
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
@@ -65,6 +66,7 @@ def _clipped(y_pred: Any) -> Any:
     return anp.clip(y_pred, EPSILON, 1 - EPSILON)
 
 
+@also_on_host
 def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool = False, axis: int = -1) -> Any:
     """Return -log p[y_true] of each sample, for probabilities or logits (batch, ..., classes)."""
     if axis != -1:
@@ -78,6 +80,7 @@ def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool 
     return sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
 
 
+@also_on_host
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
@@ -96,6 +99,7 @@ def categorical_crossentropy(
     return -anp.sum(labels * anp.log(_clipped(shares)), axis=-1)
 
 
+@also_on_host
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
@@ -111,6 +115,7 @@ def binary_crossentropy(
     return -anp.mean(terms, axis=axis)
 
 
+@also_on_host
 def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((y_pred - y_true)^2) of each sample."""
     predictions = tensor(y_pred)
@@ -125,17 +130,20 @@ def _differences(y_true: Any, y_pred: Any) -> Any:
     return predictions - fitted(y_true, predictions)
 
 
+@also_on_host
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean(|y_pred - y_true|) of each sample."""
     return anp.mean(anp.abs(_differences(y_true, y_pred)), axis=-1)
 
 
+@also_on_host
 def log_cosh(y_true: Any, y_pred: Any) -> Any:
     """Return mean(log(cosh(y_pred - y_true))) of each sample."""
     d = _differences(y_true, y_pred)
     return anp.mean(anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), axis=-1)
 
 
+@also_on_host
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
     """Return 100 * mean(|d / y_true|) of each sample, with d = y_pred - y_true, and at least 1e-7 below."""
     predictions = tensor(y_pred)
@@ -143,6 +151,7 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
     return 100 * anp.mean(anp.abs((labels - predictions) / anp.maximum(anp.abs(labels), EPSILON)), axis=-1)
 
 
+@also_on_host
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
     predictions = tensor(y_pred)
@@ -150,6 +159,7 @@ def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
     return anp.mean(anp.square(first - second), axis=-1)
 
 
+@also_on_host
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
     """Return minus the cosine between labels and predictions of each sample."""
     predictions = tensor(y_pred)
@@ -161,6 +171,7 @@ def _directed(x: Any, axis: int) -> Any:
     return x / anp.sqrt(anp.maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
 
 
+@also_on_host
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
     size = anp.abs(_differences(y_true, y_pred))
@@ -168,6 +179,7 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     return anp.mean(near * (size - 0.5 * near), axis=-1)
 
 
+@also_on_host
 def hinge(y_true: Any, y_pred: Any) -> Any:
     """Return mean(max(1 - y_true * y_pred, 0)) of each sample, for labels of -1 and 1, or 0 and 1."""
     predictions = tensor(y_pred)
@@ -176,6 +188,7 @@ def hinge(y_true: Any, y_pred: Any) -> Any:
     return anp.mean(anp.maximum(1 - signs * predictions, 0), axis=-1)
 
 
+@also_on_host
 def kl_divergence(y_true: Any, y_pred: Any) -> Any:
     """Return sum(y_true * log(y_true / y_pred)) of each sample."""
     predictions = anp.clip(tensor(y_pred), EPSILON, 1.0)
@@ -183,6 +196,7 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Any:
     return anp.sum(labels * anp.log(labels / predictions), axis=-1)
 
 
+@also_on_host
 def poisson(y_true: Any, y_pred: Any) -> Any:
     """Return mean(y_pred - y_true * log(y_pred)) of each sample."""
     predictions = tensor(y_pred)

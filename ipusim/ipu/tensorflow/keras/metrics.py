@@ -11,6 +11,7 @@ import numpy as np
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
+from ipusim.ipu.host import also_on_host
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.configured import Configured
@@ -143,6 +144,7 @@ class MeanMetricWrapper(Metric):
         return _quotient(total[0], total[1])
 
 
+@also_on_host
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each sample whose class number is the most likely."""
     scores = tensor(_ranked(y_pred))
@@ -150,11 +152,13 @@ def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     return cast(found == classes_of(y_true, scores), np.float32)
 
 
+@also_on_host
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each sample whose one-hot label is at the most likely class."""
     return cast(argmax(tensor(y_true), -1) == argmax(tensor(_ranked(y_pred)), -1), np.float32)
 
 
+@also_on_host
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Any:
     """Return the share of each sample's predictions that are on the label's side of the threshold."""
     scores = tensor(y_pred)
@@ -162,12 +166,14 @@ def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Any:
     return anp.mean(cast(fitted(y_true, scores) == found, np.float32), axis=-1)
 
 
+@also_on_host
 def accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each prediction that equals its label."""
     scores = tensor(y_pred)
     return cast(fitted(y_true, scores) == scores, np.float32)
 
 
+@also_on_host
 def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
     """Return 1 for each sample whose class number is among the ``k`` most likely."""
     scores = tensor(_ranked(y_pred))
@@ -177,6 +183,7 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> A
     return cast(anp.sum(cast(scores > own, np.float32), axis=-1) < k, np.float32)
 
 
+@also_on_host
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
     """Return 1 for each sample whose one-hot label is among the ``k`` most likely."""
     return sparse_top_k_categorical_accuracy(argmax(tensor(y_true), -1), y_pred, k)

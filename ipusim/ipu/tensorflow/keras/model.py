@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
+from ipusim.ipu import checks
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
 from ipusim.ipu.structures import mapped
@@ -204,19 +205,20 @@ class Model(Trainer, ModelExtension, Layer):
     def save_weights(self, filepath: str | Path, overwrite: bool = True, save_format: str | None = None) -> None:
         """Write all weights to a file, NumPy's archive (npz) whatever its name; whole or not at all.
 
-        Raises ProgramError before there are weights, and for a file that must not be overwritten; OutputError for one
-        that cannot be written.
+        Raises ProgramTypeError for what is no path, ProgramError before there are weights, and for a file that must
+        not be overwritten; OutputError for one that cannot be written.
         """
         self.check_built("save")
-        save(Path(filepath), self.weights, f"{self.path}/", overwrite=overwrite)
+        save(Path(checks.path("filepath", filepath)), self.weights, f"{self.path}/", overwrite=overwrite)
 
     def load_weights(self, filepath: str | Path, by_name: bool = False) -> None:
         """Set all weights to those of a file, in their order or by their names; all or none.
 
-        Raises ProgramError before there are weights, for a file that cannot be read, and for other weights.
+        Raises ProgramTypeError for what is no path, ProgramError before there are weights, for a file that cannot be
+        read, and for other weights.
         """
         self.check_built("load")
-        load(Path(filepath), self.weights, f"{self.path}/", by_name=by_name)
+        load(Path(checks.path("filepath", filepath)), self.weights, f"{self.path}/", by_name=by_name)
 
     def check_built(self, verb: str) -> None:
         """Refuse to save or load before there are weights; raises ProgramError."""
