@@ -308,13 +308,12 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     if not (
         info.ipus
         and info.stages
-        and min(info.clock_hz, info.executions, info.replicas, info.hosts) > 0
         and len(info.ipus) % info.replicas == 0
         and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
         and max(info.mapping) < info.shards
         and len(info.layers) in (0, len(info.stages))
     ):
-        raise FileError("info of IPUs, stages, mapping, replicas, hosts and executions that do not go together")
+        raise FileError("info of IPUs, stages, mapping and replicas that do not go together")
     return info
 
 
@@ -337,7 +336,7 @@ def _is_text(value: object) -> bool:
 
 #: Whether a value, as JSON has it, is one of a field of that type.
 _FITS: Final[dict[Any, Callable[[Any], bool]]] = {
-    int: _is_count,
+    int: lambda value: _is_count(value) and value > 0,
     str: _is_text,
     bool: lambda value: isinstance(value, bool),
     Sync: lambda value: value in [*Sync],

@@ -112,12 +112,22 @@ def test_a_file_has_one_number_for_all_ipus_and_for_none(tmp_path):
     assert Timeline.load(tmp_path / "timeline.npz") == timeline
 
 
-@pytest.mark.parametrize("name", ["clock_hz", "executions", "replicas", "hosts"])
+#: What an info counts: of each there is at least one.
+COUNTED = [name for name, value in vars(INFO).items() if type(value) is int]
+
+
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_file_of_a_run_that_cannot_be_is_refused(name: str) -> None:
     file = io.BytesIO()
     Timeline(replace(INFO, **{name: 0}), recorded()._table).save(file)
     file.seek(0)
-    with pytest.raises(
-        TimelineError, match="info of IPUs, stages, mapping, replicas, hosts and executions that do not"
-    ):
+    with pytest.raises(TimelineError, match=f"found something else: info has {name} 0$"):
+        Timeline.load(file)
+
+
+def test_a_file_whose_replicas_do_not_share_its_ipus_is_refused() -> None:
+    file = io.BytesIO()
+    Timeline(replace(INFO, replicas=3), recorded()._table).save(file)
+    file.seek(0)
+    with pytest.raises(TimelineError, match=r"info of IPUs, stages, mapping and replicas that do not go together$"):
         Timeline.load(file)
