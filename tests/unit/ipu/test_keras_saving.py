@@ -195,7 +195,7 @@ def test_the_file_is_of_plain_arrays(tmp_path):
     assert described["class_name"] == "Sequential"
     assert [each["class_name"] for each in described["config"]["layers"]] == ["InputLayer", "Dense", "Dense"]
     assert described["training_config"]["optimizer"]["config"]["rho"] == 0.9
-    assert described["training_state"] == {"iterations": 2, "batches": 4}
+    assert described["training_state"] == {"iterations": 2, "batches": 4, "arrays": names[5:]}
     other = accumulating()
     other.load_weights(path)
     assert same_bits(model, other)
@@ -236,6 +236,27 @@ def test_options_that_graphcore_does_not_save_are_said_once(tmp_path, caplog):
         "Model sequential: offload_weight_update_variables of set_pipelining_options is not saved, as Graphcore has "
         "it: call it again on the model that is loaded"
     ]
+
+
+@pytest.mark.parametrize("lost", [1, 12])
+def test_a_file_without_the_optimizer_s_arrays_begins_anew_and_says_so(lost, tmp_path, caplog):
+    path, model = tmp_path / "model", sequential()
+    fit(model)
+    model.save(path)
+    with np.load(path) as held:
+        arrays = dict(held)
+    of_optimizer = [name for name in arrays if name.startswith("optimizer/")]
+    path.write_bytes(archive_of({name: each for name, each in arrays.items() if name not in of_optimizer[:lost]}))
+    loaded = keras.models.load_model(path)
+    assert [each.getMessage() for each in caplog.records] == [
+        "Error in loading the saved optimizer state. As a result, your model is starting with a freshly initialized "
+        f"optimizer: expected 12 arrays of it, of which {lost} are not there, such as {of_optimizer[0]!r}."
+    ]
+    assert loaded.optimizer.iterations == 0
+    fresh = sequential()
+    fresh.build((None, 4))
+    fresh.set_weights(model.get_weights())
+    assert fit(loaded) == fit(fresh)
 
 
 def test_optimizers_of_tf_train_are_not_saved(tmp_path, caplog):

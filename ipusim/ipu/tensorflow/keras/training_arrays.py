@@ -13,6 +13,7 @@ from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.program import TrainingState
 from ipusim.ipu.tensorflow.keras.saving import WEIGHTS, names_of
+from ipusim.ipu.tensorflow.session import get_logger
 from ipusim.model.layers.layer import Array
 from ipusim.runs.checkpoint import OPTIMIZER
 
@@ -23,19 +24,30 @@ def weight_arrays(model: Any) -> dict[str, Array]:
     return {f"{WEIGHTS}{name}": each.numpy() for name, each in zip(names, model.weights, strict=True)}
 
 
-def state_of(model: Any) -> tuple[dict[str, int] | None, Mapping[str, Array]]:
-    """Return how far a training is, None before the first, and the optimizer's arrays."""
+def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
+    """Return how far a training is with the names of the optimizer's arrays, None before the first, and these."""
     state = model.training_state
     if state is None:
         return None, {}
     iterations = int(model.optimizer.iterations) if isinstance(model.optimizer, Optimizer) else 0
     names = dict(zip((each.name for each in model.weights), names_of(model.weights, f"{model.path}/"), strict=True))
-    return {"iterations": iterations, "batches": state.batches}, _renamed(state.arrays, names)
+    arrays = _renamed(state.arrays, names)
+    return {"iterations": iterations, "batches": state.batches, "arrays": list(arrays)}, arrays
 
 
 def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Array]) -> None:
-    """Let a compiled model's training go on from there; raises ProgramError for numbers that are none."""
+    """Let a compiled model's training go on from there; raises ProgramError for numbers that are none.
+
+    Without all of the optimizer's arrays it begins anew, as in Keras, and a log says so.
+    """
     if state is None:
+        return
+    if missing := [name for name in state["arrays"] if name not in arrays]:
+        get_logger().warning(
+            "Error in loading the saved optimizer state. As a result, your model is starting with a freshly "
+            f"initialized optimizer: expected {len(state['arrays'])} arrays of it, of which {len(missing)} are not "
+            f"there, such as {missing[0]!r}."
+        )
         return
     held = [name.removeprefix(WEIGHTS) for name in arrays if name.startswith(WEIGHTS)]
     names = dict(zip(held, (each.name for each in model.weights), strict=True))

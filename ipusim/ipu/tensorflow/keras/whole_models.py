@@ -78,6 +78,7 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
 def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool = True, options: None = None) -> Any:
     """Return a model as it was saved, whose training goes on to the same bits; without ``compile`` it is not compiled.
 
+    Without all of the optimizer's arrays in the file a log says, as Keras' does, that the optimizer begins anew.
     ``custom_objects`` are classes and functions of the program's own by their names. Raises ProgramError for a file
     that cannot be read or is damaged, and for what is not known.
     """
