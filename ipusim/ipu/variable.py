@@ -185,6 +185,13 @@ class NamedVariable(Tensor, variables.Readable):
         self.set(function(self._fitting(argument, given)))
         return self
 
+    def check(self, value: Any) -> Array:
+        """Return a value for it; raises ProgramError for another shape, ProgramTypeError for what are no numbers."""
+        found = checks.numbers("value", value)
+        if found.shape != self.shape:
+            checks.wrong_value("value", f"the shape {self.shape} of variable {self.name!r}", found.shape)
+        return found.astype(self.dtype)
+
     def set(self, value: Array) -> None:
         """Set it on the host: programs take the value when they begin to run."""
         self._value, self._holder = np.array(value, self.dtype), None

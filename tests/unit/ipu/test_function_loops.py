@@ -77,6 +77,56 @@ def sgd(rate):
     return optimizers.GradientDescentOptimizer(rate)
 
 
+class Around(tf.keras.layers.Layer):
+    """A layer of another, which it calls."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+def built():
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 3))
+    return layer
+
+
+@pytest.mark.parametrize("make", [lambda layer: layer, Around])
+def test_a_layer_s_variables_are_those_of_its_first_call_in_a_function(make):
+    """It trains to the same bits as one that is built before, and has its weights on the host then."""
+
+    def trained(layer):
+        optimizer = tf.keras.optimizers.SGD(0.1)
+
+        @tf.function(jit_compile=True)
+        def step(iterator):
+            for _ in tf.range(5):
+                x, y = next(iterator)
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((layer(x) - y) ** 2)
+                weights = layer.trainable_variables
+                optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+        iterator = iter(dataset())
+        for _ in range(2):
+            IPUStrategy().run(step, args=[iterator])
+        return layer.get_weights()
+
+    layer = make(tf.keras.layers.Dense(1))
+    assert layer.weights == []
+    found, wanted = trained(layer), trained(make(built()))
+    assert [each.name for each in layer.weights] == ["dense/kernel", "dense/bias"]
+    for one, two in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, two)
+    layer.set_weights([0 * each for each in found])
+    assert not np.concatenate([each.ravel() for each in layer.get_weights()]).any()
+    with pytest.raises(ProgramError, match=r"^value: expected the shape \(1,\) of variable 'dense/bias', got \(2,\)"):
+        layer.set_weights([found[0], np.ones(2)])
+
+
 def test_a_tape_trains_as_the_formulas_and_as_minimize_do():
     outfeed = IPUOutfeedQueue()
 

@@ -193,11 +193,24 @@ def test_weights_are_set_all_or_none(refused):
         "expecting 2 weights.",
         lambda: model.set_weights(before[:1]),
     )
-    with pytest.raises(ProgramError, match=r"expected the shape \(2,\) of weight 'sequential/dense/bias', got \(3,\)"):
+    with pytest.raises(
+        ProgramError, match=r"expected the shape \(2,\) of variable 'sequential/dense/bias', got \(3,\)"
+    ):
         model.set_weights([np.zeros((3, 2)), np.zeros(3)])
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
     model.set_weights([np.ones((3, 2)), [1, 2]])
     np.testing.assert_array_equal(model(np.ones((1, 3))), [[4, 5]])
+
+
+def test_what_is_never_trained_is_not_when_its_layer_is_again():
+    model = keras.Sequential([layers.BatchNormalization(input_shape=(3,))])
+    for trainable in (True, False, True):
+        model.trainable = trainable
+        assert [each.own_name for each in model.trainable_weights] == ["gamma", "beta"] * trainable
+    frozen = layers.Dense(1, trainable=False)
+    frozen.build((None, 3))
+    frozen.trainable = True
+    assert len(frozen.trainable_weights) == 2
 
 
 def test_weights_go_to_a_file_and_back(tmp_path, refused):

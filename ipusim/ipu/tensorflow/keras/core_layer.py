@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -122,6 +122,10 @@ class CoreLayer(Layer):
 
     #: The core's names of variables that no optimizer trains.
     _untrained: ClassVar[frozenset[str]] = frozenset()
+
+    def _own_weights(self) -> Iterable[NamedVariable]:
+        """Return its weights; of a layer in no model the variables that it has asked for in stages."""
+        return self._weights or self._variables.values()
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
@@ -251,9 +255,11 @@ class CoreLayer(Layer):
     def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
         kept = self._variables.get(name)
         if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
-            kept = self._variables[name] = asked_for(
-                name, np.array(initial), own not in self._untrained, shares=scope().reuse is not False
-            )
+            trains, shares = own not in self._untrained, scope().reuse is not False
+            kept = asked_for(name, np.array(initial), trains and self._trainable, shares=shares)
+            self._variables[name] = kept
+            if not trains:
+                self._never_trained.append(kept)
         return kept
 
 

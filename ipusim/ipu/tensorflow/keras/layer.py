@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import methodcaller
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from ipusim.ipu.tensorflow.keras.symbolic import TRIED, KerasTensor, Node, batch
 from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.variables import check_inside, inside
 from ipusim.model.layers.layer import Array
 
@@ -73,6 +74,7 @@ class Layer(Called):
         self._home: str | None = None
         self._name, self._place = "", 0
         self._weights: list[Weight] = []
+        self._never_trained: list[NamedVariable] = []  # whatever becomes of the layer
         self.built = self.in_model = False
         self.inbound_nodes: list[Node] = []
         self.pipeline_stage = pipeline_stage()
@@ -95,8 +97,9 @@ class Layer(Called):
     @trainable.setter
     def trainable(self, value: bool) -> None:
         self._trainable = checks.truth("trainable", value)
-        for each in self._weights:
-            each.trainable = value
+        never = set(map(id, self._never_trained))
+        for each in self._own_weights():
+            each.trainable = self._trainable and id(each) not in never
         for layer in self.sublayers():
             layer.trainable = value
 
@@ -110,20 +113,24 @@ class Layer(Called):
                     yield each
 
     @property
-    def weights(self) -> list[Weight]:
+    def weights(self) -> list[NamedVariable]:
         """Its weights and those of the layers in it."""
-        found = {id(each): each for each in self._weights}
+        found = {id(each): each for each in self._own_weights()}
         for layer in self.sublayers():
             found |= {id(each): each for each in layer.weights}
         return list(found.values())
 
+    def _own_weights(self) -> Iterable[NamedVariable]:
+        """Return its weights without those of the layers in it."""
+        return self._weights
+
     @property
-    def trainable_weights(self) -> list[Weight]:
+    def trainable_weights(self) -> list[NamedVariable]:
         """Those that optimizers change."""
         return [each for each in self.weights if each.trainable]
 
     @property
-    def non_trainable_weights(self) -> list[Weight]:
+    def non_trainable_weights(self) -> list[NamedVariable]:
         """Those that they do not."""
         return [each for each in self.weights if not each.trainable]
 
@@ -178,6 +185,8 @@ class Layer(Called):
     ) -> Weight:
         found = Weight(lambda: self.path, own, shape, dtype, draw, trainable and self._trainable)
         self._weights.append(found)
+        if not trainable or found.dtype.kind != "f":
+            self._never_trained.append(found)
         return found
 
     @property

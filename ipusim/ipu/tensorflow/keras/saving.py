@@ -9,7 +9,7 @@ from typing import Any, Final
 from ipusim.errors import FileError, ProgramError
 from ipusim.files import archive_of, check_target, open_file, read_arrays, write_file
 from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.keras.weight import Weight
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
 
 #: The array of a whole model's file that describes it.
@@ -32,12 +32,12 @@ def check_format(filepath: Any, save_format: Any) -> Path:
     return path
 
 
-def names_of(weights: Sequence[Weight], prefix: str) -> list[str]:
+def names_of(weights: Sequence[NamedVariable], prefix: str) -> list[str]:
     """Return the names of weights in their model."""
     return [each.name.removeprefix(prefix) for each in weights]
 
 
-def save(path: Path, weights: Sequence[Weight], prefix: str, *, overwrite: bool) -> None:
+def save(path: Path, weights: Sequence[NamedVariable], prefix: str, *, overwrite: bool) -> None:
     """Write a file of all weights, whole or not at all.
 
     Raises ProgramError for a file that is there and not to be overwritten, OutputError for one that cannot be written.
@@ -61,7 +61,7 @@ def arrays_in(path: Path, what: str) -> dict[str, Array]:
         raise ProgramError(f"{path}: expected a file of {what} that can be read: {why}") from error
 
 
-def load(path: Path, weights: Sequence[Weight], prefix: str, *, by_name: bool) -> None:
+def load(path: Path, weights: Sequence[NamedVariable], prefix: str, *, by_name: bool) -> None:
     """Set all weights to those of a file, of weights or a whole model, in their order or by their names; all or none.
 
     Raises ProgramError for a file that cannot be read, or of other weights.
@@ -73,12 +73,14 @@ def load(path: Path, weights: Sequence[Weight], prefix: str, *, by_name: bool) -
         raise ProgramError(f"{path}: {error}") from error
 
 
-def set_weights(weights: Sequence[Weight], arrays: Mapping[str, Array], prefix: str, *, by_name: bool = False) -> None:
+def set_weights(
+    weights: Sequence[NamedVariable], arrays: Mapping[str, Array], prefix: str, *, by_name: bool = False
+) -> None:
     """Set weights to arrays, in their order or by their names; all or none. Raises ProgramError for other weights."""
     held = dict(arrays)
     if MODEL in arrays:
         held = {name.removeprefix(WEIGHTS): each for name, each in arrays.items() if name.startswith(WEIGHTS)}
-    found: list[tuple[Weight, Any]] = []
+    found: list[tuple[NamedVariable, Any]] = []
     if by_name:
         pairs = [
             (each, held[name]) for each, name in zip(weights, names_of(weights, prefix), strict=True) if name in held

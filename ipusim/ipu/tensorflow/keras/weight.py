@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.ipu import checks
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array, Shape
@@ -112,10 +111,3 @@ class Weight(NamedVariable):
         if is_trying():
             return np.zeros(self.shape, self.dtype)
         return super().read_value() if may_change() else self.value_now()
-
-    def check(self, value: npt.ArrayLike) -> Array:
-        """Return a value for it; raises ProgramError for another shape, ProgramTypeError for what are no numbers."""
-        found = checks.numbers("value", value)
-        if found.shape != self.shape:
-            checks.wrong_value("value", f"the shape {self.shape} of weight {self.name!r}", found.shape)
-        return found.astype(self.dtype)
