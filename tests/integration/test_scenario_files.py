@@ -11,9 +11,11 @@ from ruamel.yaml import YAML
 
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.evaluate import evaluate
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import load_job
+from ipusim.scenario import load_job, load_request
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
@@ -171,3 +173,17 @@ def test_digits_training_learns_the_digits_in_its_pipeline() -> None:
     result = evaluate(experiment.held_out.stages, [executor.weights()], experiment.held_out.dataset)
     assert result.accuracy is not None
     assert result.accuracy > 0.96
+
+
+@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large"])
+def test_a_file_and_a_mapping_ask_for_the_same(name):
+    path = SCENARIOS / f"{name}.yaml"
+    request = load_request(path)
+    again = Request.from_dict(
+        request.options.model_dump(exclude_unset=True),
+        name=name,
+        description=request.description,
+        folder=Path(path).parent,
+    )
+    assert again == request
+    assert assemble(again).plan == load_job(path).plan

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ipusim.errors import CountError, OutOfMemoryError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.scenario import load_job, load_request
-from tests.places import SCENARIOS
 
 STAGES = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(4)]
 TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
@@ -126,17 +122,3 @@ def test_a_program_that_does_not_fit_says_so_of_the_option_to_change_and_keeps_i
         assemble(Request.from_dict(TIMED).replace({"pipeline.stages.0.parameter_bytes": "1 GiB"}))
     assert isinstance(caught.value, OutOfMemoryError)
     assert caught.value.job.memory.too_large
-
-
-@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large"])
-def test_a_file_and_a_mapping_ask_for_the_same(name):
-    path = SCENARIOS / f"{name}.yaml"
-    request = load_request(path)
-    again = Request.from_dict(
-        request.options.model_dump(exclude_unset=True),
-        name=name,
-        description=request.description,
-        folder=Path(path).parent,
-    )
-    assert again == request
-    assert assemble(again).plan == load_job(path).plan
