@@ -34,12 +34,14 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
     faint = [look for look in looks if widths[spans.look == look].max() < FAINT * narrowest]
     strip = spans.ipu * 2 + (spans.bottom > 0)  # a row of a run with I/O tiles has two strips
     order = np.lexsort((spans.start, strip))
-    parts: list[Boxes] = []
+    parts = [some(spans, order[:0])]
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
-        alone, merged = _legible_strip(_without(some(spans, members), faint), window, narrowest, least)
-        parts.append(alone)
-        stacks += merged
+        seen = _without(some(spans, members), faint)
+        if len(seen):  # an IPU without a stage may have nothing but its part in short copies
+            alone, merged = _legible_strip(seen, window, narrowest, least)
+            parts.append(alone)
+            stacks += merged
     return concatenated([*parts, *stacks]), bool(stacks)
 
 

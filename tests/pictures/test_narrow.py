@@ -121,6 +121,14 @@ def test_what_is_far_too_narrow_is_left_out_everywhere_but_for_passes_and_update
     assert {LOOKS[look].name for look in ALWAYS_SHOWN} >= {"forward", "backward", "weight update", "all-reduce"}
 
 
+def test_an_ipu_without_a_stage_may_have_nothing_that_is_wide_enough_to_see(load):
+    stages = ", ".join(f"{{name: {name}, forward: 1000000, backward: 2000000, output_bytes: 8}}" for name in "abc")
+    text = "system: {name: m2000, auto_select_ipus: 4}\npipeline: {gradient_accumulation_count: 6, stages: [%s]}"
+    timeline = execute(load(text % stages)).timeline
+    assert set(span_boxes(timeline, window(timeline)).ipu.tolist()) == {0, 1, 2, 3}
+    assert set(content(timeline, window(timeline), 10).boxes.ipu.tolist()) == {0, 1, 2}
+
+
 def test_a_small_share_of_a_dense_run_is_seen(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=2048, forward=3, backward=5, sync=900)
     shown = content(timeline, window(timeline), 9.0)
