@@ -63,6 +63,8 @@ FIRST = {
 }
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
+#: IPUs of the largest machine of the same, over whose links hosts may sum up.
+LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256}
 
 
 #: True three times out of four.
@@ -211,11 +213,8 @@ def scenarios(draw):
         "infeed": {"prefetch_depth": draw(st.sampled_from([1, 3, 255]))},
         "outfeed": {"mode": draw(st.sampled_from(["ALL", "LAST"])), "buffer_depth": draw(st.integers(1, 4))},
     }
-    if scenario["system"]["name"] != "free":
-        rates = ("infeed", "host_fill", "outfeed", "host_drain", "network")
-        scenario["system"]["host"] = draw(
-            st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"]))
-        ) | {"sum_over": draw(st.sampled_from(["network", "links"]))}
+    if machine != "free":
+        place_on_hosts(draw, scenario)
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):
@@ -253,6 +252,18 @@ def place_variables(draw, scenario, often):
     of_ipus = "offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"
     if not any(pipeline.get(option) for option in of_ipus):
         pipeline["variables_on_host"] = draw(st.booleans())
+
+
+def place_on_hosts(draw, scenario):
+    """Say how fast hosts are, how many there are, and what sums up over them."""
+    rates = "infeed", "host_fill", "outfeed", "host_drain", "network"
+    host = draw(st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"])))
+    host["sum_over"] = draw(st.sampled_from(["network", "links"]))
+    host |= draw(st.sampled_from([{}, {"framework": "pytorch"}]))
+    over_links = host["sum_over"] == "links"
+    if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:
+        host["count"] = draw(st.sampled_from([1, 2]))
+    scenario["system"]["host"] = host
 
 
 def measure(draw, pipeline, stages):
@@ -371,9 +382,9 @@ def row(h, W, b=None):
 
 
 def replicas_of(scenario):
-    """Return how many replicas fit the device."""
+    """Return how many replicas the devices of all hosts have."""
     shards = shards_of(scenario["pipeline"].get("device_mapping", [0]))
-    return scenario["system"]["auto_select_ipus"] // shards
+    return scenario["system"]["auto_select_ipus"] // shards * scenario["system"].get("host", {}).get("count", 1)
 
 
 def count_of(scenario):

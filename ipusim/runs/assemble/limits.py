@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.machine.extent import most_spans
+from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
@@ -122,18 +122,8 @@ def price_run(
     """
     with findings.at(("pipeline",)):
         costs = price(plan, program, system, again)
-        meetings = costs.copies.meetings
-        copies = max(
-            (sum(copy.fixed.total_cycles + sum(link.cycles for link in copy.links) for copy in of) for of in meetings),
-            default=0,
-        )
-        copies += sum(send.lead_cycles + send.cycles * len(send.links) for send in costs.sends.values())
-        host = costs.host.infeed + costs.host.fill + costs.host.outfeed + costs.host.drain
-        time_step = sum(costs.passes.values()) + copies
-        turns = max(plan.emitted, plan.shape.micro_batches)
-        execution = turns * time_step + host * plan.shape.micro_batches + sum(costs.updates.values())
         executions = program.repeat_count * options.steps
-        longest = execution * executions
+        longest = most_cycles(plan, system, costs, executions)
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.machine.extent import most_spans
+from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
@@ -91,3 +91,44 @@ pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
     assert " and 12 GiB of results; make one of the three smaller" in problem.text
     assert load(text, "outfeed.mode=LAST")
     assert load(text, "numerics=off")
+
+
+def test_ipus_that_wait_for_each_other_at_the_end_of_an_inference_are_told(load):
+    text = """
+system: {name: m2000}
+pipeline:
+  sync: point_to_point
+  gradient_accumulation_count: 2
+  repeat_count: 100
+  stages: [{name: a, forward: 10}, {name: b, forward: 10}]
+"""
+    job = load(text)
+    assert len(execute(job).timeline) <= most_spans(job.plan, job.system, job.costs, 100)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("pipeline.variables_on_host=true",),
+        ("system.host.count=2",),
+        ("system.enable_remote_buffers=true", "system.streaming_memory.bandwidth=1 MB/s"),
+    ],
+)
+def test_a_run_that_lasts_longer_than_a_timeline_can_say_is_refused(load, what):
+    """Its cycles passed 64 bits, or the file of its Timeline could not be read."""
+    rates = "infeed", "outfeed", "host_fill", "host_drain", "network"
+    slow = *(f"system.host.{rate}=1 MB/s" for rate in rates), "memory=off"
+    text = """
+system: {name: m2000, minimum_remote_tensor_size: 1 B}
+pipeline:
+  schedule: single
+  gradient_accumulation_count: 1
+  stages: [{name: a, forward: 10, backward: 10, update: 10, parameter_bytes: 64 GiB, state_bytes: 64 GiB}]
+"""
+    with pytest.raises(ScenarioError) as caught:
+        load(text, *slow, *what, "steps=40000")
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline"
+    assert problem.text.startswith(f"expected a run of at most {2**62} cycles, got up to ")
+    job = load(text, *slow, *what, "steps=2")
+    assert execute(job).timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, 2)
