@@ -82,13 +82,13 @@ class WhatIf:
 
     @property
     def gain(self) -> float:
-        """The part of its time that the run saves; negative where it takes longer."""
-        return 1 - self.after / self.before
+        """The part of its time that the run saves; negative where it takes longer, 0 of a run that takes no time."""
+        return self._saved(self.after)
 
     @property
     def bound(self) -> float:
         """The most that the critical path lets it save."""
-        return 1 - self.path / self.before
+        return self._saved(self.path)
 
     @property
     def said_by_path(self) -> str:
@@ -99,6 +99,9 @@ class WhatIf:
         if self.path == self.after:
             return "exact"
         return "bound" if self.path < self.after else "estimate"
+
+    def _saved(self, cycles: int) -> float:
+        return 1 - cycles / self.before if self.before else 0.0
 
 
 def what_if(job: Job) -> tuple[WhatIf, ...]:

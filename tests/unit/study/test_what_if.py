@@ -97,3 +97,9 @@ def test_a_free_host_has_no_part_of_tables_variables_and_sums(scenario, asked):
     assert not (timeline.end[rows] - timeline.start[rows]).any()
     assert not any(change.cycles(kind, -1, 5) for kind in set(timeline.kind[rows].tolist()))
     assert timeline.end.max() < simulate(job.plan, job.program, job.system, costs=job.costs).end.max()
+
+
+def test_a_run_that_takes_no_time_saves_none(load):
+    stages = "{name: a, forward: 0}, {name: b, forward: 0}"
+    job = load(f"system: {{name: free}}\npipeline: {{gradient_accumulation_count: 4, stages: [{stages}]}}")
+    assert [(each.gain, each.bound, each.said_by_path) for each in what_if(job)] == [(0.0, 0.0, "exact")] * 2
