@@ -1,9 +1,10 @@
 """Why each IPU is idle: every cycle in which it does none of its stages' arithmetic, with its cause.
 
 What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
-another IPU then carried out anything but passes, that is the cause (the host that kept it, its Streaming Memory, the
-tensor on its way); where it ran passes or waited itself, the cause is where the waiting one stands in its execution:
-before its first pass, behind its last, in a time-step in which it has none, or beside a slower one.
+another IPU then carried out anything but passes, that is the cause (the host that kept it or its I/O tiles, its
+Streaming Memory, the tensor on its way); where it ran passes or waited itself, the cause is where the waiting one
+stands in its execution: before its first pass, behind its last, in a time-step in which it has none, or beside a slower
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import numpy.typing as npt
 from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
 from ipusim.timeline.kind_row import Idle, Track
-from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SEND_KINDS, SpanKind, by_number, kinds_with
+from ipusim.timeline.kinds import (
+    COMPUTE_KINDS,
+    IO_TILE_KINDS,
+    PASSES,
+    SEND_KINDS,
+    SpanKind,
+    by_number,
+    kinds_with,
+)
 from ipusim.timeline.timeline import NONE, Timeline
 
 Column = npt.NDArray[np.int64]
@@ -188,7 +197,8 @@ def _waits(track: _Track) -> _Intervals:
     on_way = np.flatnonzero(sent & (until < end))
     of_host = np.flatnonzero(beside)
     other = np.flatnonzero(~beside & (until > start))
-    pieces = _pieces(track, at[other], np.where(known, source, track.ipu[at])[other], until[other])
+    on_io_tiles = known & np.isin(kind, IO_TILE_KINDS)
+    pieces = _pieces(track, at[other], np.where(known, source, track.ipu[at])[other], until[other], on_io_tiles[other])
     whole = [
         (
             track.ipu[at[chosen]],
@@ -230,8 +240,11 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
     return int(near[-1] if len(near) else rows[-1])
 
 
-def _pieces(track: _Track, at: Column, source: Column, until: Column) -> _Intervals:
-    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began another span."""
+def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tiles: npt.NDArray[np.bool_]) -> _Intervals:
+    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began another span.
+
+    It has ended those ``on_io_tiles`` by its host copies there, which are what it waits for itself.
+    """
     first, last = np.zeros(len(at), dtype=np.int64), np.zeros(len(at), dtype=np.int64)
     for ipu, (begin, finish) in enumerate(pairwise(track.first.tolist())):
         of = source == ipu
@@ -243,7 +256,7 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column) -> _Interv
     during = first[wait] + nth
     kind = track.kind[during]
     cause = _WAITS_FOR[kind]
-    placed = _place(track, at[wait])
+    placed = np.where(on_io_tiles[wait] & np.isin(kind, WAITS), _NUMBER[Idle.HOST], _place(track, at[wait]))
     return (
         track.ipu[at[wait]],
         np.maximum(track.start[at[wait]], track.start[during]),

@@ -10,6 +10,7 @@ import simpy
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
@@ -109,7 +110,11 @@ class HostStream:
 
 
 class HostPort:
-    """One IPU's end of a host stream."""
+    """One IPU's end of a host stream.
+
+    Attributes:
+        on_io_tiles: whether I/O tiles copy, beside the IPU's other tiles.
+    """
 
     def __init__(
         self,
@@ -127,6 +132,7 @@ class HostPort:
         self._record = recorder.record
         self._stream = stream
         self._cycles = transfer_cycles
+        self.on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         self._what = what
         self._ipu = transfer.ipu
         self._transfers = {

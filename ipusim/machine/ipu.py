@@ -269,10 +269,13 @@ class Ipu:
         return cause
 
     def _give_total(self, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        if self._connections.outfeed is not None:
+        outfeed, before, start = self._connections.outfeed, cause, self._clock.now
+        if outfeed is not None:
             # Without a weight update the sum goes out in the last time-step.
             step -= self._update_cycles is None
-            cause = yield from self._connections.outfeed.transfer(NONE, step, cause)
+            cause = yield from outfeed.transfer(NONE, step, cause)
+            if outfeed.on_io_tiles and self._clock.now > start:
+                self._record(self._wait, step, start, self._clock.now, before)
         self._connections.executor.outfeed_total()
         return cause
 

@@ -57,6 +57,38 @@ def test_sequential_has_one_ipu_at_work_at_a_time():
         assert cycles(found, ipu) == {cause: of for cause, of in expected.items() if of}
 
 
+IO_TILES = """
+system:
+  name: m2000
+  clock: 1 GHz
+  overhead: 0 ns
+  io_tiles: {num_io_tiles: 64, place_ops_on_io_tiles: true}
+  host: {infeed: 1 GB/s, host_fill: 100 TB/s, outfeed: 1 GB/s, host_drain: 100 TB/s}
+pipeline:
+  gradient_accumulation_count: 4
+  repeat_count: 2
+  accumulate_outfeed: true
+  stages: [{name: a, forward: 1000}, {name: b, forward: 1000}]
+infeed: {element_bytes: 6000 B}
+outfeed: {element_bytes: 500 B}
+"""
+
+
+def test_who_waits_for_io_tiles_of_another_ipu_waits_for_the_host(load):
+    """Each element takes 6,000 cycles to come, beside 1,000 of a pass; a sum of results takes 500 to leave."""
+    job = load(IO_TILES)
+    timeline = Session(job).run(job.executions)
+    found = idle_causes(timeline)
+    assert (found.busy == 2 * 4 * 1_000).all()
+    assert (found.busy + found.cycles.sum(axis=1) == found.window_cycles).all()
+    for ipu, of in enumerate(({Idle.RAMP_DOWN}, {Idle.RAMP_UP})):
+        assert set(cycles(found, ipu)) <= {Idle.HOST, Idle.SYNC, Idle.COPY} | of
+        assert found.cycles[ipu][CAUSES.index(Idle.HOST)] >= 2 * (4 * 6_000 + 500 - 4 * 1_000)
+    (sent, _) = timeline.rows(SpanKind.OVERLAPPED_OUTFEED)
+    (row,) = np.flatnonzero((timeline.ipu == 1) & (timeline.start == timeline.start[sent]) & (timeline.kind == 10))
+    assert timeline.end[row] == timeline.end[sent]  # its other tiles wait meanwhile
+
+
 def test_gpipe_in_point_to_point():
     found = idle_causes(run("pipeline.schedule=gpipe"))
     last = found.cycles[3]
