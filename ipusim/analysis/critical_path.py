@@ -25,13 +25,14 @@ WAITS: Final = kinds_with(lambda row: row.part is Part.WAIT)
 def critical_path(timeline: Timeline) -> Rows:
     """Return the rows of the spans of the critical path, in order of time, shape (spans on it,).
 
-    It leads from the run's start to the end of its last span on an IPU, and is found from its end, cause by cause.
+    It leads from the run's start to the end of its last span on an IPU, or of the host's work that this waits for, and
+    is found from its end, cause by cause.
     Each of its spans begins in the cycle in which the one before it ends, so that their lengths add up to that of
     the run; waits are never on it, as what they wait for is. Where several spans end at once, any of them may be the
     one that is shown.
 
-    Raises TimelineError for a Timeline without spans on IPUs, and for one in which a span begins later than the run
-    and nothing that ends then is its cause, which no run records.
+    Raises TimelineError for a Timeline without spans on IPUs, and for one that ends in a wait for nothing, or in which
+    a span begins later than the run and nothing that ends then is its cause, which no run records.
     """
     cause, start, end = timeline.cause.tolist(), timeline.start.tolist(), timeline.end.tolist()
     waits = np.isin(timeline.kind, WAITS).tolist()
@@ -48,12 +49,15 @@ def critical_path(timeline: Timeline) -> Rows:
 
 
 def _last(timeline: Timeline) -> int:
-    """Return the span on an IPU that ends last; of several the last one that was recorded."""
-    rows = np.flatnonzero(on_ipus(timeline) & ~np.isin(timeline.kind, WAITS))
-    if not len(rows):
+    """Return the span on an IPU that ends last, or what it waits for then; of several the last that was recorded."""
+    here, waits = on_ipus(timeline), np.isin(timeline.kind, WAITS)
+    if not here.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")
-    ends = timeline.end[rows]
-    return int(rows[np.flatnonzero(ends == ends.max())[-1]])
+    end = timeline.end[here].max()
+    ended = ~waits & (timeline.end == end)
+    if not ended.any():
+        raise TimelineError(f"expected something but waits to end in the run's last cycle {end}, got none")
+    return int(np.flatnonzero(ended & here if (ended & here).any() else ended)[-1])
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:

@@ -33,6 +33,6 @@ class HostMeeting(BeforeUpdate):
         """Wait while the host works, as ``work`` describes; returns the span of its work."""
         start = self._clock.now
         yield self._clock.spend(cycles)
-        cause = self._record(work, NONE, start, self._clock.now, cause)
+        done = self._record(work, NONE, start, self._clock.now, cause)
         self._record(self._wait, self._step, start, self._clock.now, cause)
-        return cause
+        return done

@@ -9,11 +9,13 @@ from math import ceil
 import numpy as np
 import pytest
 
+from ipusim.analysis.critical_path import critical_path
 from ipusim.pipeline.holders import Holder
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS
 
@@ -120,6 +122,22 @@ def test_ipus_have_no_part_of_the_update(load, option):
     with pytest.raises(ScenarioError, match=f"{option}: expected it not to be true with variables_on_host"):
         load(TIMED, *remote, f"pipeline.{option}=true")
     assert not load(TIMED, *remote).program.offload.weight_update_variables
+
+
+def test_a_host_that_has_no_weights_to_send_ends_the_run(load):
+    """Its work is the end of the critical path: what IPUs do last is to wait for it."""
+    timeline = execute(
+        load(
+            TIMED.replace("parameter_bytes: 3 MB", "accumulator_bytes: 3 MB").replace("parameter_bytes: 1 MB, ", ""),
+            ON_HOST,
+        )
+    ).timeline
+    (wait,) = timeline.rows(SpanKind.HOST_WAIT)
+    work, sent, *_ = critical_path(timeline)[::-1]
+    assert timeline.end[wait] == timeline.end[work] == timeline.makespan_cycles
+    assert (timeline.kind[work], timeline.link[work]) == (SpanKind.HOST, HostTrack.VARIABLES)
+    assert timeline.kind[sent] == SpanKind.HOST_UPDATE
+    assert timeline.cause[wait] == timeline.cause[work] == sent
 
 
 def test_inference_has_no_update(load):

@@ -132,3 +132,7 @@ def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
         critical_path(Timeline(timeline.info, broken))
     with pytest.raises(TimelineError, match="expected a Timeline with spans on IPUs, got none"):
         critical_path(Timeline(timeline.info, table[:0]))
+    waiting = table.copy()
+    waiting[waiting[:, 1] == timeline.makespan_cycles, 2] = SpanKind.SYNC_WAIT
+    with pytest.raises(TimelineError, match="expected something but waits to end in the run's last cycle 33500"):
+        critical_path(Timeline(timeline.info, waiting))
