@@ -25,19 +25,19 @@ class BetweenRuns:
             execution: [(each.cycles(system), each.bytes) for each in found] for execution, found in exchanges.items()
         }
         self._cycles = {execution: sum(each for each, _ in found) for execution, found in self._spans.items()}
-        self._last: dict[int, int] = {}
+        self._noted: set[int] = set()
 
     def cycles(self, execution: int) -> int:
         """Return for how long IPUs wait before an execution."""
         return self._cycles.get(execution, 0)
 
-    def cause(self, execution: int, cause: int) -> int:
-        """Return the span that the wait before an execution ends with; the first IPU that asks records the network."""
-        if execution not in self._last:
-            now = self._clock.now
-            for cycles, size in self._spans[execution]:
-                what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
-                cause = self._recorder.record(what, NONE, now, now + cycles, cause)
-                now += cycles
-            self._last[execution] = cause
-        return self._last[execution]
+    def note(self, execution: int, cause: int) -> None:
+        """Record what the network does while IPUs wait before an execution, behind ``cause``; once for all of them."""
+        if execution in self._noted:
+            return
+        self._noted.add(execution)
+        now = self._clock.now
+        for cycles, size in self._spans[execution]:
+            what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
+            cause = self._recorder.record(what, NONE, now, now + cycles, cause)
+            now += cycles

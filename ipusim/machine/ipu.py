@@ -212,7 +212,8 @@ class Ipu:
         between = self._connections.between
         if not (cycles := between.cycles(execution)):
             return cause
-        return (yield from self._wait_for_host(step, cycles, between.cause(execution, cause)))
+        between.note(execution, cause)
+        return (yield from self._wait_for_host(step, cycles, cause))
 
     def _wait_for_host(self, step: int, cycles: int, cause: int) -> Spans:
         start = self._clock.now

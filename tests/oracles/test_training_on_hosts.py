@@ -28,6 +28,7 @@ from ipusim.runs.session import Session
 from ipusim.scenario import load_job
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
+from tests.properties.test_causes import check
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 3, (4, 6)).astype(np.int32)
@@ -178,6 +179,7 @@ def test_collectives_between_runs_take_their_closed_forms(law, cycles):
     job = replace(job, system=replace(job.system, host=replace(job.system.host, network_ns=Fraction(20))))
     between = {job.program.repeat_count: (HostExchange(law, 30),) * 2}
     longer = Session(replace(job, between=between)).run(job.executions)
+    check(longer)  # it is explained to the cycle
     assert longer.end.max() - Session(job).run(job.executions).end.max() == 2 * cycles
     assert between[job.program.repeat_count][0].cycles(replace(job.system, hosts=1)) == 0
 
