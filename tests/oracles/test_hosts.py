@@ -13,6 +13,7 @@ from ipusim.machine.hosts import run_together, this_host
 from ipusim.render.tables import summary_table
 from ipusim.render.verdict import verdict_table
 from ipusim.runs.execute import execute
+from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 TEXT = """
@@ -55,6 +56,17 @@ def test_hosts_of_replicas(load):
     np.testing.assert_allclose(
         [each.loss for each in hosts.learning.losses], [each.loss for each in every.learning.losses], rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("change", ["sum_over=network", "sum_over=links"])
+def test_several_hosts_take_no_time_on_the_free_system_and_learn_the_same(load, change):
+    free = "system={name: free, auto_select_ipus: 2, host: {count: 3}}"
+    hosts, same = execute(load(TEXT, free, f"system.host.{change}")), execute(load(TEXT))
+    assert [each.loss for each in hosts.learning.losses] == [each.loss for each in same.learning.losses]
+    alone = execute(load(TEXT, free, "system.host.count=1"))
+    assert hosts.timeline.makespan_cycles == alone.timeline.makespan_cycles
+    with pytest.raises(ScenarioError, match=r"system.host.network: expected nothing on the free system"):
+        load(TEXT, free, "system.host.network=1 GB/s")
 
 
 def test_the_sum_takes_the_copies_to_the_host_and_back_and_a_ring_between_hosts(load):

@@ -64,7 +64,7 @@ FIRST = {
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
-LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256}
+LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256, "free": 64}
 
 
 #: True three times out of four.
@@ -213,8 +213,7 @@ def scenarios(draw):
         "infeed": {"prefetch_depth": draw(st.sampled_from([1, 3, 255]))},
         "outfeed": {"mode": draw(st.sampled_from(["ALL", "LAST"])), "buffer_depth": draw(st.integers(1, 4))},
     }
-    if machine != "free":
-        place_on_hosts(draw, scenario)
+    place_on_hosts(draw, scenario)
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):
@@ -257,9 +256,11 @@ def place_variables(draw, scenario, often):
 def place_on_hosts(draw, scenario):
     """Say how fast hosts are, how many there are, and what sums up over them."""
     rates = "infeed", "host_fill", "outfeed", "host_drain", "network"
-    host = draw(st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"])))
+    host = {}
+    if scenario["system"]["name"] != "free":
+        host = draw(st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"])))
+        host |= draw(st.sampled_from([{}, {"framework": "pytorch"}]))
     host["sum_over"] = draw(st.sampled_from(["network", "links"]))
-    host |= draw(st.sampled_from([{}, {"framework": "pytorch"}]))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:
         host["count"] = draw(st.sampled_from([1, 2]))

@@ -165,7 +165,8 @@ def resolve_offloads(
 def _check_free(spec: SystemSpec, rates: Rates, findings: Findings) -> bool:
     """Refuse costs of copies and of the host on the system that has none."""
     before = len(findings)
-    asked: list[KeyPath] = [path for path in (("system", "overhead"), ("system", "host")) if findings.is_set(path)]
+    costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
+    asked: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
     asked += [("rates", rate.name) for rate in _asked(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
         for path in asked:
