@@ -147,11 +147,14 @@ def ending(asked: Around, shape: PlanShape, step: int, rank: int) -> Iterator[It
 def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
     stream = asked.updates.get(ipu, Stream())
     if shape.training:
+        gradients_alone = asked.updated_by_host  # which go from the IPU to the host with the first sum
+        if stream.load and gradients_alone:
+            yield Code.LOAD, NONE
         if asked.summed:
             yield Code.ALL_REDUCE, NONE
         if asked.summed_by_hosts:
             yield Code.HOST_SUM, NONE
-        if stream.load:
+        if stream.load and not gradients_alone:
             yield Code.LOAD, NONE
         if ipu in asked.gathered_updates:
             yield Code.GATHER, NONE

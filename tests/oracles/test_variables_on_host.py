@@ -140,6 +140,18 @@ def test_a_host_that_has_no_weights_to_send_ends_the_run(load):
     assert timeline.cause[wait] == timeline.cause[work] == sent
 
 
+def test_gradients_in_streaming_memory_come_to_the_ipu_before_they_go_to_any_host(load):
+    asked = "system.enable_remote_buffers=true", "pipeline.offload_gradient_accumulation_buffers=true"
+    job = load(TIMED, ON_HOST, *asked, "system.host.count=2", "system.auto_select_ipus=4")
+    (_, ending), *_ = [line.rsplit("; load", 1) for line in job.plan.listing().splitlines()]
+    assert [each.strip() for each in ending.split(";")][1:] == ["all-reduce", "host-sum", "host-update", "end"]
+    timeline = execute(job).timeline
+    loads = timeline.rows(SpanKind.REMOTE_LOAD)[-4:]
+    (there,) = timeline.rows(SpanKind.HOST_SUM)
+    assert set(timeline.ipu[loads]) == {0, 1, 2, 3}
+    assert timeline.end[loads].max() <= timeline.start[timeline.rows(SpanKind.ALL_REDUCE)] < timeline.start[there]
+
+
 def test_inference_has_no_update(load):
     job = load(LAYERS, ON_HOST, "optimizer=none")
     assert job.notes == ("variables_on_host will have no effect since this pipeline is in inference.",)
