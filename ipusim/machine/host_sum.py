@@ -40,7 +40,10 @@ class HostSumming(HostMeeting):
         super().__init__(clock, recorder, ipus, first_step=first_step, steps=steps)
         self._cost, self._sum_up = cost, sum_up
         self._what = recorder.describe(Description(SpanKind.HOST_SUM, ALL_IPUS, bytes=cost.bytes, replica=NONE))
-        self._network = recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=cost.bytes))
+        self._network, self._late = (
+            recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
+            for size in (cost.bytes, 0)
+        )
 
     def _carry_out(self, cause: int) -> Spans:
         """Sum up over the network or over links."""
@@ -60,7 +63,6 @@ class HostSumming(HostMeeting):
         start = self._clock.now
         last = self._sum_up(start)
         if last > start:
-            yield self._clock.spend(last - start)
-            cause = self._record(self._wait, self._step, start, last, cause)
+            cause = yield from self._wait_for_host(self._late, last - start, cause)
         yield self._clock.spend(cycles)
         return self._record(self._what, self._step, last, self._clock.now, cause)

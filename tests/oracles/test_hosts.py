@@ -8,13 +8,18 @@ from math import ceil
 import numpy as np
 import pytest
 
+from ipusim.analysis.causes import CAUSES
 from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.hosts import run_together, this_host
+from ipusim.machine.simulate import simulate
 from ipusim.render.tables import summary_table
 from ipusim.render.verdict import verdict_table
 from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
+from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import SpanKind
+from tests.properties.test_causes import check
 
 TEXT = """
 system:
@@ -67,6 +72,25 @@ def test_several_hosts_take_no_time_on_the_free_system_and_learn_the_same(load, 
     assert hosts.timeline.makespan_cycles == alone.timeline.makespan_cycles
     with pytest.raises(ScenarioError, match=r"system.host.network: expected nothing on the free system"):
         load(TEXT, free, "system.host.network=1 GB/s")
+
+
+@pytest.mark.parametrize("way", ["network", "links"])
+def test_who_waits_for_a_slower_host_waits_for_hosts_and_is_explained(load, way):
+    """The other host is ready 50,000 cycles later, each time."""
+    job = load(TEXT, f"system.host.sum_over={way}", "system.host.count=2", "numerics=off")
+    even, late = (
+        simulate(
+            job.plan,
+            job.program,
+            job.system,
+            costs=job.costs,
+            executor=Replicas((NullExecutor(),), sum_over_hosts=lambda ready, more=more: ready + more),
+        )
+        for more in (0, 50_000)
+    )
+    assert late.makespan_cycles - even.makespan_cycles == 3 * 50_000
+    waited = [check(each).cycles[:, CAUSES.index(Idle.HOST)] for each in (even, late)]
+    assert (waited[1] - waited[0] == 3 * 50_000).all()
 
 
 def test_the_sum_takes_the_copies_to_the_host_and_back_and_a_ring_between_hosts(load):
