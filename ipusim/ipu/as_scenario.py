@@ -71,6 +71,7 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
     """Refuse what no key says: stages whose replicas do something together, and what stages and the host exchange."""
     stages = job.program.stages
     what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
+    what += ["its host waits for slower ones"] if job.late else []
     what += ["the host applies gradients"] if not job.program.sums_over_hosts else []
     what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
     what += [

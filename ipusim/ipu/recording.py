@@ -43,11 +43,13 @@ class Recorded:
     _weights: dict[str, Array] = field(default_factory=dict)
     _not_finite: str = ""
     _between: dict[int, tuple[HostExchange, ...]] = field(default_factory=dict)
+    _late: list[int] = field(default_factory=list)
 
     def keep(self, session: Session, timeline: Timeline) -> None:
         """Keep the session run that has just ended."""
         if session.before:
             self._between[self.steps * self.job.program.repeat_count] = session.before
+        self._late += session.late
         self.steps += 1
         self._timeline = timeline if self.steps == 1 else None
         if not session.computes:
@@ -64,7 +66,8 @@ class Recorded:
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
-        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._between))
+        late = tuple(self._late) if any(self._late) else ()
+        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._between), late=late)
         if not name:
             return job
         return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))

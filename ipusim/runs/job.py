@@ -36,6 +36,8 @@ class Job:
         constant_loss: loss of the best predictor that ignores its input, on the training data;
             None without arithmetic, or when the loss does not say.
         between: what hosts do together before an execution, by its number: between session runs of a program.
+        late: of each execution, for how many cycles this host waits until the last of several is ready to sum up;
+            nothing where all are at once, or where they tell each other.
     """
 
     request: Request
@@ -51,6 +53,7 @@ class Job:
     held_out: HeldOut | None = None
     constant_loss: float | None = None
     between: Mapping[int, tuple[HostExchange, ...]] = field(default_factory=dict)
+    late: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.machine.cross_replica import replicas_of
-from ipusim.machine.executor import Replicas
+from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.one_thread import one_blas_thread
@@ -67,6 +68,8 @@ class Session:
         self.job = job
         #: What hosts had done together before the last run.
         self.before: tuple[HostExchange, ...] = ()
+        #: For how many cycles each execution of the last run has waited until all hosts were ready to sum up.
+        self.late: list[int] = []
         self._executors: list[NumpyExecutor] = []
         self._together: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
@@ -198,7 +201,7 @@ class Session:
             executor.results.clear()
             executor.executions = self.executions
         self._hooks, self._sink, self._handed_over = hooks, sink, 0
-        self.before = tuple(before)
+        self.before, self.late = tuple(before), []
         job = self.job
         count = job.program.repeat_count if executions is None else executions
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
@@ -210,7 +213,7 @@ class Session:
                 job.program,
                 job.system,
                 costs=job.costs,
-                executor=self._together,
+                executor=self._on_time(),
                 executions=count,
                 progress=progress,
                 between={0: self.before} if before else job.between,
@@ -222,6 +225,20 @@ class Session:
             with self._together.all_gathered():
                 self._check_alike()
         return timeline
+
+    def _on_time(self) -> Replicas | None:
+        """Return the arithmetic, which notes for how long hosts wait for each other, or what the job says of that."""
+        together, said = self._together, iter(self.job.late)
+        if together is None:
+            alone = Replicas((NullExecutor(),) * self.job.system.replicas)
+            return replace(alone, sum_over_hosts=lambda ready: ready + next(said, 0)) if self.job.late else None
+
+        def sum_up(ready: int) -> int:
+            last = together.sum_over_hosts(ready)
+            self.late.append(last - ready)
+            return last
+
+        return replace(together, sum_over_hosts=sum_up)
 
     def _check_alike(self) -> None:
         """Refuse replicas whose stages have let them learn other weights; raises UnsupportedProgramError."""

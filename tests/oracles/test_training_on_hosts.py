@@ -45,8 +45,11 @@ def averaging(rate, momentum):
     return optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(rate, momentum))
 
 
-def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7):
-    """Train a pipeline for three runs on this host's part of each batch; return losses, variables and the program."""
+def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7, slower=0):
+    """Train a pipeline for three runs on this host's part of each batch; return losses, variables and the program.
+
+    Each host has so many operations more than the one before it as it is ``slower``.
+    """
     share = IMAGES.shape[1] // hvd.size()
     mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
     made = STRATEGIES[strategy]()
@@ -56,7 +59,10 @@ def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7):
         infeed, outfeed = IPUInfeedQueue(dataset), IPUOutfeedQueue()
 
         def first(rate, images, labels):
-            return rate, tf.keras.layers.Dense(units, activation="tanh")(images), labels
+            hidden = tf.keras.layers.Dense(units, activation="tanh")(images)
+            for _ in range(slower * hvd.rank()):
+                hidden = hidden * 1.0
+            return rate, hidden, labels
 
         def second(rate, hidden, labels):
             scores = tf.keras.layers.Dense(3)(hidden)
@@ -165,6 +171,24 @@ def test_the_time_of_what_hosts_do_between_runs():
         (4, loss),
     ]
     with pytest.raises(UnsupportedProgramError, match=r"its hosts do something together between its session runs$"):
+        as_scenario(program.kept())
+
+
+@pytest.mark.parametrize("strategy", ["horovod", "links"])
+def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strategy):
+    profiles = []
+    for slower in (0, 20):
+        with recording(Recorder()) as recorded:
+            found = hvd.run(trained, (strategy, tf.train.MomentumOptimizer, 2, 7, slower), np=2)
+        (program,) = recorded.programs
+        profiles.append((program.run(program.job.request), [each[2].timeline for each in found]))
+    (even, last), (late, (first, second)) = profiles
+    assert late.job.late == (late.job.late[0],) * 3  # one for each of three runs
+    assert first.makespan_cycles == second.makespan_cycles == last[0].makespan_cycles + late.job.late[0]
+    assert late.timeline.makespan_cycles - even.timeline.makespan_cycles == 3 * late.job.late[0] > 0
+    assert even.job.late == ()
+    check(late.timeline)
+    with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario does not say"):
         as_scenario(program.kept())
 
 
