@@ -25,6 +25,7 @@ class Around:
         outfeed: which results are sent; None for those of every micro-batch.
         streams: bytes that come from Streaming Memory before each (pass, stage), and go back behind it.
         updates: the same of each IPU's weight update.
+        gradients_loaded: whether accumulators are among these.
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
         collective: each (pass, stage) that has replicas do something together.
@@ -39,6 +40,7 @@ class Around:
     outfeed: OutfeedElements | None = None
     streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     updates: Mapping[int, Stream] = field(default_factory=dict)
+    gradients_loaded: bool = False
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
     collective: frozenset[tuple[int, int]] = frozenset()
@@ -60,6 +62,7 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
         outfeed=program.outfeed_elements,
         streams=pass_streams(program),
         updates=update_streams(program),
+        gradients_loaded=offload.gradient_accumulation_buffers,
         gathered=frozenset(
             stage for stage, profile in enumerate(profiles) if offload.weights and profile.parameter_bytes
         ),
@@ -147,14 +150,13 @@ def ending(asked: Around, shape: PlanShape, step: int, rank: int) -> Iterator[It
 def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
     stream = asked.updates.get(ipu, Stream())
     if shape.training:
-        gradients_alone = asked.updated_by_host  # which go from the IPU to the host with the first sum
-        if stream.load and gradients_alone:
+        if stream.load and asked.gradients_loaded:  # which are what is summed up
             yield Code.LOAD, NONE
         if asked.summed:
             yield Code.ALL_REDUCE, NONE
         if asked.summed_by_hosts:
             yield Code.HOST_SUM, NONE
-        if stream.load and not gradients_alone:
+        if stream.load and not asked.gradients_loaded:
             yield Code.LOAD, NONE
         if ipu in asked.gathered_updates:
             yield Code.GATHER, NONE

@@ -126,6 +126,28 @@ def test_accumulators_come_and_go_with_second_halves(load):
         assert len(loads) == 5  # the weight update reads them too
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_accumulators_come_before_they_are_summed_up(load, hosts):
+    """State comes behind the sum, as the weight update alone needs it."""
+    replicas = "system.auto_select_ipus=4", f"system.host.count={hosts}"
+    for kept, first in (("weight_update_variables", True), ("gradient_accumulation_buffers", False)):
+        offloaded = (
+            "pipeline.offload_gradient_accumulation_buffers=true",
+            "pipeline.offload_weight_update_variables=true",
+        )
+        timeline = execute(load(TIMED, *replicas, *offloaded, f"pipeline.offload_{kept}=false")).timeline
+        (update, *_) = spans(timeline, SpanKind.WEIGHT_UPDATE, 0)
+        last = spans(timeline, SpanKind.REMOTE_LOAD, 0)[-1]
+        sums = timeline.rows(SpanKind.ALL_REDUCE, SpanKind.HOST_SUM)
+        assert len(sums) == (1 if hosts == 1 else 3)  # over replicas, and then to the network and back
+        if first:
+            assert last[1] <= timeline.start[sums].min()
+            assert timeline.end[sums].max() <= update[0]
+        else:
+            assert timeline.end[sums].max() <= last[0]
+            assert last[1] <= update[0]
+
+
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
 def test_nothing_is_learnt_otherwise(load, schedule):
     changes = f"pipeline.schedule={schedule}", "pipeline.offload_gradient_accumulation_buffers=true"
