@@ -47,7 +47,7 @@ class HostSpec(Node, title="host"):
         description="what sums up gradients over the hosts: the hosts, over their network, or the IPUs, over the links "
         "and gateways of the smallest machine that holds all of them",
     )
-    framework: Annotated[str | None, Choice(FRAMEWORKS)] = Field(
+    framework: Annotated[str, Choice(FRAMEWORKS)] | None = Field(
         default=None,
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "
         "`rates.popart_host`; default: none is counted",

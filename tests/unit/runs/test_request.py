@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated, get_args
+
 import pytest
+from pydantic import BaseModel, TypeAdapter
 
 from ipusim.errors import CountError, OutOfMemoryError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
+from ipusim.runs.request.schema import Options
 
 STAGES = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(4)]
 TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
@@ -122,3 +126,27 @@ def test_a_program_that_does_not_fit_says_so_of_the_option_to_change_and_keeps_i
         assemble(Request.from_dict(TIMED).replace({"pipeline.stages.0.parameter_bytes": "1 GiB"}))
     assert isinstance(caught.value, OutOfMemoryError)
     assert caught.value.job.memory.too_large
+
+
+def specs(kind, found):
+    """Return the models that a type is made of, with their own."""
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+        for part in get_args(kind):
+            specs(part, found)
+    elif kind not in found:
+        found.add(kind)
+        for field in kind.model_fields.values():
+            specs(field.annotation, found)
+    return found
+
+
+def test_null_is_as_good_as_leaving_a_key_out_where_there_is_a_default():
+    for spec in specs(Options, set()):
+        for name, field in spec.model_fields.items():
+            if not field.is_required() and field.default is None:
+                read = TypeAdapter(
+                    Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+                )
+                assert read.validate_python(None) is None, (spec, name)
+    unsaid = Request.from_dict(TIMED).replace({"pipeline.sync": None, "system.host": {"framework": None}})
+    assert assemble(unsaid).plan == assemble(Request.from_dict(TIMED)).plan
