@@ -98,3 +98,8 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+
+
+def format_per_second(number: float) -> str:
+    """Return how many a second for people, to three digits at least: ``format_per_second(0.0412) == '0.0412'``."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -8,12 +8,12 @@ from typing import Final
 from ipusim.render.tables import Table
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
-from ipusim.units import format_bytes, format_seconds
+from ipusim.units import format_bytes, format_per_second, format_seconds
 
 #: From this difference on, decimals of percents say nothing.
 _WHOLE: Final = 1.0
-#: The same of samples/s.
-_WHOLE_RATE: Final = 10.0
+#: The same of how many times as many they are.
+_WHOLE_TIMES: Final = 10.0
 #: Below this one, one decimal says too little.
 _SMALL: Final = 0.01
 #: From so many times on, percents are no words for how much more something is.
@@ -126,7 +126,7 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     rates = row.times.throughput
     return (
         format_seconds(rates.weight_update_period_s),
-        _rate(rates.samples_per_s),
+        format_per_second(rates.samples_per_s),
         _signed(found.difference(row, found.first)),
         f"{row.times.bubble.idle_fraction:.1%}",
     )
@@ -146,7 +146,7 @@ def _mark(found: Comparison, row: Row) -> str:
 def _signed(part: float) -> str:
     """Return a difference in percent: ``+21.2%``; from ten times on so many: ``61.4 x``."""
     if 1 + part >= _TIMES:
-        return f"{_rate(1 + part)} x"
+        return f"{_times(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
 
 
@@ -167,7 +167,7 @@ def _by(found: Comparison, row: Row, other: Row) -> str:
         return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
     times = theirs / mine if mine else 1.0
     if times >= _TIMES:
-        return f"{_rate(times)} times the samples/s of"
+        return f"{_times(times)} times the samples/s of"
     return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
 
 
@@ -183,7 +183,7 @@ def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not found.of_time:
-        return f"{_rate(rates.samples_per_s)} samples/s"
+        return f"{format_per_second(rates.samples_per_s)} samples/s"
     per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 
@@ -193,8 +193,8 @@ def _titled(found: Comparison, row: Row) -> str:
     return found.titles[found.rows.index(row)]
 
 
-def _rate(number: float) -> str:
-    return f"{number:,.0f}" if number >= _WHOLE_RATE else f"{number:.3g}"
+def _times(number: float) -> str:
+    return f"{number:,.0f}" if number >= _WHOLE_TIMES else f"{number:.3g}"
 
 
 def _peak(row: Row) -> str:
