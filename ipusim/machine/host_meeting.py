@@ -30,7 +30,9 @@ class HostMeeting(BeforeUpdate):
         return self._record(what, self._step, start, self._clock.now, cause)
 
     def _wait_for_host(self, work: int, cycles: int, cause: int) -> Spans:
-        """Wait while the host works, as ``work`` describes; returns the span of its work."""
+        """Wait while the host works, as ``work`` describes, if it takes time; returns the last span."""
+        if not cycles:
+            return cause
         start = self._clock.now
         yield self._clock.spend(cycles)
         done = self._record(work, NONE, start, self._clock.now, cause)

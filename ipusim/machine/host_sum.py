@@ -62,7 +62,6 @@ class HostSumming(HostMeeting):
         """Wait for the slowest host, and sum up over the links; returns the last span."""
         start = self._clock.now
         last = self._sum_up(start)
-        if last > start:
-            cause = yield from self._wait_for_host(self._late, last - start, cause)
+        cause = yield from self._wait_for_host(self._late, last - start, cause)
         yield self._clock.spend(cycles)
         return self._record(self._what, self._step, last, self._clock.now, cause)
