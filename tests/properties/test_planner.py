@@ -133,14 +133,14 @@ def one_by_one(product, unit, rates, row_parts, output_parts, input_parts, group
     speed = 4 * rates.exchange_efficiency
     return (
         math.ceil((2 + (input_parts > 1)) * rates.compute_set_cycles)
-        + math.ceil(received / speed)
+        + math.ceil(math.ceil(received) / speed)  # whole bytes
         + passes * 512 // 16
         + math.ceil(
             50
             + passes * (7 + 6 * unit.worker_cycles)
             + (passes * 6 * unit.row_cycles * each + zero) / rates.amp_ceiling
         )
-        + math.ceil(sums * (input_parts - 1) / input_parts / speed)
+        + math.ceil(math.ceil(sums * (input_parts - 1) / input_parts) / speed)
         + math.ceil(adds * sums * rates.vector_slowdown / 8)
     )
 
