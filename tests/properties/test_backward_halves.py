@@ -141,7 +141,8 @@ def workloads(draw):
     stack = [table(7, WIDTH), *middle, *tied] if tokens else middle
     named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
     skips = draw(st.booleans())
-    for at in draw(st.sets(st.integers(1, len(named)), max_size=2)) if skips else ():
+    wide = len(tied) if tokens else 0  # behind a projection values have another width
+    for at in draw(st.sets(st.integers(1, len(named) - wide), max_size=2)) if skips else ():
         source = draw(st.sampled_from(named[:at]))
         named.insert(at, NamedLayer(f"add{at}{len(named)}", Add(source.name)))
     ends = [NamedLayer("flat", Flatten()), NamedLayer("scores", Dense(CLASSES))]
