@@ -261,6 +261,23 @@ def test_metrics_of_the_host_by_a_second_formulation():
     )
 
 
+def test_batches_of_the_host_count_by_their_samples():
+    metric = keras.metrics.MeanAbsoluteError()
+    metric.update_state(Y_TRUE[:1], Y_PRED[:1])
+    metric.update_state(Y_TRUE[1:], Y_PRED[1:])
+    assert metric.result() == pytest.approx(np.abs(Y_TRUE - Y_PRED).mean())
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"), [("TopKCategoricalAccuracy", np.eye(4)), ("SparseTopKCategoricalAccuracy", np.arange(4))]
+)
+def test_how_many_are_likely_comes_first(kind, labels):
+    metric = getattr(keras.metrics, kind)(3, "of three")
+    assert metric(labels, np.tile(np.float32([4, 3, 2, 1]), (4, 1))) == 0.75
+    assert metric.name == "of three"
+    assert type(metric).from_config(metric.get_config())(labels[:2], np.float32([[1, 2, 3, 4]] * 2)) == 0.5
+
+
 def test_fit_goes_on_where_the_one_before_ended():
     """Two fits of an epoch are one of two, with the optimizer's moments, in programs of other sizes too."""
     once, twice, other = (regression(2, optimizer=keras.optimizers.Adam(0.05)) for _ in range(3))

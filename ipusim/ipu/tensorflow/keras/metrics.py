@@ -67,7 +67,11 @@ class Metric(Configured):
         """Add a batch of the host; raises ProgramError in a stage."""
         if inside():
             raise ProgramError(f"{self.name}.update_state: expected to be called on the host, and not in a stage")
-        self.add(self.statistics(y_true, y_pred, sample_weight))
+        self.add(self._of_host(y_true, y_pred, sample_weight))
+
+    def _of_host(self, y_true: Any, y_pred: Any, sample_weight: Any) -> Sequence[Any]:
+        """Return what a batch of the host adds, which may have another size than the one before."""
+        return self.statistics(y_true, y_pred, sample_weight)
 
     def result(self) -> float:
         """Return the value so far, 0 before there is one."""
@@ -134,6 +138,9 @@ class MeanMetricWrapper(Metric):
         if sample_weight is None:
             return (values.mean_of_all() if isinstance(values, EachLoss) else anp.mean(values),)
         return weighted(concrete(values), sample_weight)
+
+    def _of_host(self, y_true: Any, y_pred: Any, sample_weight: Any) -> Sequence[Any]:
+        return weighted(concrete(self._function(y_true, y_pred, **self._options)), sample_weight)
 
     def add(self, statistics: Sequence[Any], count: int = 1) -> None:
         """Add what ``count`` micro-batches have given."""
@@ -253,6 +260,26 @@ class Recall(_Counts):
         return right, there
 
 
+class TopKCategoricalAccuracy(MeanMetricWrapper):
+    """The share of samples whose one-hot label is among the ``k`` most likely classes."""
+
+    default_name = "top_k_categorical_accuracy"
+
+    def __init__(self, k: int = 5, name: str | None = None, dtype: Any = None) -> None:
+        """Take how many; raises ProgramError and ProgramTypeError for no whole number from 1."""
+        super().__init__(top_k_categorical_accuracy, name, dtype, k=checks.whole("k", k, 1))
+
+
+class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
+    """The share of samples whose class number is among the ``k`` most likely."""
+
+    default_name = "sparse_top_k_categorical_accuracy"
+
+    def __init__(self, k: int = 5, name: str | None = None, dtype: Any = None) -> None:
+        """Take how many; raises ProgramError and ProgramTypeError for no whole number from 1."""
+        super().__init__(sparse_top_k_categorical_accuracy, name, dtype, k=checks.whole("k", k, 1))
+
+
 def _class(name: str, function: Callable[..., Any]) -> type[MeanMetricWrapper]:
     default = snake_case(name)
 
@@ -267,8 +294,6 @@ Accuracy = _class("Accuracy", accuracy)
 BinaryAccuracy = _class("BinaryAccuracy", binary_accuracy)
 CategoricalAccuracy = _class("CategoricalAccuracy", categorical_accuracy)
 SparseCategoricalAccuracy = _class("SparseCategoricalAccuracy", sparse_categorical_accuracy)
-TopKCategoricalAccuracy = _class("TopKCategoricalAccuracy", top_k_categorical_accuracy)
-SparseTopKCategoricalAccuracy = _class("SparseTopKCategoricalAccuracy", sparse_top_k_categorical_accuracy)
 MeanSquaredError = _class("MeanSquaredError", losses.mean_squared_error)
 MeanAbsoluteError = _class("MeanAbsoluteError", losses.mean_absolute_error)
 MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", losses.mean_absolute_percentage_error)
