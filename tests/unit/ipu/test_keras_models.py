@@ -213,6 +213,23 @@ def test_what_is_never_trained_is_not_when_its_layer_is_again():
     assert len(frozen.trainable_weights) == 2
 
 
+def test_a_frozen_batch_normalisation_is_by_its_moving_statistics_in_training():
+    """As in TensorFlow 2: they stay as they are, also in a model that is frozen as a whole."""
+    normalised = layers.BatchNormalization(momentum=0.5, epsilon=0.25, input_shape=(2,))
+    model = keras.Sequential([keras.Sequential([normalised]), layers.Dense(1)])
+    model.build((None, 2))
+    x, y = np.float32([[1, 5], [2, 6], [3, 9], [4, 1]]), np.zeros((4, 1), np.float32)
+    model.layers[0].trainable = False
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.set_weights([[1, 2], [0.5, 0], [2, 3], [0.75, 2], [[1], [1]], [0]])
+    before = model.get_weights()
+    expected = (x - [2, 3]) / np.sqrt(np.array([0.75, 2]) + 0.25) * [1, 2] + [0.5, 0]
+    found = model.fit(x, y, batch_size=4, verbose=0).history["loss"]
+    assert found == pytest.approx([(expected.sum(axis=1) ** 2).mean()], rel=1e-5)
+    for kept, now in zip(before[:4], model.get_weights()[:4], strict=True):
+        np.testing.assert_array_equal(kept, now)
+
+
 def test_weights_go_to_a_file_and_back(tmp_path, refused):
     model, other = (keras.Sequential([layers.Dense(2, input_shape=(3,)), layers.Dense(1)], name) for name in "ab")
     model.set_weights([each + 1 for each in model.get_weights()])

@@ -24,10 +24,11 @@ class BatchNormalization(CoreLayer):
     """Keras ``BatchNormalization`` of the last axis.
 
     In training it is by the statistics of each micro-batch, which its forward pass adds to the moving ones; else by
-    these. By default it is training where the program trains. What is added to the moving statistics, a few operations
-    for each channel, takes no simulated time. Where IPUConfig says so, statistics are those of the micro-batches of
-    several replicas, which meet for them. As in TensorFlow's fused operation, the variance of images that moves is
-    that of their whole population, n / (n - 1) of the sample's (tf2xla/kernels/batch_norm_op.cc).
+    these. By default it is training where the program trains, and where its ``trainable`` is False it never is, as in
+    TensorFlow 2. What is added to the moving statistics, a few operations for each channel, takes no simulated time.
+    Where IPUConfig says so, statistics are those of the micro-batches of several replicas, which meet for them. As in
+    TensorFlow's fused operation, the variance of images that moves is that of their whole population, n / (n - 1) of
+    the sample's (tf2xla/kernels/batch_norm_op.cc).
     """
 
     core, kind = normalisation.BatchNorm, "batch_normalization"
@@ -65,6 +66,7 @@ class BatchNormalization(CoreLayer):
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         mean, variance = variables["mean"], variables["variance"]
+        training = training and self._trainable
         if training and statistics_group() > 1:
             return self._over_replicas(x, variables, statistics_group())
         if training:
