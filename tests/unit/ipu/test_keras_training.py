@@ -325,6 +325,15 @@ def test_functions_are_metrics_by_their_names():
     assert names == ["loss", "mean_absolute_error", "log_cosh", "huber"]
 
 
+def test_functions_of_ones_own_get_labels_in_the_rows_of_predictions():
+    """Else (batch,) less (batch, 1) would be the differences of each sample from all others."""
+    model = regression()
+    model.compile("sgd", lambda y, p: tf.square(y - p), metrics=[lambda y, p: tf.abs(y - p)])
+    found = model.evaluate(X, Y[:, 0], 16, verbose=0)
+    difference = model.predict(X, batch_size=16) - Y
+    assert found == pytest.approx([(difference**2).mean(), np.abs(difference).mean()], rel=1e-5)
+
+
 def test_a_loss_that_is_not_reduced_is_its_mean():
     reduced, each = (keras.Sequential([layers.Dense(1, input_shape=(4,))], name) for name in ("reduced", "each"))
     for model, reduction in ((reduced, "auto"), (each, "none")):
@@ -529,6 +538,12 @@ def _fit(**changes):
     return run
 
 
+def wide(loss):
+    model = keras.Sequential([layers.Dense(2, activation="softmax")])
+    model.compile("sgd", loss)
+    return model
+
+
 def _without_accumulation():
     model = regression(2)
     model.set_pipeline_stage_assignment([0, 1])
@@ -552,6 +567,28 @@ def _with_a_step_of_ones_own():
 
 
 MISUSES = {
+    "labels of as many elements in other axes": (
+        ProgramError,
+        "y_true: expected labels for predictions of shape (3, 2), got (2, 3)",
+        lambda: keras.losses.MeanAbsoluteError()(Y_TRUE.T, Y_PRED),
+    ),
+    "a label for each sample where there are several predictions": (
+        ProgramError,
+        "y_true: expected labels for predictions of shape (2, 2), got (2,)",
+        _fit(model=wide("mse"), y=Y[:, 0], batch_size=2),
+    ),
+    "class numbers for the loss of shares": (
+        ProgramError,
+        "y_true: expected a share for each class, shape (16, 2); of class numbers take the sparse loss and metrics, "
+        "got (16, 1)",
+        _fit(model=wide("categorical_crossentropy"), y=CLASSES[:, None]),
+    ),
+    "class numbers for the accuracy of shares": (
+        ProgramError,
+        "y_true: expected a share for each class, shape (3, 2); of class numbers take the sparse loss and metrics, "
+        "got (3, 1)",
+        lambda: keras.metrics.CategoricalAccuracy()([[0], [1], [1]], Y_PRED),
+    ),
     "weights of other steps": (
         ProgramError,
         "sample_weight: expected weights for values of shape (3,), got (3, 2)",

@@ -32,11 +32,26 @@ EPSILON: Final = 1e-7
 
 
 def fitted(y_true: Any, y_pred: Any) -> Any:
-    """Return labels in the dtype of predictions, and in their shape where one has a last axis of one element more."""
+    """Return labels in the dtype of predictions, and in their shape where one has a last axis of one element more.
+
+    Raises ProgramError for labels whose axes do not go with those of the predictions.
+    """
     labels, shape = tensor(y_true), anp.shape(y_pred)
-    if anp.shape(labels) != shape and int(np.prod(anp.shape(labels))) == int(np.prod(shape)):
+    own = anp.shape(labels)
+    if (*own, 1) == shape or own == (*shape, 1):
         labels = anp.reshape(labels, shape)
+    elif own and (len(own) != len(shape) or any(a != b and 1 not in (a, b) for a, b in zip(own, shape, strict=True))):
+        checks.wrong_value("y_true", f"labels for predictions of shape {shape}", own)
     return labels if labels.dtype == y_pred.dtype else cast(labels, y_pred.dtype)
+
+
+def shares_of(y_true: Any, y_pred: Any) -> Any:
+    """Return labels that have a share for each class; raises ProgramError for others, such as class numbers."""
+    labels, shape = fitted(y_true, y_pred), anp.shape(y_pred)
+    if anp.shape(labels) != shape:
+        expected = f"a share for each class, shape {shape}; of class numbers take the sparse loss and metrics"
+        checks.wrong_value("y_true", expected, anp.shape(labels))
+    return labels
 
 
 def fitted_weights(sample_weight: Any, values: Any) -> Any:
@@ -90,7 +105,7 @@ def categorical_crossentropy(
     if not from_logits and isinstance(y_pred, Probabilities):
         y_pred, from_logits = y_pred.logits, True
     scores = tensor(y_pred)
-    labels = fitted(y_true, scores)
+    labels = shares_of(y_true, scores)
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + label_smoothing / anp.shape(scores)[-1]
     if from_logits:

@@ -16,7 +16,7 @@ from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
-from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights
+from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.functions.variables import inside
@@ -162,7 +162,8 @@ def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
 @also_on_host
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each sample whose one-hot label is at the most likely class."""
-    return cast(argmax(tensor(y_true), -1) == argmax(tensor(_ranked(y_pred)), -1), np.float32)
+    scores = tensor(_ranked(y_pred))
+    return cast(argmax(shares_of(y_true, scores), -1) == argmax(scores, -1), np.float32)
 
 
 @also_on_host
@@ -193,7 +194,8 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> A
 @also_on_host
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
     """Return 1 for each sample whose one-hot label is among the ``k`` most likely."""
-    return sparse_top_k_categorical_accuracy(argmax(tensor(y_true), -1), y_pred, k)
+    scores = tensor(_ranked(y_pred))
+    return sparse_top_k_categorical_accuracy(argmax(shares_of(y_true, scores), -1), scores, k)
 
 
 def _ranked(y_pred: Any) -> Any:

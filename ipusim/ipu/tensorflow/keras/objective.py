@@ -93,7 +93,9 @@ class Objective:
                 "Target data is missing. Your model was compiled with a loss, and therefore expects target data to be "
                 "provided in `fit()`."
             )
-        labels = _by_output("y", y, names, every=True)
+        labels = [
+            _in_rows(each, of) for each, of in zip(_by_output("y", y, names, every=True), predictions, strict=True)
+        ]
         weights = _by_output("sample_weight", sample_weight, names)
         if self._names != names:
             self._resolve(names, labels, predictions)
@@ -123,6 +125,12 @@ class Objective:
     def logs(self) -> dict[str, float]:
         """Return the values so far, by their names."""
         return {each.name: each.result() for each in self.metrics}
+
+
+def _in_rows(labels: Any, predictions: Any) -> Any:
+    """Return labels (batch,) of predictions (batch, 1) as these are, as Keras gives them to losses and metrics."""
+    shape = anp.shape(predictions)
+    return anp.reshape(labels, shape) if len(shape) == 2 and (*anp.shape(labels), 1) == shape else labels
 
 
 def _scalar(loss: Any) -> Any:
