@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.keras.batch_normalization import BatchNormalization
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.tensorflow.keras.plain_layers import (
@@ -29,6 +33,7 @@ from ipusim.ipu.tensorflow.keras.plain_layers import (
     concatenate,
 )
 from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers import convolution, dropout, embedding, gru, layers, lstm, normalisation, pooling
 
 __all__ = [
@@ -152,12 +157,15 @@ class InstanceNormalization(CoreLayer):
 
 
 class Embedding(CoreLayer):
-    """Keras ``Embedding``."""
+    """Keras ``Embedding``, which takes numbers of other dtypes as whole ones, such as those of an Input's default."""
 
     core, kind = embedding.Embedding, "embedding"
 
     def _names(self) -> dict[str, str]:
         return {"W": "embeddings"}
+
+    def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
+        return super()._applied(x if x.dtype.kind in "iu" else cast(x, np.int32), variables, training)
 
 
 class LSTM(CoreLayer):

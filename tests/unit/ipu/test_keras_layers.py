@@ -92,6 +92,26 @@ def test_plain_layers_and_activations_by_numpy(name):
     np.testing.assert_allclose(model(STEPS), expected(STEPS), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+def test_ids_of_an_input_of_the_default_dtype_are_whole_numbers(dtype):
+    """As in Keras, whose Input and input_length are of float32."""
+    ids, y = RNG.integers(0, 5, (8, 3)).astype(dtype), RNG.normal(size=(8, 2)).astype(np.float32)
+    inputs = keras.Input((3,))
+    models = [
+        keras.Sequential([layers.Embedding(5, 2, input_length=3), layers.GlobalAveragePooling1D()]),
+        keras.Model(inputs, layers.GlobalAveragePooling1D()(layers.Embedding(5, 2)(inputs))),
+    ]
+    for model in models:
+        model.compile(keras.optimizers.SGD(1.0), "mse")
+        (before,) = model.get_weights()
+        found = before[ids.astype(int)].mean(axis=1)
+        np.testing.assert_allclose(model.predict(ids, batch_size=8), found, rtol=1e-5)
+        model.fit(ids, y, batch_size=8, verbose=0)
+        gradient = np.zeros_like(before)
+        np.add.at(gradient, ids.astype(int), np.repeat((found - y)[:, None] / 24, 3, axis=1))
+        np.testing.assert_allclose(model.get_weights()[0], before - gradient, rtol=1e-4, atol=1e-6)
+
+
 def test_plain_layers_train_and_cost():
     model = keras.Sequential([layers.Rescaling(0.5), layers.Dense(3, activation="selu"), layers.RepeatVector(2)])
     for each in (layers.Permute((2, 1)), layers.LeakyReLU(), layers.GlobalAveragePooling1D(), layers.Dense(1)):
