@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.errors import FileError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
@@ -425,12 +425,35 @@ def test_what_is_no_path_is_refused(make, argument):
         make()
 
 
+def test_a_log_that_cannot_be_written_is_refused(tmp_path):
+    path = tmp_path / "none" / "log.csv"
+    with pytest.raises(FileError, match=f"^CSVLogger: cannot write {re.escape(str(path))}: No such file or directory$"):
+        _fit(callbacks=[keras.callbacks.CSVLogger(path)])()
+
+
 def test_a_plateau_makes_the_step_size_smaller(capsys):
     model = regression(2)
     plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9, verbose=1)
     rates = model.fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[plateau]).history["lr"]
     assert rates == [0.05, 0.05, 0.025]
     assert "Epoch 2: ReduceLROnPlateau reducing learning rate to 0.025." in capsys.readouterr().out
+
+
+def test_epochs_that_are_not_validated_count_for_no_callback(tmp_path):
+    """What watches val_loss waits for the next one that is; a log has an empty place."""
+    stopping = keras.callbacks.EarlyStopping(patience=1, min_delta=1e9)
+    plateau = keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1, min_delta=1e9)
+    kept = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}", save_best_only=True, save_weights_only=True)
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    callbacks = [plateau, logger, kept, stopping]
+    given = {"validation_data": (X, Y), "validation_freq": 2, "callbacks": callbacks}
+    history = regression(2).fit(X, Y, batch_size=16, epochs=9, verbose=0, **given).history
+    assert [len(history[name]) for name in ("loss", "val_loss")] == [4, 2]
+    assert history["lr"] == [0.05, 0.05, 0.05, 0.05]
+    assert (stopping.stopped_epoch, sorted(each.name for each in tmp_path.iterdir())) == (3, ["2", "4", "log.csv"])
+    rows = [each.split(",") for each in (tmp_path / "log.csv").read_text().splitlines()]
+    assert rows[0] == ["epoch", "loss", "lr", "val_loss"]
+    assert [row[3] for row in rows[1:]] == ["", str(history["val_loss"][0]), "", str(history["val_loss"][1])]
 
 
 def test_the_progress_is_plain_lines_where_there_is_no_terminal(capsys):
@@ -726,6 +749,21 @@ MISUSES = {
         "EarlyStopping: expected monitor to be one of the metrics loss, which are available, got 'val_loss'",
         _fit(callbacks=[keras.callbacks.EarlyStopping()]),
     ),
+    **{
+        f"{name} beside a schedule": (
+            ProgramError,
+            f"{name}: expected an optimizer whose learning_rate is a number, which a callback can set, got the "
+            "schedule CosineDecay",
+            lambda made=made: _fit(
+                model=regression(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 4))),
+                callbacks=[made()],
+            )(),
+        )
+        for name, made in (
+            ("LearningRateScheduler", lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1)),
+            ("ReduceLROnPlateau", lambda: keras.callbacks.ReduceLROnPlateau("loss")),
+        )
+    },
     "a step of one's own": (
         ProgramStateError,
         "The function `train_step` for the model mine has been overridden. This is not supported: write a loop with "

@@ -9,10 +9,11 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.errors import FileError, ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
+from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.runs.problems import one_of
 
@@ -42,11 +43,9 @@ class LearningRateScheduler(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Set it; raises ProgramError for an optimizer without one, or what is no number."""
-        optimizer = self.model.optimizer
-        if not hasattr(optimizer, "learning_rate"):
-            raise ProgramError('Optimizer must have a "lr" attribute.')
+        optimizer, before = self.model.optimizer, _rate_of(self)
         try:
-            rate = self._schedule(epoch, float(optimizer.learning_rate))
+            rate = self._schedule(epoch, before)
         except TypeError:
             rate = self._schedule(epoch)
         if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating | np.ndarray):
@@ -72,14 +71,34 @@ def _is_better(mode: str, monitor: str) -> Callable[[float, float], bool]:
     return lambda new, old: new < old
 
 
-def _monitored(logs: Logs, monitor: str, who: str) -> float:
-    """Return the value that is watched; raises ProgramError where there is none of its name."""
-    if logs is None or monitor not in logs:
+def _rate_of(callback: Callback) -> float:
+    """Return the step size that a callback may set; raises ProgramError where there is none, or a schedule sets it."""
+    optimizer = callback.model.optimizer
+    if not hasattr(optimizer, "learning_rate"):
+        raise ProgramError('Optimizer must have a "lr" attribute.')
+    rate = optimizer.learning_rate
+    if isinstance(rate, LearningRateSchedule):
         raise ProgramError(
-            f"{who}: expected monitor to be one of the metrics {','.join(logs or {})}, which are available, got "
-            f"{monitor!r}"
+            f"{type(callback).__name__}: expected an optimizer whose learning_rate is a number, which a callback can "
+            f"set, got the schedule {type(rate).__name__}"
         )
-    return float(logs[monitor])
+    return float(rate)
+
+
+def _monitored(callback: Any, logs: Logs) -> float | None:
+    """Return the value that is watched, None in an epoch that is not to be validated.
+
+    Raises ProgramError where there is none of its name.
+    """
+    monitor, model = callback.monitor, callback.model
+    if logs is not None and monitor in logs:
+        return float(logs[monitor])
+    if model.validates_seldom and monitor in [f"val_{name}" for name in model.metrics_names]:
+        return None
+    raise ProgramError(
+        f"{type(callback).__name__}: expected monitor to be one of the metrics {','.join(logs or {})}, which are "
+        f"available, got {monitor!r}"
+    )
 
 
 class EarlyStopping(Callback):
@@ -117,7 +136,9 @@ class EarlyStopping(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """End the training where the patience is over; raises ProgramError for a value that there is not."""
-        current = _monitored(logs, self.monitor, "EarlyStopping")
+        current = _monitored(self, logs)
+        if current is None:
+            return
         if self._restores and self.best_weights is None:
             self.best_weights, self.best_epoch = self.model.get_weights(), epoch
         self.wait += 1
@@ -172,10 +193,12 @@ class ReduceLROnPlateau(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Make it smaller where the patience is over; raises ProgramError for a value that there is not."""
-        rate = float(self.model.optimizer.learning_rate)
+        rate = _rate_of(self)
         if isinstance(logs, dict):
             logs["lr"] = rate
-        current = _monitored(logs, self.monitor, "ReduceLROnPlateau")
+        current = _monitored(self, logs)
+        if current is None:
+            return
         if self._cooling > 0:
             self._cooling, self._wait = self._cooling - 1, 0
         if self._better(current - self._delta if self._rises else current + self._delta, self._best):
@@ -233,7 +256,9 @@ class ModelCheckpoint(Callback):
                 f"may be {one_of(f'{{{name}}}' for name in values)}"
             ) from error
         if self._best_only:
-            current = _monitored(logs, self.monitor, "ModelCheckpoint")
+            current = _monitored(self, logs)
+            if current is None:
+                return
             if not self._better(current, self.best):
                 if self._verbose > 0:
                     print(f"\nEpoch {epoch + 1}: {self.monitor} did not improve from {self.best:.5f}")
@@ -257,18 +282,24 @@ class CSVLogger(Callback):
         self._writer: Any = None
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Open the file."""
+        """Open the file; raises FileError where it cannot be written."""
         self._has_header = self._append and self._path.exists() and self._path.stat().st_size > 0
-        self._stream = self._path.open("a" if self._append else "w", newline="")
+        try:
+            self._stream = self._path.open("a" if self._append else "w", newline="")
+        except OSError as error:
+            raise FileError(f"CSVLogger: cannot write {self._path}: {error.strerror}") from None
         self._writer = None
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write a row."""
+        """Write a row, of what the first epoch had, and of what is validated later."""
         assert self._stream is not None
         values: dict[str, Any] = dict(logs or {})
         if self._writer is None:
-            names = ["epoch", *values]
-            self._writer = csv.DictWriter(self._stream, names, delimiter=self._separator, lineterminator="\n")
+            own = [f"val_{name}" for name in self.model.metrics_names if self.model.validates_seldom]
+            names = list(dict.fromkeys(["epoch", *values, *own]))
+            self._writer = csv.DictWriter(
+                self._stream, names, extrasaction="ignore", delimiter=self._separator, lineterminator="\n"
+            )
             if not self._has_header:
                 self._writer.writeheader()
         self._writer.writerow({"epoch": epoch} | values)

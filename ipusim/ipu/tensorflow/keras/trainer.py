@@ -33,6 +33,7 @@ class Trainer:
         optimizer: that was given to compile; None before.
         history: of the last training.
         stop_training: set by a callback to end a training.
+        validates_seldom: whether the training validates, and not after every epoch.
         simulated_seconds: of the executions of the epoch, evaluation or prediction that ran last.
     """
 
@@ -41,6 +42,7 @@ class Trainer:
     optimizer: Optimizer | None = None
     history: History | None = None
     stop_training = False
+    validates_seldom = False
     simulated_seconds = 0.0
     _objective: Objective | None = None
     _steps_per_execution = 1
@@ -164,9 +166,12 @@ class Trainer:
         ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
         told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
         self.stop_training, self.history = False, None
+        numbers = range(initial_epoch, checks.whole("epochs", epochs))
+        validated = [_validates(each, validation_freq) for each in numbers]
+        self.validates_seldom = validation_data is not None and not all(validated)
         told.on_train_begin()
         logs: dict[str, Any] = {}
-        for epoch in range(initial_epoch, checks.whole("epochs", epochs)):
+        for epoch in numbers:
             self.reset_metrics()
             told.on_epoch_begin(epoch)
             ran.run(epoch, told.on_train_batch_begin, told.on_train_batch_end)
