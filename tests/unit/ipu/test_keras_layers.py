@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ConfigAttributeError, ProgramError, UnsupportedProgramError
+from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.tensorflow import keras
@@ -191,6 +191,28 @@ def test_recurrent_layers_take_time_first_in_models(kind, sequences):
     on(2, run)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Add", lambda x, y: x + y),
+        ("Subtract", lambda x, y: x - y),
+        ("Multiply", lambda x, y: x * y),
+        ("Average", lambda x, y: (x + y) / 2),
+        ("Maximum", np.maximum),
+        ("Minimum", np.minimum),
+    ],
+)
+def test_what_has_fewer_axes_goes_to_each_step_of_its_own_sample(name, expected):
+    """As in Keras; NumPy's rule would take the batch for the steps where there are as many."""
+    steps, rows = STEPS[:5], X[:5]
+    inputs = [keras.Input((5, 4)), keras.Input((4,))]
+    model = keras.Model(inputs, getattr(layers, name)()(inputs))
+    assert model.output_shape == (None, 5, 4)
+    np.testing.assert_allclose(
+        model.predict([steps, rows], batch_size=5), expected(steps, rows[:, None, :]), rtol=1e-6, atol=1e-6
+    )
+
+
 def test_what_is_written_in_older_ways():
     assert keras.Sequential([layers.Embedding(6, 3, input_length=5)]).output_shape == (None, 5, 3)
     assert keras.Sequential([layers.Dense(2, input_dim=3)]).count_params() == 8
@@ -214,6 +236,68 @@ def test_initializers_by_their_moments():
 
 
 REFUSED = {
+    "a merge of one tensor": (
+        ProgramError,
+        "A merge layer should be called on a list of inputs, layer \"add\" is not.",
+        lambda: layers.Add(name="add")(keras.Input((3,))),
+    ),
+    "a merge of nothing": (
+        ProgramError,
+        "A merge layer should be called on a list of at least 1 input, layer \"concatenate\" got none.",
+        lambda: layers.Concatenate(name="concatenate")([]),
+    ),
+    "a sum of other shapes": (
+        ProgramError,
+        "layer \"add\": Operands could not be broadcast together with shapes (3,) (4,)",
+        lambda: layers.Add(name="add")([keras.Input((3,)), keras.Input((4,))]),
+    ),
+    "two limits of lengths": (
+        ProgramError,
+        "Cannot accept both `clipnorm` and `global_clipnorm`, passed `clipnorm` 1.0, `global_clipnorm` 2.0.",
+        lambda: keras.optimizers.SGD(clipnorm=1.0, global_clipnorm=2.0),
+    ),
+    **{
+        f"{limit} of {value!r}": (
+            kind,
+            f"{limit}: expected a {number}, got {value!r}",
+            lambda limit=limit, value=value: keras.optimizers.Adam(**{limit: value}),
+        )
+        for limit in ("clipnorm", "clipvalue", "global_clipnorm")
+        for value, kind, number in ((-1.0, ProgramError, "finite number from 0"), ("1", ProgramTypeError, "number"))
+    },
+    "a difference of three": (
+        ProgramError,
+        "A `Subtract` layer should be called on exactly 2 inputs, got 3",
+        lambda: layers.Subtract()([keras.Input((3,))] * 3),
+    ),
+    "other shapes joined": (
+        ProgramError,
+        "layer \"both\": A `Concatenate` layer requires inputs with matching shapes except for the concatenation axis "
+        "-1, got (None, 3, 2), (None, 4, 2)",
+        lambda: layers.Concatenate(name="both")([keras.Input((3, 2)), keras.Input((4, 2))]),
+    ),
+    "joined along no axis": (
+        ProgramError,
+        'layer "both": A `Concatenate` layer requires inputs with matching shapes except for the concatenation axis 2, '
+        "got (None, 3), (None, 3)",
+        lambda: layers.Concatenate(2, name="both")([keras.Input((3,))] * 2),
+    ),
+    **{
+        f"{layer.kind} of {len(shape) + 1} axes": (
+            ProgramError,
+            f'Input 0 of layer "named" is incompatible with the layer: expected ndim={axes}, found '
+            f"ndim={len(shape) + 1}. Full shape received: {(None, *shape)}",
+            lambda layer=layer, args=args, shape=shape: layer(*args, name="named")(keras.Input(shape)),
+        )
+        for layer, args, shape, axes in (
+            (layers.GlobalAveragePooling1D, (), (3, 4, 5), 3),
+            (layers.GlobalMaxPooling1D, (), (3,), 3),
+            (layers.GlobalAveragePooling2D, (), (3, 4), 4),
+            (layers.GlobalMaxPooling2D, (), (3,), 4),
+            (layers.Permute, ((2, 1),), (3,), 3),
+            (layers.RepeatVector, (2,), (3, 4), 2),
+        )
+    },
     "add_loss": (
         UnsupportedProgramError,
         "Layer.add_loss is not simulated: give the value as an output of the model, with a loss of its own",

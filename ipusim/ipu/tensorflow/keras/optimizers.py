@@ -61,7 +61,13 @@ class Optimizer(Configured, BaseOptimizer):
         self._decay = checks.not_negative("decay", decay)
         self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
         self._rate = Setting("learning_rate", 0.0 if self._schedule else learning_rate)
-        self._limits = clipnorm, clipvalue, global_clipnorm
+        if clipnorm is not None and global_clipnorm is not None:
+            raise ProgramError(
+                f"Cannot accept both `clipnorm` and `global_clipnorm`, passed `clipnorm` {clipnorm}, `global_clipnorm` "
+                f"{global_clipnorm}."
+            )
+        given = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        self._limits = [None if value is None else checks.not_negative(name, value) for name, value in given.items()]
         self._calls, self._replicas = 0, 1
         super().__init__(made(self._rate_now()).rule, name)
 

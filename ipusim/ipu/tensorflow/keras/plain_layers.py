@@ -25,6 +25,16 @@ class _Plain(Layer):
 
     is_plain = True
 
+    def _of_axes(self, inputs: Any, axes: int) -> Any:
+        """Return the input; raises ProgramError in Keras' words where it has another number of axes."""
+        x = tensor(inputs)
+        if x.ndim != axes:
+            raise ProgramError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected ndim={axes}, found '
+                f"ndim={x.ndim}. Full shape received: {(None, *x.shape[1:])}"
+            )
+        return x
+
 
 class Softmax(_Plain):
     """Keras ``Softmax``."""
@@ -50,7 +60,7 @@ class GlobalAveragePooling2D(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return the mean of each channel of images (batch, height, width, channels)."""
-        return reduce_mean(inputs, axis=(1, 2))
+        return reduce_mean(self._of_axes(inputs, 4), axis=(1, 2))
 
 
 class GlobalMaxPooling2D(_Plain):
@@ -60,7 +70,7 @@ class GlobalMaxPooling2D(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return the largest element of each channel of images (batch, height, width, channels)."""
-        return reduce_max(inputs, axis=(1, 2))
+        return reduce_max(self._of_axes(inputs, 4), axis=(1, 2))
 
 
 class GlobalAveragePooling1D(_Plain):
@@ -70,7 +80,7 @@ class GlobalAveragePooling1D(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return the mean over the steps of sequences (batch, steps, elements)."""
-        return reduce_mean(inputs, axis=1)
+        return reduce_mean(self._of_axes(inputs, 3), axis=1)
 
 
 class GlobalMaxPooling1D(_Plain):
@@ -80,7 +90,7 @@ class GlobalMaxPooling1D(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return the largest element over the steps of sequences (batch, steps, elements)."""
-        return reduce_max(inputs, axis=1)
+        return reduce_max(self._of_axes(inputs, 3), axis=1)
 
 
 class Permute(_Plain):
@@ -95,7 +105,7 @@ class Permute(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return the tensor with its axes in that order."""
-        return anp.transpose(tensor(inputs), (0, *self._dims))
+        return anp.transpose(self._of_axes(inputs, 1 + len(self._dims)), (0, *self._dims))
 
     def get_config(self) -> dict[str, Any]:
         """Return the order too."""
@@ -112,7 +122,7 @@ class RepeatVector(_Plain):
 
     def call(self, inputs: Any) -> Any:
         """Return rows (batch, elements) as sequences (batch, n, elements)."""
-        return anp.stack([tensor(inputs)] * self._n, axis=1)
+        return anp.stack([self._of_axes(inputs, 2)] * self._n, axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """Return how often too."""
@@ -157,66 +167,111 @@ class Rescaling(_Plain):
         return super().get_config() | {"scale": self._scale, "offset": self._offset}
 
 
-class Maximum(_Plain):
-    """Keras ``Maximum``."""
+class _Merge(_Plain):
+    """A layer of several tensors."""
+
+    def _several(self, inputs: Any) -> list[Any]:
+        """Return the tensors; raises ProgramError in Keras' words where it is no list of them."""
+        if not isinstance(inputs, list | tuple):
+            raise ProgramError(f'A merge layer should be called on a list of inputs, layer "{self.name}" is not.')
+        if not inputs:
+            raise ProgramError(
+                f'A merge layer should be called on a list of at least 1 input, layer "{self.name}" got none.'
+            )
+        return [tensor(each) for each in inputs]
+
+
+class _Elementwise(_Merge):
+    """A layer of several tensors, element by element.
+
+    As in Keras, what has fewer axes than others gets some of one element behind the batch.
+    """
 
     def call(self, inputs: Any) -> Any:
-        """Return the largest of several tensors, element by element."""
-        return reduce(anp.maximum, map(tensor, inputs))
+        """Return the tensors, made one; raises ProgramError for shapes that do not go together."""
+        given = self._several(inputs)
+        axes = max(each.ndim for each in given)
+        found = [
+            anp.reshape(each, (each.shape[0], *[1] * (axes - each.ndim), *each.shape[1:]))
+            if 0 < each.ndim < axes
+            else each
+            for each in given
+        ]
+        try:
+            np.broadcast_shapes(*(each.shape for each in found))
+        except ValueError:
+            shapes = " ".join(str(each.shape[1:]) for each in given)
+            raise ProgramError(
+                f'layer "{self.name}": Operands could not be broadcast together with shapes {shapes}'
+            ) from None
+        return self._merged(found)
+
+    def _merged(self, given: list[Any]) -> Any:
+        raise NotImplementedError
 
 
-class Minimum(_Plain):
-    """Keras ``Minimum``."""
+class Maximum(_Elementwise):
+    """Keras ``Maximum``: the largest of several tensors, element by element."""
 
-    def call(self, inputs: Any) -> Any:
-        """Return the smallest of several tensors, element by element."""
-        return reduce(anp.minimum, map(tensor, inputs))
-
-
-class Add(_Plain):
-    """Keras ``Add``."""
-
-    def call(self, inputs: Any) -> Any:
-        """Return the sum of several tensors."""
-        return reduce(operator.add, map(tensor, inputs))
+    def _merged(self, given: list[Any]) -> Any:
+        return reduce(anp.maximum, given)
 
 
-class Subtract(_Plain):
-    """Keras ``Subtract``."""
+class Minimum(_Elementwise):
+    """Keras ``Minimum``: the smallest of several tensors, element by element."""
 
-    def call(self, inputs: Any) -> Any:
-        """Return the difference of two tensors."""
-        first, second = map(tensor, inputs)
-        return first - second
+    def _merged(self, given: list[Any]) -> Any:
+        return reduce(anp.minimum, given)
 
 
-class Multiply(_Plain):
-    """Keras ``Multiply``."""
+class Add(_Elementwise):
+    """Keras ``Add``: the sum of several tensors."""
 
-    def call(self, inputs: Any) -> Any:
-        """Return the product of several tensors, element by element."""
-        return reduce(operator.mul, map(tensor, inputs))
-
-
-class Average(_Plain):
-    """Keras ``Average``."""
-
-    def call(self, inputs: Any) -> Any:
-        """Return the mean of several tensors, element by element."""
-        return reduce(operator.add, map(tensor, inputs)) / np.float32(len(inputs))
+    def _merged(self, given: list[Any]) -> Any:
+        return reduce(operator.add, given)
 
 
-class Concatenate(_Plain):
+class Subtract(_Elementwise):
+    """Keras ``Subtract``: the difference of two tensors; raises ProgramError for another number of them."""
+
+    def _merged(self, given: list[Any]) -> Any:
+        if len(given) != 2:
+            raise ProgramError(f"A `Subtract` layer should be called on exactly 2 inputs, got {len(given)}")
+        return given[0] - given[1]
+
+
+class Multiply(_Elementwise):
+    """Keras ``Multiply``: the product of several tensors, element by element."""
+
+    def _merged(self, given: list[Any]) -> Any:
+        return reduce(operator.mul, given)
+
+
+class Average(_Elementwise):
+    """Keras ``Average``: the mean of several tensors, element by element."""
+
+    def _merged(self, given: list[Any]) -> Any:
+        return reduce(operator.add, given) / np.float32(len(given))
+
+
+class Concatenate(_Merge):
     """Keras ``Concatenate``."""
 
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
-        """Take the axis."""
+        """Take the axis; raises ProgramTypeError for no whole number."""
         super().__init__(**kwargs)
-        self._axis = axis
+        self._axis = checks.integer("axis", axis)
 
     def call(self, inputs: Any) -> Any:
-        """Return several tensors joined."""
-        return anp.concatenate([tensor(each) for each in inputs], axis=self._axis)
+        """Return several tensors joined; raises ProgramError in Keras' words where they do not go together."""
+        given = self._several(inputs)
+        try:
+            return anp.concatenate(given, axis=self._axis)
+        except ValueError:
+            raise ProgramError(
+                f'layer "{self.name}": A `Concatenate` layer requires inputs with matching shapes except for the '
+                f"concatenation axis {self._axis}, got {', '.join(str((None, *each.shape[1:])) for each in given)}"
+            ) from None
 
     def get_config(self) -> dict[str, Any]:
         """Return the axis too."""
