@@ -169,6 +169,15 @@ def test_classes_do_not_weigh_in_a_validation():
 
 
 MISUSES = {
+    "classes of several types": (
+        "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, found "
+        "{'0': 1.0, 1: 2.0}",
+        lambda: classifier().fit(X, CLASSES, class_weight={"0": 1.0, 1: 2.0}),
+    ),
+    "a class that is no number": (
+        "y: expected class numbers where there is a class_weight, got array([nan, nan], dtype=float32)",
+        lambda: classifier().fit(X[:2], np.float32([np.nan] * 2), batch_size=2, class_weight=WEIGHTS),
+    ),
     "classes that are no numbers from 0": (
         "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, found {1: 2.0}",
         lambda: classifier().fit(X, CLASSES, class_weight={1: 2.0}),

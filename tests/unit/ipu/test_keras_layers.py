@@ -238,17 +238,17 @@ def test_initializers_by_their_moments():
 REFUSED = {
     "a merge of one tensor": (
         ProgramError,
-        "A merge layer should be called on a list of inputs, layer \"add\" is not.",
+        'A merge layer should be called on a list of inputs, layer "add" is not.',
         lambda: layers.Add(name="add")(keras.Input((3,))),
     ),
     "a merge of nothing": (
         ProgramError,
-        "A merge layer should be called on a list of at least 1 input, layer \"concatenate\" got none.",
+        'A merge layer should be called on a list of at least 1 input, layer "concatenate" got none.',
         lambda: layers.Concatenate(name="concatenate")([]),
     ),
     "a sum of other shapes": (
         ProgramError,
-        "layer \"add\": Operands could not be broadcast together with shapes (3,) (4,)",
+        'layer "add": Operands could not be broadcast together with shapes (3,) (4,)',
         lambda: layers.Add(name="add")([keras.Input((3,)), keras.Input((4,))]),
     ),
     "two limits of lengths": (
@@ -272,7 +272,7 @@ REFUSED = {
     ),
     "other shapes joined": (
         ProgramError,
-        "layer \"both\": A `Concatenate` layer requires inputs with matching shapes except for the concatenation axis "
+        'layer "both": A `Concatenate` layer requires inputs with matching shapes except for the concatenation axis '
         "-1, got (None, 3, 2), (None, 4, 2)",
         lambda: layers.Concatenate(name="both")([keras.Input((3, 2)), keras.Input((4, 2))]),
     ),

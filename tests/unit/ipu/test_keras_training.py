@@ -325,6 +325,25 @@ def test_functions_are_metrics_by_their_names():
     assert names == ["loss", "mean_absolute_error", "log_cosh", "huber"]
 
 
+def test_arrays_of_several_inputs_are_whatever_is_an_array():
+    """Such as a table's columns, which tell of an array alone."""
+
+    class Table:
+        def __init__(self, array):
+            self.array = array
+
+        def __array__(self, dtype=None, copy=None):
+            return self.array
+
+        def __len__(self):
+            return len(self.array)
+
+    inputs = [keras.Input((4,)), keras.Input((4,))]
+    model = keras.Model(inputs, layers.Subtract()(inputs))
+    found = model.predict([Table(X), Table(X * 2)], batch_size=16)
+    np.testing.assert_allclose(found, -X, rtol=1e-6)
+
+
 def test_functions_of_ones_own_get_labels_in_the_rows_of_predictions():
     """Else (batch,) less (batch, 1) would be the differences of each sample from all others."""
     model = regression()
@@ -590,6 +609,16 @@ def _with_a_step_of_ones_own():
 
 
 MISUSES = {
+    "rows of several lengths": (
+        ProgramTypeError,
+        "data: expected an array or a number, got [[1, 2], [3]]",
+        _fit(x=[[1, 2], [3]]),
+    ),
+    "four arrays that validate": (
+        ProgramError,
+        "validation_data: expected (x, y), (x, y, sample_weight) or a dataset, got (1, 2, 3, 4)",
+        _fit(validation_data=(1, 2, 3, 4)),
+    ),
     "labels of as many elements in other axes": (
         ProgramError,
         "y_true: expected labels for predictions of shape (3, 2), got (2, 3)",

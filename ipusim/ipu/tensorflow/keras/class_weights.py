@@ -41,13 +41,13 @@ def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any
 def _table(class_weight: Any) -> Array:
     if not isinstance(class_weight, Mapping):
         checks.wrong_type("class_weight", "a dictionary of the weight of each class", class_weight)
-    classes = sorted(class_weight)
-    if classes != list(range(len(classes))):
+    if set(class_weight) != set(range(len(class_weight))):
         raise ProgramError(
             "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, found "
             f"{class_weight}"
         )
-    return np.asarray([checks.not_negative("class_weight", class_weight[each]) for each in classes], np.float32)
+    weights = [checks.not_negative("class_weight", class_weight[each]) for each in range(len(class_weight))]
+    return np.asarray(weights, np.float32)
 
 
 def _weighed(y: Any, sample_weight: Any, weights: Array) -> Array:
@@ -59,6 +59,8 @@ def _weighed(y: Any, sample_weight: Any, weights: Array) -> Array:
         raise ProgramError("`class_weight` not supported for 3+ dimensional targets.")
     if labels.ndim == 2:
         labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
+    if not np.isfinite(labels).all():
+        checks.wrong_value("y", "class numbers where there is a class_weight", labels)
     numbers = labels.astype(np.int64)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(weights):
         checks.wrong_value(

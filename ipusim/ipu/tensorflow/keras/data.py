@@ -198,8 +198,12 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
 
 def _as_structure(part: Any) -> Any:
     """Return lists of arrays as such; a list of numbers is an array."""
-    if isinstance(part, list | tuple) and part and not all(isinstance(each, np.ndarray) for each in part):
-        return np.asarray(part)
+    if (
+        isinstance(part, list | tuple)
+        and part
+        and not all(hasattr(each, "__array__") and np.ndim(each) for each in part)
+    ):
+        return checks.numbers("data", part)
     return part
 
 

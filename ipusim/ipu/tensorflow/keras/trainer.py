@@ -189,6 +189,8 @@ class Trainer:
 
     def _validated(self, data: Any, batch_size: Any, steps: Any, told: CallbackList) -> dict[str, Any]:
         parts = list(data) if isinstance(data, tuple | list) else [data]
+        if not 1 <= len(parts) <= 3:
+            checks.wrong_value("validation_data", "(x, y), (x, y, sample_weight) or a dataset", data)
         x, y, weights = parts + [None] * (3 - len(parts))
         seconds = self.simulated_seconds
         size = None if y is None else batch_size
